@@ -155,9 +155,7 @@ def test_the_first_layer_that_goes_wrong_is_named(
     arguments = "--ep", desk.runner("wrong_alone"), "--save-cases", str(kept_file)
     done = check(borrowing, *arguments)
     assert done.status == 1, done.both
-    said = (
-        "silently wrong in layer 2. The first layer that goes wrong is layer 2, decode step 1, on"
-    )
+    said = "in layer 2. The first layer that goes wrong is layer 2, decode step 1, on"
     assert said in done.out
     (row,) = [line for line in done.out.splitlines() if "✗" in line]
     assert row.startswith("2 ")

@@ -95,7 +95,7 @@ def test_a_call_that_is_rejected_as_it_must_be_is_pinned_too(
     gqa: Gqa, refusing: str, tmp_path: Path
 ) -> None:
     """The verdict is pass, and the model does not run."""
-    model = saved(decoder(Layer(presents=False)), tmp_path)
+    model = saved(decoder(Layer(outputs=["attention.0"])), tmp_path)
     pins = tmp_path / "known.yaml"
     done = gqa("check", str(model), "--ep", refusing, *FEW)
     assert done.status == 1, done.both

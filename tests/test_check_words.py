@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +184,19 @@ def test_right_since_a_release(plain: Subject) -> None:
     assert sentences(made) == ["cpu 1.23.2–1.24.4 runs the attention of every layer right."]
 
 
+def test_which_calls_it_is_holds_for_all_releases_that_are_named(plain: Subject) -> None:
+    def for_prompts(group: Group, stage: Stage) -> dict[str, object]:
+        return REFUSED if stage.phase == "prompt" else RIGHT
+
+    made = table(plain, {"cpu@1.20.1": wrong, "cpu@1.23.2": refused, "cpu@1.32.0": for_prompts})
+    assert sentences(made)[0].startswith(
+        "cpu: in one chat and in batches since 1.23.2 refused in layers 0–1"
+        " (1.20.1: silently wrong in layers 0–1); with chunked prompts right in every layer since"
+    )
+    made = table(plain, {"cpu@1.20.1": wrong, "cpu@1.23.2": for_prompts, "cpu@1.32.0": for_prompts})
+    assert "since 1.23.2 refused for prompts in layers 0–1 (1.20.1" in sentences(made)[0]
+
+
 def test_adapters_and_builds_of_one_release_stay_apart(plain: Subject) -> None:
     made = table(plain, {"cpu@1.32.0": right, "cpu@1.32.0#2": right})
     assert made.targets == ("cpu@1.32.0", "cpu@1.32.0#2")
@@ -307,7 +321,8 @@ def printed(made: ModelTable, subject: Subject, width: int, *, terminal: bool) -
 
 @pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize(
-    ("width", "terminal"), [(60, True), (80, True), (110, True), (200, True), (0, False)]
+    ("width", "terminal"),
+    [*((width, True) for width in (60, 80, 110, *range(146, 152), 200)), (0, False)],
 )
 def test_no_column_vanishes(gemma: Subject, width: int, terminal: bool, number: int) -> None:
     behave: Sequence[Behaviour] = (right, like_tract, in_batches_only, refused, wrong)
@@ -320,5 +335,8 @@ def test_no_column_vanishes(gemma: Subject, width: int, terminal: bool, number: 
         assert name in folded
     cells = [cell for row in made.rows for line in row.lines for cell in line.cells]
     assert sum(text.count(sign) for sign in "✓○✗") == len(cells)
+    shown = Counter(text.split())
+    wanted = Counter(word for cell in cells for word in cell.sentence.split())
+    assert all(shown[word] >= number for word, number in wanted.items())
     if number == 5 and width in (60, 80, 110):
         assert "\ntract-wheel@0.23.9\n  layer 0: sliding window of 8" in text

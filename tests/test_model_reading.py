@@ -227,6 +227,19 @@ def test_an_invalid_node_is_named_and_the_others_are_kept(
 # Forms
 
 
+def test_tables_as_wide_as_a_head_are_named(tmp_path: Path) -> None:
+    model = decoder(Layer())
+    for tensor in model.graph.initializer:
+        if tensor.name in ("cos.0", "sin.0"):
+            tensor.CopyFrom(weight(tensor.name, TensorProto.FLOAT, [tensor.dims[0], 16]))
+    found, unclear = groups_of(nodes_of(read_model(saved(model, tmp_path))).nodes, Configuration())
+    assert not found
+    assert list(unclear.values()) == [
+        "cos_cache has 16 columns, one for each pair of elements that rotates, and a head has 16"
+        " elements"
+    ]
+
+
 def test_shapes_are_inferred_behind_contributed_operators(tmp_path: Path) -> None:
     """The hidden state of the second layer comes from operators that ONNX does not know."""
     model = decoder(Layer(), Layer(past=None, inputs={7: "cos.1", 8: "sin.1"}))

@@ -15,6 +15,7 @@ from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
+from conformance.cli.check_json import document
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import RunSummary, Terminal, make_console
@@ -24,7 +25,6 @@ from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
 from conformance.model.answers import WORDS, Answer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
-from conformance.model.document import document
 from conformance.model.error_table import error_table
 from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.seen import ModelProgram, Seen, see, unseen_on, with_seen
@@ -97,10 +97,12 @@ class CheckTerminal(Terminal):
             self.table = error_table(self.subject, self.answers, known, self._similar)
         else:
             self.table = table_of(self.subject, self.answers, known, self._similar)
+        bad = {(record.case, record.target) for record in self._bad()}
         self.better = [
             record
             for _, record in summary.results
-            if record.unexpected and self._is_pin(record) and record not in self._bad()
+            if record.unexpected and self._is_pin(record)
+            if (record.case, record.target) not in bad
         ]
         if summary.interrupted:
             self.line(
@@ -276,12 +278,13 @@ def _least_width(table: ModelTable) -> int:
     """The width below which the grid of ``table`` would lose something."""
     columns = [_LAYERS, _WHAT, *[_ANSWER] * len(table.targets)]
     uses = max(map(len, _uses(table)), default=0)
-    return sum(columns) + (uses + _BETWEEN if uses else 0) + _BETWEEN * (len(columns) - 1)
+    return sum(columns) + _BETWEEN * len(columns) + (uses + _BETWEEN if uses else 0)
 
 
 def _grid(table: ModelTable) -> Table:
     """A row for each group of layers and use, a column for each target."""
-    grid = Table(box=None, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
+    # Without its padding at the edge, rich cuts letters off the last column.
+    grid = Table(box=None, padding=(0, _BETWEEN, 0, 0))
     grid.add_column("layers", overflow="fold", min_width=_LAYERS)
     grid.add_column("attention", overflow="fold", min_width=_WHAT)
     by_use = any(_uses(table))

@@ -14,7 +14,6 @@ from conformance.harness.process import Limits
 from conformance.model.groups import BORROWER, Group
 from conformance.model.stages import USES, Stage, Use
 from conformance.report.findings import page_of
-from conformance.report.symptoms import symptom
 from conformance.report.text import clean
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
@@ -83,15 +82,6 @@ class Part:
         """``silently wrong from 513 tokens on``."""
         told = f"{WORDS[self.kind]} {self.where}".rstrip()
         return f"{told}: {self.said}" if self.said else told
-
-    @property
-    def causes(self) -> dict[str, list[tuple[Stage, ResultRecord]]]:
-        """The results by their cause: the known defect, or what they have in common."""
-        found: dict[str, list[tuple[Stage, ResultRecord]]] = {}
-        for stage, record in self.results:
-            known = record.known.link if record.known else ""
-            found.setdefault(known or symptom(record), []).append((stage, record))
-        return found
 
 
 @dataclass(frozen=True)
@@ -175,13 +165,8 @@ class Answer:
         return f"right ({plural(len(results), 'call')}{unread})"
 
 
-def at_fault(one: Answer, part: Part) -> Group:
-    """The nodes that a bad part concerns: of a graph of two layers perhaps the second alone."""
-    return concerned(one.group, [record for _, record in part.results])
-
-
-def concerned(group: Group, records: Iterable[ResultRecord]) -> Group:
-    """The nodes of a group that bad results concern."""
+def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:
+    """The nodes that bad results concern: of a graph of two layers perhaps the second alone."""
     if not group.name.startswith("sharing"):
         return group
     wrong = [
@@ -267,6 +252,7 @@ def short(message: str) -> str:
 _PHASES: Final[Mapping[str, str]] = {
     "prompt": "for prompts",
     "decode": "for one token on a past",
+    "chunk": "for several tokens on a past",
     "loop": "in a loop of calls",
 }
 
@@ -312,18 +298,13 @@ def _conditions(least: int, beyond: int) -> Iterator[tuple[str, _Holds]]:
     in_phase: dict[str, _Holds] = {
         words: partial(_is_in, phase) for phase, words in _PHASES.items()
     }
-    in_phase["for several tokens on a past"] = lambda s: s.phase in ("chunk", "loop")
-    in_phase["for several new tokens"] = lambda s: s.several
     yield longer, lambda s: s.tokens >= least
     yield from in_phase.items()
     yield "on a past", lambda s: s.phase != "prompt"
     yield "in ragged batches", lambda s: s.ragged
-    yield "in batches", lambda s: s.batch
     yield "with the cache in a buffer", lambda s: s.buffer
     for words, holds in in_phase.items():
         yield f"{words} {longer}", partial(_both, holds, lambda s: s.tokens >= least)
-        yield f"{words} in ragged batches", partial(_both, holds, lambda s: s.ragged)
-        yield f"{words} in batches", partial(_both, holds, lambda s: s.batch)
     if beyond > least:
         yield f"from {beyond} tokens on", lambda s: s.tokens >= beyond
 

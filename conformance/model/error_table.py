@@ -13,8 +13,8 @@ from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
 from conformance.model.headline import series_of
 from conformance.model.known import KnownTarget, Similar
-from conformance.model.table import cell_of, table_of
-from conformance.report.model_table import ModelLine, ModelTable
+from conformance.model.table import table_of
+from conformance.report.model_table import ModelTable
 from conformance.results.records import OutputErrorRecord, ResultRecord
 
 #: What the numbers are.
@@ -32,9 +32,8 @@ def error_table(
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
 ) -> ModelTable:
     """The table of ``answers`` with the errors of prompt and decode steps in each cell."""
-    known = [target for each in series_of(targets) for target in each if target.name in answers]
-    table = table_of(subject, answers, known, similar, together=False)
-    ordered = [answers[target.name] for target in known]
+    known = [target for target in targets if target.name in answers]
+    table = table_of(subject, answers, known, similar, lambda one: ",\n".join(_lines(one)))
     model = subject.model
     by = f", made by {model.producer}" if model.producer else ""
     nodes = plural(len(subject.groups), "attention node")
@@ -45,21 +44,6 @@ def error_table(
         sentences=tuple(
             (verdict, " ".join(filter(None, (sentence, _first_wrong(answers[run[-1].name])))))
             for (verdict, sentence), run in zip(table.sentences, series_of(known), strict=True)
-        ),
-        rows=tuple(
-            replace(
-                row,
-                lines=(
-                    ModelLine(
-                        "",
-                        tuple(
-                            cell_of(target, one, ",\n".join(_lines(one)))
-                            for target, one in zip(known, those, strict=True)
-                        ),
-                    ),
-                ),
-            )
-            for row, those in zip(table.rows, zip(*ordered, strict=True), strict=True)
         ),
     )
 

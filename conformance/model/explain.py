@@ -64,7 +64,11 @@ def explained(
 ) -> Iterator[str]:
     """The lines about a node; ``cases`` are those of its group."""
     yield f"{node.name}"
-    yield f"  layer      {node.layer}, one of {plural(len(group.nodes), 'node')} with the same call"
+    others = len(group.nodes) - 1
+    same = (
+        f"which makes the same call as {plural(others, 'other node')}" if others else "on its own"
+    )
+    yield f"  layer      {node.layer}, {same}"
     yield f"  attention  {group.what}"
     # What has its default, such as no softcap, changes nothing.
     given = [
@@ -116,7 +120,9 @@ def _typical(cases: Sequence[Case]) -> list[Case]:
 def _type(known: ValueType) -> str:
     if known.dims is None:
         return f"{known.dtype or '?'}[?]"
-    return f"{known.dtype or '?'}[{', '.join('?' if d is None else str(d) for d in known.dims)}]"
+    # Shape inference calls what it does not know unk__0 and so on.
+    dims = ("?" if dim is None or str(dim).startswith("unk__") else str(dim) for dim in known.dims)
+    return f"{known.dtype or '?'}[{', '.join(dims)}]"
 
 
 def _given(value: object) -> object:

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from conformance.base.words import listed, plural
-from conformance.model.answers import SIGNS, WORDS, Answer, at_fault, short, why_untried
-from conformance.model.groups import layers_of
+from conformance.model.answers import SIGNS, WORDS, Answer, Part, at_fault, short, why_untried
+from conformance.model.groups import Group, layers_of
 from conformance.model.known import KnownTarget
 from conformance.model.stages import USES, Use
 from conformance.targets.releases import ordered_version
@@ -28,11 +28,6 @@ class Column:
 
     targets: tuple[KnownTarget, ...]
     answers: tuple[Answer, ...]
-
-    @property
-    def label(self) -> str:
-        """``cpu@1.32.0``, or ``cpu 1.27.0–1.32.0``."""
-        return label_of(self.targets)
 
 
 def label_of(targets: Sequence[KnownTarget]) -> str:
@@ -121,13 +116,18 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
     for use in USES:
         texts = [_in_use(answers, use) for _, answers in releases]
         if any(texts):
-            newest = _in_use(columns[-1].answers, use, where=True)
-            key = tuple(text or "not tried" for text in (*texts, newest))
+            in_full = [_in_use(answers, use, where=True) for _, answers in releases]
+            # Which calls it is can be told only if it is the same in all releases of one text.
+            same = {full for full, text in zip(in_full, texts, strict=True) if text == texts[-1]}
+            now = in_full[-1] if len(same) == 1 else texts[-1]
+            key = tuple(text or "not tried" for text in (*texts, now))
             uses.setdefault(key, []).append(_IN[use])
     changes = any(len({*texts[:-1]}) > 1 for texts in uses)
     label = _name(every[0]) if changes else label_of(every)
     if every[-1].is_software:
-        label += f" (software adapter; a GPU may differ{_see(elsewhere)})"
+        label += (
+            f" (software adapter; a GPU may differ{''.join(f', {link}' for link in elsewhere)})"
+        )
     told = [_over_time(every, texts[:-1], texts[-1]) for texts in uses]
     if len(uses) > 1:
         told = [f"{listed(words)} {text}" for words, text in zip(uses.values(), told, strict=True)]
@@ -142,10 +142,6 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
     if told[0].startswith(_RIGHT) and len(told) == 1:
         return f"{label} runs the attention of every layer right{told[0].removeprefix(_RIGHT)}."
     return f"{label}: {'; '.join(told)}."
-
-
-def _see(links: Sequence[str]) -> str:
-    return f", {' and '.join(links)}" if links else ""
 
 
 def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str], now: str) -> str:
@@ -164,10 +160,9 @@ def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str], now: str) -
 
 def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
     """What becomes of all layers in one use, and ``where`` it does; "" if there is no such call."""
-    alone = [one.of(use) for one in answers if one.group.graph is None]
-    missing = [
-        one.group for one in answers if not (one.parts or one.load or one.group.graph is not None)
-    ]
+    single = [one for one in answers if one.group.graph is None]
+    missing = [one.group for one in single if not (one.parts or one.load)]
+    alone = [one.of(use) for one in single]
     graphs = [one.of(use) for one in answers if one.group.graph is not None]
     if not any(one.parts or one.load for one in alone):
         return ""
@@ -178,12 +173,11 @@ def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
         replace(one, parts=(part,))
         for one in graphs
         for part in one.bad
-        if not any((part.kind, layer) in named for layer in at_fault(one, part).layers)
+        if not any((part.kind, layer) in named for layer in _at_fault(one, part).layers)
     ]
-    if more:
-        told = [*(told or ["right in each layer alone"])]
-        told += [f"{text} as one graph" for text in _failures(more, where)]
-    untried = [part for one in alone for part in one.untried]
+    as_one = [f"{text} as one graph" for text in _failures(more, where)]
+    told = [*(told or ["right in each layer alone"]), *as_one] if as_one else told
+    untried = [part for one in (*alone, *graphs) for part in one.untried]
     if not untried and not missing:
         return ", ".join(told) or _RIGHT
     why = why_untried(untried[0].results[0][1]) if untried else "there are no results"
@@ -208,9 +202,12 @@ def _refusals(answers: Iterable[Answer]) -> Iterator[str]:
 def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
     """``silently wrong from 513 tokens on in layers 0–3``, a part for each kind."""
     for kind in SIGNS:
-        found = [(part, at_fault(one, part)) for one in answers for part in one.bad]
-        found = [(part, group) for part, group in found if part.kind == kind]
+        found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
         if found:
-            wheres = {part.where for part, _ in found} if where else {""}
+            wheres = {part.where for _, part in found} if where else {""}
             text = f"{WORDS[kind]} {min(wheres)}" if len(wheres) == 1 else WORDS[kind]
-            yield f"{text.rstrip()} in {layers_of(group for _, group in found)}"
+            yield f"{text.rstrip()} in {layers_of(_at_fault(*each) for each in found)}"
+
+
+def _at_fault(one: Answer, part: Part) -> Group:
+    return at_fault(one.group, [record for _, record in part.results])

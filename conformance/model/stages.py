@@ -74,11 +74,6 @@ class Stage:
         in_parts = any(new > 1 for new in self.fields.get("loop", ())[1:])
         return "chunked prompts" if self.phase == "chunk" or in_parts else "one chat"
 
-    @property
-    def several(self) -> bool:
-        """Whether it has more than one new token."""
-        return bool(self.fields.get("sequence_length", 1) > 1)
-
 
 def stages_of(form: Form, asked: Lengths) -> list[Stage]:
     """The stages for nodes of this form that do not take the oracle too long."""

@@ -13,12 +13,19 @@ from conformance.model.answers import (
     WORDS,
     Answer,
     Kind,
-    concerned,
+    at_fault,
     short,
     workaround,
 )
 from conformance.model.groups import Group, layers_of, ranges
-from conformance.model.headline import Column, columns_of, headline, in_words, series_of
+from conformance.model.headline import (
+    Column,
+    columns_of,
+    headline,
+    in_words,
+    label_of,
+    series_of,
+)
 from conformance.model.known import KnownTarget, Similar
 from conformance.model.stages import USES, Stage
 from conformance.model.subject import Subject
@@ -56,13 +63,12 @@ def table_of(
     answers: Mapping[str, Sequence[Answer]],
     targets: Iterable[KnownTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
-    *,
-    together: bool = True,
+    told: Callable[[Answer], str] | None = None,
 ) -> ModelTable:
     """The table of ``answers``, those for each target in the order of the subject's groups.
 
-    ``similar`` looks for a known defect like that of a result which no expectation covers. Unless
-    ``together``, each release is a column.
+    ``similar`` looks for a known defect like that of a result which no expectation covers. With
+    ``told``, which words a cell, a group is one line, and each release a column.
     """
     model, groups = subject.model, subject.groups
     single = [group for group in groups if group.graph is None]
@@ -70,7 +76,7 @@ def table_of(
     by = f", made by {model.producer}" if model.producer else ""
     kinds = "all the same call" if len(single) == 1 else f"{len(single)} different calls"
     series = series_of(target for target in targets if target.name in answers)
-    by_series = [columns_of(answers, each, together) for each in series]
+    by_series = [columns_of(answers, each, together=told is None) for each in series]
     columns = [column for some in by_series for column in some]
     causes = [*_causes(answers, series, similar)]
     return ModelTable(
@@ -83,23 +89,28 @@ def table_of(
             )
             for some in by_series
         ),
-        targets=tuple(column.label for column in columns),
-        rows=tuple(_row(group, number, columns) for number, group in enumerate(groups)),
+        targets=tuple(label_of(column.targets) for column in columns),
+        rows=tuple(_row(group, number, columns, told) for number, group in enumerate(groups)),
         causes=tuple(cause for _, cause in causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
     )
 
 
-def _row(group: Group, number: int, columns: Sequence[Column]) -> ModelRow:
+def _row(
+    group: Group, number: int, columns: Sequence[Column], told: Callable[[Answer], str] | None
+) -> ModelRow:
     """The row of the group with this number: a line for each use, or one if they do not differ."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
     notes = dict.fromkeys(note for _, one in each for note in one.notes)
     uses = [use for use in USES if any(use in one.uses for _, one in each)]
-    if all(one.alike for _, one in each):
-        lines = [ModelLine("", tuple(cell_of(*pair) for pair in each))]
+    if told is not None or all(one.alike for _, one in each):
+        cells = (_cell(target, one, told(one) if told else one.sentence) for target, one in each)
+        lines = [ModelLine("", tuple(cells))]
     else:
         lines = [
-            ModelLine(use, tuple(cell_of(target, one.of(use)) for target, one in each))
+            ModelLine(
+                use, tuple(_cell(target, one.of(use), one.of(use).sentence) for target, one in each)
+            )
             for use in uses
         ]
     return ModelRow(ranges(group.layers), group.what, tuple(lines), tuple(notes))
@@ -140,9 +151,8 @@ def _worst(answers: Sequence[Answer]) -> Verdict:
     return _DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
-def cell_of(target: KnownTarget, one: Answer, sentence: str = "") -> ModelCell:
-    """The cell of an answer; ``sentence`` is what it says instead of the answer's own."""
-    told = (sentence or one.sentence) + (" (expected)" if one.pinned else "")
+def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
+    told = sentence + (" (expected)" if one.pinned else "")
     if target.is_software and one.kind != "untried":
         told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
@@ -176,13 +186,13 @@ def _causes(
     near: dict[str, Similar | None] = {}
     known_of: dict[str, str] = {}
     # The newest release is what an example is worth most of.
-    names = [target.name for each in series for target in reversed(each)]
-    for one in chain.from_iterable(answers[name] for name in names):
-        for part in one.bad:
-            for results in part.causes.values():
-                record = results[0][1]
-                said = record.message if part.kind == "refused" else None
-                own = f"{part.kind} {_NUMBER.sub('…', short(said)) if said else symptom(record)}"
+    for target in (target for each in series for target in reversed(each)):
+        for one, part in ((each, part) for each in answers[target.name] for part in each.bad):
+            for stage, record in part.results:
+                # A message says the same of any target; what is wrong in values does not.
+                own = f"{part.kind} of {target.base}: {symptom(record)}"
+                if part.kind == "refused" and record.message:
+                    own = _NUMBER.sub("…", short(record.message))
                 if record.known is None and own not in near:
                     near[own] = similar(record)
                 known = record.known or near[own]
@@ -190,9 +200,7 @@ def _causes(
                 if known and part.kind == "refused":
                     known_of.setdefault(own, key)
                 near.setdefault(key, near.get(own))
-                found.setdefault(key, []).extend(
-                    _Member(part.kind, one.group, *result) for result in results
-                )
+                found.setdefault(key, []).append(_Member(part.kind, one.group, stage, record))
     for own, key in known_of.items():  # a message with a known reason elsewhere
         found[key] += found.pop(own, []) if own != key else []
     for key, members in found.items():
@@ -211,7 +219,7 @@ def _cause(
         if of_kind:
             # Layers alone say more than the graph of one of them with another layer.
             alone = [each for each in of_kind if each.group.graph is None] or of_kind
-            layers = layers_of(concerned(each.group, [each.record]) for each in alone)
+            layers = layers_of(at_fault(each.group, [each.record]) for each in alone)
             calls = plural(len({each.record.case for each in of_kind}), "call")
             told.append(f"{WORDS[kind]} in {layers} ({calls})")
     return ModelCause(
