@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from onnx import inliner
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.paths import data_path, shown
+from conformance.base.processes import ask
 from conformance.case.given import GivenError, npz_types
 from conformance.model.answers import short
 from conformance.model.feeds import Feeds, Interface, word_of
@@ -266,12 +266,7 @@ def _outputs(values: Iterator[str]) -> bytes:
 def _answer(plan: Mapping[str, Any], python: str) -> dict[str, Any]:
     program = data_path("runners") / "onnxruntime" / "capture.py"
     try:
-        done = subprocess.run(
-            [python, str(program)],
-            input=json.dumps(plan).encode(),
-            capture_output=True,
-            check=False,
-        )
+        done = ask((python, program), given=json.dumps(plan).encode())
     except OSError as error:
         raise CaptureError(f"{python} cannot be started: {error.strerror}.") from None
     if done.returncode == 0:

@@ -53,7 +53,7 @@ def can_make_environments() -> bool:
 def pip_command() -> tuple[str, ...] | None:
     """The command of this Python's pip, or that by which uv runs pip; None without either."""
     if importlib.util.find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+        return (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
     if shutil.which("uv") is not None:
         return ("uv", "tool", "run", "pip", "--disable-pip-version-check", "--no-input")
     return None
@@ -75,12 +75,12 @@ def make_small_environment(
         make = ("uv", "venv", "--no-project", "--python", python, str(folder))
         ways.append((make, ("uv", "pip", "install", *into, "--no-deps", *packages)))
     if (pip := pip_command()) is not None:
-        make = (python, "-m", "venv", "--without-pip", str(folder))
+        make = (python, "-I", "-m", "venv", "--without-pip", str(folder))
         ways.append((make, (*pip, *into, "install", "--no-deps", "--no-compile", *packages)))
     for number, (make, install) in enumerate(ways, start=1):
         try:
-            _run(make, folder.parent, log, "making the environment", watch)
-            _run(install, folder.parent, log, "starting pip", watch)
+            _run(make, log, "making the environment", watch)
+            _run(install, log, "starting pip", watch)
             return
         except PipFailed:
             if number == len(ways):
@@ -97,21 +97,21 @@ def make_environment(folder: Path, packages: tuple[str, ...], log: Path, watch: 
     """
     python = str(python_in(folder))
     if importlib.util.find_spec("ensurepip") is not None:
-        make: tuple[str, ...] = (sys.executable, "-m", "venv", str(folder))
-        install: tuple[str, ...] = (python, "-m", "pip", "install", *packages)
+        make: tuple[str, ...] = (sys.executable, "-I", "-m", "venv", str(folder))
+        install: tuple[str, ...] = (python, "-P", "-m", "pip", "install", *packages)
     else:
         make = ("uv", "venv", "--python", sys.executable, str(folder))
         install = ("uv", "pip", "install", "--python", python, *packages)
     for command, doing in ((make, "making the environment"), (install, "starting pip")):
-        _run(command, folder.parent, log, doing, watch)
+        _run(command, log, doing, watch)
 
 
-def _run(command: tuple[str, ...], folder: Path, log: Path, doing: str, watch: Watch) -> None:
+def _run(command: tuple[str, ...], log: Path, doing: str, watch: Watch) -> None:
     def tell(said: bytes, seconds: float) -> None:
         watch(step_of(said.decode(errors="replace")) or doing, seconds)
 
     try:
-        status, said = run_logged(command, folder, log, _PLAIN, tell)
+        status, said = run_logged(command, None, log, _PLAIN, tell)
     except OSError as error:
         raise PipFailed(f"{command[0]} does not start: {error.strerror}") from None
     if status:
