@@ -102,7 +102,7 @@ def test_a_program_gets_its_input_and_its_time() -> None:
 
 
 def test_programs_are_started_in_one_place() -> None:
-    """The others: a command that the user gives, a shell that waits, and this project's commands."""
+    """The others: a command that the user gives, a shell that waits, and the project's own."""
     starters = {"run", "Popen", "call", "check_call", "check_output"}
     found = [
         f"{file.relative_to(PACKAGE)}"
