@@ -9,8 +9,9 @@ from typing import Final
 
 from conformance.base.words import listed
 from conformance.model.configuration import Configuration
-from conformance.model.forms import Form, Unclear, form_of
+from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
+from conformance.model.reading import reason_of
 
 #: What the names of a layer that borrows begin with, in a graph of it and its owner.
 BORROWER: Final = "borrower_"
@@ -64,8 +65,8 @@ def groups_of(
     for node in nodes:
         try:
             form = form_of(node, configuration)
-        except Unclear as error:
-            unclear[node.name] = str(error)
+        except Exception as error:  # what the node says may be anything
+            unclear[node.name] = reason_of(error)
             continue
         forms.setdefault(form.key, (form, []))[1].append(node)
     groups = [
