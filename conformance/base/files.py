@@ -29,7 +29,10 @@ def open_with_stat(
 ) -> tuple[int, os.stat_result]:
     """As `open_plain`, with what the system says of the file."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    try:
+        descriptor = os.open(path, flags, dir_fd=dir_fd)
+    except ValueError:  # of Python: there is a NUL in it, or a lone surrogate
+        raise OSError(errno.EINVAL, "no path that a file can have", str(path)) from None
     try:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ from conformance.model.nodes import AttentionNode
 from conformance.model.outer_norm import has_norm, put_norm_outside
 from conformance.model.reading import ModelError, ReadModel, value_names
 
+#: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
+MOST_BYTES: Final = 2 << 30
 #: Standard error of the process is told up to here, where it says nothing itself.
 _MOST_STDERR: Final = 400
 
@@ -208,6 +211,12 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
         found = npz_types(file)
     except GivenError as error:
         raise CaptureError(f"{error}.") from None
+    size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in found.values())
+    if size > MOST_BYTES:
+        raise CaptureError(
+            f"{shown(file)}: its arrays have {size / 2**30:.1f} GiB, and at most"
+            f" {MOST_BYTES >> 30} GiB are read."
+        )
     for name, (shape, dtype) in found.items():
         if name not in declared:
             raise CaptureError(

@@ -19,6 +19,7 @@ from conformance.case.call import Call
 from conformance.case.given import write_given
 from conformance.case.tensors import ShapeError, Step, steps_of
 from conformance.model.capture import (
+    MOST_BYTES,
     Captured,
     CaptureError,
     Tokens,
@@ -38,8 +39,6 @@ from conformance.model.nodes import AttentionNode
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 
-#: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
-MOST_BYTES: Final = 2 << 30
 #: Calls of all nodes together: what a case file can hold.
 MOST_CASES: Final = 2_000
 #: The label of a single call with the user's inputs.

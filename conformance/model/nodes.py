@@ -247,7 +247,7 @@ def _faults(node: NodeProto, types: Mapping[str, ValueType]) -> Iterator[str]:
     for name, attribute in given.items():
         if name not in ATTRIBUTE_BY_NAME:
             yield f"has an unknown attribute '{name}'{did_you_mean(name, ATTRIBUTE_BY_NAME)}"
-        elif attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
+        elif attribute.ref_attr_name or attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
             yield f"attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}"
         elif not math.isfinite(attribute.f):
             yield f"attribute {name} is {attribute.f}"

@@ -53,7 +53,7 @@ def can_make_environments() -> bool:
 def pip_command() -> tuple[str, ...] | None:
     """The command of this Python's pip, or that by which uv runs pip; None without either."""
     if importlib.util.find_spec("pip") is not None:
-        return (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
+        return (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
     if shutil.which("uv") is not None:
         return ("uv", "tool", "run", "pip", "--disable-pip-version-check", "--no-input")
     return None
@@ -75,7 +75,7 @@ def make_small_environment(
         make = ("uv", "venv", "--no-project", "--python", python, str(folder))
         ways.append((make, ("uv", "pip", "install", *into, "--no-deps", *packages)))
     if (pip := pip_command()) is not None:
-        make = (python, "-I", "-m", "venv", "--without-pip", str(folder))
+        make = (python, "-m", "venv", "--without-pip", str(folder))
         ways.append((make, (*pip, *into, "install", "--no-deps", "--no-compile", *packages)))
     for number, (make, install) in enumerate(ways, start=1):
         try:
@@ -97,8 +97,8 @@ def make_environment(folder: Path, packages: tuple[str, ...], log: Path, watch: 
     """
     python = str(python_in(folder))
     if importlib.util.find_spec("ensurepip") is not None:
-        make: tuple[str, ...] = (sys.executable, "-I", "-m", "venv", str(folder))
-        install: tuple[str, ...] = (python, "-P", "-m", "pip", "install", *packages)
+        make: tuple[str, ...] = (sys.executable, "-m", "venv", str(folder))
+        install: tuple[str, ...] = (python, "-m", "pip", "install", *packages)
     else:
         make = ("uv", "venv", "--python", sys.executable, str(folder))
         install = ("uv", "pip", "install", "--python", python, *packages)
