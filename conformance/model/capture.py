@@ -214,8 +214,8 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
     size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in found.values())
     if size > MOST_BYTES:
         raise CaptureError(
-            f"{shown(file)}: its arrays have {size / 2**30:.1f} GiB, and at most"
-            f" {MOST_BYTES >> 30} GiB are read."
+            f"{shown(file)}: its arrays have {size / 2**30:.3g} GiB, and at most"
+            f" {MOST_BYTES / 2**30:.3g} GiB are read."
         )
     for name, (shape, dtype) in found.items():
         if name not in declared:

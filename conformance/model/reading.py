@@ -142,7 +142,17 @@ def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:
         raise ModelError(f"{shown(path)}: not an ONNX model, or a damaged one: {error}.") from None
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"{shown(path)}: not an ONNX model: it has no graph or no operator sets.")
+    if any(isinstance(text, bytes) for text in _texts(proto)):
+        raise ModelError(f"{shown(path)}: a damaged ONNX model: a name is no text in UTF-8.")
     return proto
+
+
+def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
+    """What the nodes are called, and name; bytes where it is not UTF-8."""
+    for nodes in (nodes_in(proto.graph), *map(nodes_in, proto.functions)):
+        for node in nodes:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
 
 
 def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
