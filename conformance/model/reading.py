@@ -57,7 +57,7 @@ def reason_of(error: Exception) -> str:
     it may be a fault of this program."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return f"{'.'.join(map(str, first['loc']))} {first['input']!s:.40}: {first['msg']}"
     said = " ".join(str(error).split())[:_MOST_SAID]
     if type(error).__module__.startswith("conformance."):
         return said
