@@ -148,7 +148,10 @@ def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:
 
 
 def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
-    """What the nodes are called, and name; bytes where it is not UTF-8."""
+    """What values and nodes are called, and the nodes name; bytes where it is not UTF-8."""
+    graph = proto.graph
+    for each in (graph.input, graph.output, graph.value_info, graph.initializer):
+        yield from (value.name for value in each)
     for nodes in (nodes_in(proto.graph), *map(nodes_in, proto.functions)):
         for node in nodes:
             yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
