@@ -149,6 +149,7 @@ def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:
 
 def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
     """What values and nodes are called, and the nodes name; bytes where it is not UTF-8."""
+    yield from (proto.producer_name, proto.producer_version)
     graph = proto.graph
     for each in (graph.input, graph.output, graph.value_info, graph.initializer):
         yield from (value.name for value in each)
