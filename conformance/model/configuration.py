@@ -16,6 +16,7 @@ from conformance.model.reading import ModelError
 #: Written by transformers, and by ONNX Runtime GenAI.
 FILES: Final = ("config.json", "genai_config.json")
 _MOST_BYTES: Final = 1 << 24
+_MOST_DIGITS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _sliding_window(transformers: dict[str, Any]) -> int | None:
 def _read(file: Path) -> dict[str, Any]:
     with suppress(FileNotFoundError, NotADirectoryError):
         try:
-            data = json.loads(read_plain(file, _MOST_BYTES))
+            data = json.loads(read_plain(file, _MOST_BYTES), parse_int=_whole)
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{shown(file)}: not JSON: {error}.") from None
         except FileNotFoundError:
@@ -146,6 +147,13 @@ def _read(file: Path) -> dict[str, Any]:
             raise ModelError(f"{shown(file)}: not a JSON object.")
         return data
     return {}
+
+
+def _whole(digits: str) -> int:
+    """Raises ValueError for a number that no setting can have."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"it has a number of {len(digits)} digits")
+    return int(digits)
 
 
 def _inside(data: dict[str, Any], name: str) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Final
 
 from conformance.base.words import listed
 from conformance.model.configuration import Configuration
-from conformance.model.forms import Form, Unclear, form_of
+from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
+from conformance.model.reading import reason_of
 
 #: Whether layers of a kind have a window, by the words of config.json.
 _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
@@ -68,8 +69,8 @@ def groups_of(
     for node in nodes:
         try:
             form = form_of(node, configuration)
-        except Unclear as error:
-            unclear[node.name] = str(error)
+        except Exception as error:  # what the node says may be anything
+            unclear[node.name] = reason_of(error)
             continue
         forms.setdefault(form.key, (form, []))[1].append(node)
     groups = [

@@ -25,7 +25,7 @@ from conformance.base.signature import (
     TYPES,
 )
 from conformance.base.words import listed
-from conformance.model.reading import ModelError, ReadModel
+from conformance.model.reading import ModelError, ReadModel, nodes_in, subgraphs
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
 
 #: Other operators that compute attention.
@@ -157,7 +157,7 @@ def _origin(value: str, same: Mapping[str, str]) -> str:
 
 
 def _without_attention(model: ReadModel) -> str:
-    every = Counter(node.op_type for node in all_nodes(model.proto.graph))
+    every = Counter(node.op_type for node in nodes_in(model.proto.graph))
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
     instead = f"it has {listed(others)}, which this command does not check" if others else ""
     if not others:
@@ -174,28 +174,13 @@ def is_attention(node: NodeProto) -> bool:
     return (node.op_type, node.domain) == (OP_TYPE, DOMAIN)
 
 
-def all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
-    """The nodes of the graph and of its subgraphs."""
-    for node in graph.node:
-        yield node
-        for inner in _subgraphs(node):
-            yield from all_nodes(inner)
-
-
 def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the values that something reads: a node or the caller."""
-    for node in all_nodes(graph):
+    for node in nodes_in(graph):
         yield from filter(None, node.input)
-        for inner in _subgraphs(node):
+        for inner in subgraphs(node):
             yield from (output.name for output in inner.output)
     yield from (output.name for output in graph.output)
-
-
-def _subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 _Found = tuple[NodeProto, Mapping[str, ValueType], str]
@@ -214,8 +199,8 @@ def _walk(
     for node in graph.node:
         if is_attention(node):
             yield node, types, where
-        for inner in _subgraphs(node):
-            if any(each.op_type == OP_TYPE for each in all_nodes(inner)):
+        for inner in subgraphs(node):
+            if any(each.op_type == OP_TYPE for each in nodes_in(inner)):
                 place = f"{where}{node.name or node.op_type}/{inner.name}/"
                 yield from _walk(_alone(inner, types, opsets), types, opsets, place)
 
@@ -253,7 +238,7 @@ def _alone(
     graph = onnx.GraphProto()
     graph.CopyFrom(inner)
     own = {each.name for each in graph.input}
-    needed = dict.fromkeys(name for node in all_nodes(graph) for name in node.input)
+    needed = dict.fromkeys(name for node in nodes_in(graph) for name in node.input)
     for name in needed:
         known = outer.get(name, UNKNOWN)
         if name not in own and known.dtype is not None:
@@ -308,7 +293,7 @@ def _faults(node: NodeProto, types: Mapping[str, ValueType]) -> Iterator[str]:
     for name, attribute in given.items():
         if name not in ATTRIBUTE_BY_NAME:
             yield f"has an unknown attribute '{name}'{did_you_mean(name, ATTRIBUTE_BY_NAME)}"
-        elif attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
+        elif attribute.ref_attr_name or attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
             yield f"attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}"
         elif not math.isfinite(attribute.f):
             yield f"attribute {name} is {attribute.f}"

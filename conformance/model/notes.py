@@ -11,8 +11,8 @@ import onnx
 from conformance.base.words import listed
 from conformance.model.configuration import Configuration
 from conformance.model.groups import Group, layers_of
-from conformance.model.nodes import ATTENTION, all_nodes
-from conformance.model.reading import ReadModel
+from conformance.model.nodes import ATTENTION
+from conformance.model.reading import ReadModel, nodes_in
 
 #: What passes elements on, in another order or type.
 _PASSING: Final = frozenset(
@@ -25,11 +25,11 @@ def notes_on(
 ) -> Iterator[str]:
     """Notes on the graph around the attention nodes, and on other attention in it."""
     graph = model.proto.graph
-    every = Counter(node.op_type for node in all_nodes(graph))
+    every = Counter(node.op_type for node in nodes_in(graph))
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
     if others:
         yield f"The model has {listed(others)} as well, which this command does not check."
-    makers = {name: node for node in all_nodes(graph) for name in node.output if name}
+    makers = {name: node for node in nodes_in(graph) for name in node.output if name}
     twice = [group for group in groups if _rotated_before(group, makers)]
     if twice:
         yield (

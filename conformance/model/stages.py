@@ -82,7 +82,7 @@ def stages_of(form: Form, asked: Lengths) -> list[Stage]:
 
 
 def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
-    """All stages for nodes of this form, each label once."""
+    """All stages for nodes of this form, each label and each call once."""
     rows = (form.table_rows, form.capacity if form.cache == "static" else None)
     most = min(filter(None, rows), default=1 << 30)
     fitting = [stage for stage in _stages(form, asked, most) if stage.tokens <= most]
@@ -90,7 +90,8 @@ def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
         fitting = [_counted(stage) for stage in fitting]
     found: dict[str, Stage] = {}
     for stage in _with_buffers(form, fitting):
-        found.setdefault(stage.label, stage)
+        if stage.fields not in [other.fields for other in found.values()]:
+            found.setdefault(stage.label, stage)
     return list(found.values())
 
 

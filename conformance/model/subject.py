@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.base.words import plural
 from conformance.case.call import Call
 from conformance.case.case import misfits
-from conformance.case.tensors import ShapeError, steps_of
+from conformance.case.tensors import steps_of
 from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of
@@ -17,7 +17,7 @@ from conformance.model.groups import Group, disagreements, groups_of, layers_of
 from conformance.model.layers import only_layers
 from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
-from conformance.model.reading import ModelError, ReadModel, read_model
+from conformance.model.reading import ModelError, ReadModel, read_model, reason_of, told_of
 from conformance.model.stages import (
     Lengths,
     Stage,
@@ -55,6 +55,17 @@ def subject_of(
 
     ``head_size`` and ``dtype`` are what the user says of the graph. Raises :class:`ModelError`.
     """
+    with told_of(path):
+        return _subject_of(path, lengths, head_size, dtype, layers)
+
+
+def _subject_of(
+    path: Path,
+    lengths: Lengths,
+    head_size: int | None,
+    dtype: str | None,
+    layers: tuple[int, ...],
+) -> Subject:
     model = read_model(path)
     found = nodes_of(model)
     beside = configuration_beside(model.path).overridden(head_size, dtype)
@@ -110,11 +121,11 @@ def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
     possible = []
     why = "the graph leaves no call to try"
     for stage in stages:
-        call = Call.model_validate({**group.form.fields, **stage.fields})
         try:
+            call = Call.model_validate({**group.form.fields, **stage.fields})
             steps_of(call)
-        except ShapeError as error:
-            why = f"{stage.words}: {error}"
+        except ValueError as error:
+            why = f"{stage.words}: {reason_of(error)}"
             continue
         wrong = [sentence.partition(";")[0] for _, sentence in misfits(call, "computes")]
         if wrong:
