@@ -26,7 +26,8 @@ class Group:
 
     ``name`` is that of their entry in a case file. ``sources`` are the layers whose KV cache they
     read, if they borrow one. With a ``graph``, an ONNX file, they are checked as a part of the
-    model: a layer and one that borrows its cache, or a layer with the projections before it.
+    model: a layer and one that borrows its cache, or a layer with the projections before it;
+    ``appends``: the second layer borrows the cache and appends to it.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Group:
     nodes: tuple[AttentionNode, ...]
     sources: tuple[int, ...] = ()
     graph: bytes | None = None
+    appends: bool = False
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -54,7 +56,7 @@ class Group:
             return words
         if self.name.startswith("sharing"):
             first, last = self.nodes[0].layer, self.nodes[-1].layer
-            does = "borrows" if self.form.borrows else "appends to"
+            does = "appends to" if self.appends else "borrows"
             return f"one graph: layer {last} {does} the cache of layer {first}, {words}"
         return f"one graph: projections and attention, {words}"
 

@@ -17,16 +17,16 @@ from conformance.model.configuration import Configuration
 from conformance.model.feeds import interface_of
 from conformance.model.groups import Group
 from conformance.model.program import (
-    CannotFeed,
     Finding,
     Program,
     ProgramCall,
+    Step,
     findings,
     job_of,
     with_outputs,
 )
-from conformance.model.reading import ReadModel
-from conformance.model.skeleton import CannotCut, loadable, part, whole
+from conformance.model.reading import ReadModel, reason_of
+from conformance.model.skeleton import loadable, part, whole
 from conformance.model.stages import Use
 from conformance.run.target import DescribedTarget
 
@@ -75,14 +75,17 @@ class ModelProgram:
 def program_of(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> ModelProgram:
-    """The model of ``groups``, to be seen on targets."""
+    """The model of ``groups``, to be seen on targets.
+
+    A model that cannot be cut leaves its nodes to be called alone, and the reason is told.
+    """
     nodes = [node for group in groups for node in group.nodes]
     try:
         skeleton = whole(model, nodes) or part(model, nodes)
-    except CannotCut as error:
-        return ModelProgram(None, loadable(model), str(error))
-    interface = interface_of(model, groups, configuration)
-    return ModelProgram(Program(skeleton, interface, groups), loadable(model))
+        interface = interface_of(model, groups, configuration)
+        return ModelProgram(Program(skeleton, interface, groups), loadable(model))
+    except Exception as error:
+        return ModelProgram(None, why=reason_of(error))
 
 
 def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
@@ -98,6 +101,8 @@ def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
             return _seen(model, described.runtime, pool, Path(folder))
         except (RunnerFailed, OSError) as error:
             return Seen(unseen=f"its runner failed: {error}")
+        except Exception as error:
+            return Seen(unseen=reason_of(error))
 
 
 def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
@@ -110,10 +115,7 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
         return Seen(unseen=model.why)
     troubles: dict[Trouble, None] = {}
     for number, run in enumerate(program.runs()):
-        try:
-            steps = program.steps(run)
-        except CannotFeed as error:
-            return Seen(unseen=str(error))
+        steps = program.steps(run)
         job = job_of(folder / str(number), program.skeleton.model, steps, "the model itself")
         outcome = pool.run_one(job)
         if isinstance(outcome, Ran):
@@ -130,7 +132,8 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
 
 def _only_load(folder: Path, model: bytes) -> Job:
     """A bundle without inputs: who loads it refuses the call."""
-    return job_of(folder, model, [], "the model without its weights")
+    nothing = Step(ProgramCall("no call", 0, (0,)), {}, {})
+    return job_of(folder, model, [nothing], "the model without its weights")
 
 
 def _wrong(use: Use, found: Finding) -> Trouble:
