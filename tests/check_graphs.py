@@ -1,4 +1,4 @@
-"""Small decoders as graphs, truthful ones and ones with one thing made wrong, and what is true of them.
+"""Small decoders as graphs, truthful ones and ones with one thing made wrong, and what is true.
 
 Truth is what plain onnxruntime does with the graph in a program's calls, held against attention in
 NumPy. It shares nothing with the suite.
@@ -145,17 +145,17 @@ def changes(model: onnx.ModelProto) -> Iterator[tuple[str, Change]]:
         yield f"input_{place}_left_out", _node_input(at, place, "")
         yield f"input_{place}_is_of_nothing", _node_input(at, place, "nowhere")
         other = (place + 1) % len(model.graph.node[at].input)
-        yield f"input_{place}_twice", _node_input(at, place, model.graph.node[at].input[other])
+        if place != 1:  # one tensor as key and as value is another model, and no mistake
+            yield f"input_{place}_twice", _node_input(at, place, model.graph.node[at].input[other])
     for name, value in (
         *(("num_heads", 2), ("num_heads", 8), ("kv_num_heads", 1), ("kv_num_heads", 4)),
-        *(("do_rotary", 1), ("sliding_window_cache", 1), ("kv_cache_bit_width", 4), ("unknown", 1)),
+        *(("do_rotary", 1), ("kv_cache_bit_width", 4), ("unknown", 1)),
     ):
         yield f"{name}_is_{value}", _attribute(at, name, value)
     for version in (99, 14):
         yield f"ir_version_{version}", _set("ir_version", version)
     for place in (0, 1):
         yield f"opset_{place}_of_99", _opset(place, 99)
-    yield "without_a_domain", lambda model: model.opset_import.pop(1) and None
     yield "a_name_twice", lambda model: model.graph.node.append(model.graph.node[-1])
     for length in ("seqlens_k", "total"):
         for what, value in (("too_large", 1), ("too_small", -1)):
@@ -279,7 +279,8 @@ def _chat(session: Any, kind: Kind) -> bool:
     if main is None:
         return False
     shape = declared[main].shape
-    batch = shape[0] if len(shape) == 3 and isinstance(shape[0], int) else 1
+    firsts = (each.shape[0] for each in declared.values() if each.shape)
+    batch = next((size for size in firsts if isinstance(size, int)), 1)
     fixed = shape[1] if len(shape) == 3 and isinstance(shape[1], int) else None
     lengths = [fixed, fixed] if fixed else [6, 1, 1]
     tokens = sum(lengths)
@@ -338,7 +339,7 @@ def _feed(
             "total": np.array(now.stop),
         }[plain]
     if array.ndim != len(declared.shape):
-        array = array.reshape(array.shape + (1,)) if plain != "total" else array.reshape(1)
+        array = array.reshape((*array.shape, 1)) if plain != "total" else array.reshape(1)
     return array.astype(dtype)
 
 

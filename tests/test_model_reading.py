@@ -417,7 +417,12 @@ def test_what_lies_beside_the_model(tmp_path: Path) -> None:
     genai = {"search": {"past_present_share_buffer": True}}
     (tmp_path / "genai_config.json").write_text(json.dumps(genai))
     assert configuration_beside(tmp_path / "model.onnx") == Configuration(
-        head_size=256, dtype="bfloat16", shared_buffer=True, sliding_window=512, softcap=50.0
+        head_size=256,
+        dtype="bfloat16",
+        shared_buffer=True,
+        sliding_window=512,
+        softcap=50.0,
+        layer_types=("sliding_attention", "full_attention"),
     )
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ModelError, match=r"config.json: not a JSON object\."):

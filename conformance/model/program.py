@@ -331,8 +331,9 @@ def job_of(folder: Path, model: bytes, steps: Sequence[Step], key: str) -> Job:
     plans = []
     for number, step in enumerate(steps):
         files = {}
+        (folder / f"test_data_set_{number}").mkdir()
         for index, (name, array) in enumerate(step.given.items()):
-            files[name] = f"{number}_{index}.pb"
+            files[name] = f"test_data_set_{number}/input_{index}.pb"
             (folder / files[name]).write_bytes(tensor_file(array, name))
         plans.append(StepFiles(files=files, carry=dict(step.carried)))
     return Job(key, folder, tuple(plans), 1, SECONDS, 1 << 28)

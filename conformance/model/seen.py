@@ -170,7 +170,9 @@ def with_seen(answers: Sequence[Answer], seen: Seen) -> list[Answer]:
             concerned = not trouble.nodes or bool(trouble.nodes & names)
             if concerned and not _said(one, trouble):
                 parts.append(Part(trouble.use, trouble.kind, "", (), said=trouble.said))
-        made.append(replace(one, parts=tuple(parts), load=seen.load, unseen=seen.unseen))
+        # Where no call runs, the cases say why, and the user may know it.
+        load = seen.load if any(part.kind == "right" for part in one.parts) else ""
+        made.append(replace(one, parts=tuple(parts), load=load, unseen=seen.unseen))
     return made
 
 
