@@ -26,6 +26,7 @@ from conformance.base.paths import (
     is_of_case_file,
 )
 from conformance.base.printable import printable
+from conformance.base.processes import use_absolute_paths
 from conformance.base.threads import one_thread
 from conformance.targets.catalogue import run_options, target_names
 
@@ -107,6 +108,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
+    use_absolute_paths()
     named = [argument for argument in config.args if is_of_case_file(argument)]
     requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, named))
     config.pluginmanager.register(RunCounter(config, requested), "gqa-run-counter")

@@ -24,6 +24,7 @@ from onnx import numpy_helper
 from shipped import shipped_cases
 
 from conformance.base.array_types import NUMPY
+from conformance.base.kept import kept_for
 from conformance.base.paths import CACHE_VARIABLE, cache_root
 from conformance.bundle import cache as bundles
 from conformance.bundle.cache import (
@@ -723,15 +724,33 @@ def test_only_changed_folders_of_the_cache_are_measured_again(
         assert cache_size(tmp_path).bundles == held.bundles + 1
 
 
-def test_clearing_removes_what_the_suite_keeps_and_nothing_else(tmp_path: Path) -> None:
+def test_clearing_follows_a_link_to_another_disk(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "bundles").symlink_to(tmp_path / "disk")
+    bundle_for(Call(), tmp_path / "cache")
+    assert clear_cache(tmp_path / "cache").bundles == 1
+    assert not contents(tmp_path / "disk")
+    assert os.listdir(tmp_path / "cache") == ["bundles"]
+
+
+def test_clearing_removes_what_the_suite_keeps_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     bundle_for(Call(), tmp_path)
-    for name in ("shaders", "kept"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "made").touch()
-    (tmp_path / "notes.txt").write_text("mine")
+    kept_for("0" * 64, lambda: 1)
+    (tmp_path / "shaders" / "mesa_shader_cache" / "0a").mkdir(parents=True)
+    (tmp_path / "shaders" / f"built-{'0' * 16}").touch()
     held = cache_size(tmp_path)
+    for name in ("notes.txt", "inputs/thesis.txt", "shaders/mine", "kept/ab/notes"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("mine")
+    mine = {name: text for name, text in contents(tmp_path).items() if text == b"mine"}
+    assert (len(mine), cache_size(tmp_path)) == (4, held)
     assert clear_cache(tmp_path) == held
-    assert contents(tmp_path) == {"notes.txt": b"mine"}
+    assert contents(tmp_path) == mine
+    assert not (tmp_path / "bundles").exists()
     assert clear_cache(tmp_path) == CacheSize(0, 0)
     assert clear_cache(tmp_path / "nowhere") == CacheSize(0, 0)
 

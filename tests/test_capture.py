@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,9 +157,7 @@ def test_the_first_layer_that_goes_wrong_is_named(
     arguments = "--ep", desk.runner("wrong_alone"), "--save-cases", str(kept_file)
     done = check(borrowing, *arguments)
     assert done.status == 1, done.both
-    said = (
-        "silently wrong in layer 2. The first layer that goes wrong is layer 2, decode step 1, on"
-    )
+    said = "in layer 2. The first layer that goes wrong is layer 2, decode step 1, on"
     assert said in done.out
     (row,) = [line for line in done.out.splitlines() if "✗" in line]
     assert row.startswith("2 ")
@@ -324,6 +324,38 @@ def test_a_file_of_inputs_that_is_none(gqa: Gqa, folder: Path, content: bytes) -
     assert "none.npz cannot be read: No such file or directory." in done.err
 
 
+def test_a_file_of_inputs_that_inflates(
+    gqa: Gqa, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers say how much it would be, so nothing is read."""
+    monkeypatch.setattr("conformance.model.capture.MOST_BYTES", 1 << 26)
+    file = folder / "inputs.npz"
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("input_ids.npy", "w", force_zip64=True) as stream,
+    ):
+        np.lib.format.write_array_header_1_0(
+            stream, {"descr": "<i8", "fortran_order": False, "shape": (1 << 15, 1 << 9)}
+        )
+        for _ in range(1 << 7):
+            stream.write(bytes(1 << 20))
+    assert file.stat().st_size < 1 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
+    assert done.err == f"{file}: its arrays have 0.125 GiB, and at most 0.0625 GiB are read.\n"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+def test_a_file_of_inputs_that_ends_early(gqa: Gqa, folder: Path) -> None:
+    file = folder / "inputs.npz"
+    with zipfile.ZipFile(file, "w") as archive, archive.open("input_ids.npy", "w") as stream:
+        np.lib.format.write_array_header_1_0(
+            stream, {"descr": "<i8", "fortran_order": False, "shape": (1, 9)}
+        )
+    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
+    assert done.err == f"{file}: input_ids.npy has not the 72 bytes that its shape needs.\n"
+
+
 # Tokens
 
 
@@ -341,6 +373,7 @@ def test_token_ids(text: str, folder: Path) -> None:
         (b"1 -2", "'-2' is no token id"),
         (b"[1.5]", "'1.5' is no token id"),
         (b"[true]", "'True' is no token id"),
+        (b"[2, null]", "'None' is no token id"),
         (b"99999999999999999999", "is no token id"),
         (b"\xff", "cannot be read: it is not text."),
         (b"3 32", "the token 32 is not in its vocabulary of 32, 0 to 31."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from case_files import HEAD
 
 from conformance.base import kept as module
-from conformance.base.kept import LARGE
+from conformance.base.kept import LARGE, is_kept
 from conformance.base.paths import CACHE_VARIABLE, cache_root, data_path
 from conformance.case import kept_cases as kept_cases_module
 from conformance.case.case import Case
@@ -51,6 +52,33 @@ def test_a_file_is_read_once(large: Path) -> None:
     assert [case.id for case in first] == ["large/first"]
     assert again == first
     assert again[0] is not first[0]
+
+
+@pytest.mark.parametrize("whose", ["cache/kept", "cache/kept/*.pickle"])
+def test_what_another_user_can_write_is_not_used(large: Path, whose: str) -> None:
+    """A pickle is code."""
+    read = Reader()
+    kept_cases(large, read)
+    (place,) = large.parent.glob(whose)
+    before = place.stat().st_mode
+    assert not before & 0o077
+    place.chmod(before | 0o020)
+    assert not is_kept(large, read, ("base", "case"))
+    kept_cases(large, read)
+    assert read.count == 2
+    kept_cases(large, read)  # which is this user's alone again
+    assert (read.count, place.stat().st_mode) == (2, before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("whose", ["cache/kept", "cache/kept/*.pickle"])
+def test_what_another_user_owns_is_not_used(large: Path, whose: str) -> None:
+    read = Reader()
+    kept_cases(large, read)
+    (place,) = large.parent.glob(whose)
+    os.chown(place, 65534, 65534)
+    kept_cases(large, read)
+    assert read.count == 2
 
 
 def test_a_changed_file_is_read_again_and_takes_no_more_room(large: Path) -> None:

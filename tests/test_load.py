@@ -561,11 +561,11 @@ MISTAKES = {
     ),
     "lengths of another batch": (
         "- {name: a, total_sequence_lengths: [1, 1]}",
-        "6:39: 2 lengths for a batch of 1",
+        "6:39: total_sequence_lengths has 2 for a batch of 1",
     ),
     "positions of no rotary": (
         "- {name: a, position_ids: true}",
-        "6:29: only rotary uses positions; rotary is none",
+        "6:29: position_ids are only for rotary, and rotary is none",
     ),
     "positions of an unknown kind": (
         "- {name: a, rotary: half_split, position_ids: given}",
@@ -575,11 +575,17 @@ MISTAKES = {
         "- {name: a, rotary: half_split, position_ids: 1}",
         "6:49: position_ids: expected true, false or implied, found 1",
     ),
-    "rotary_dim of no rotary": ("- {name: a, rotary_dim: 8}", "6:27: rotary is none"),
-    "table of no rotary": ("- {name: a, rotary_cache_length: 8}", "6:36: rotary is none"),
+    "rotary_dim of no rotary": (
+        "- {name: a, rotary_dim: 8}",
+        "6:27: rotary_dim is given, but rotary is none",
+    ),
+    "table of no rotary": (
+        "- {name: a, rotary_cache_length: 8}",
+        "6:36: rotary_cache_length is given, but rotary is none",
+    ),
     "odd rotary_dim": (
         "- {name: a, rotary: half_split, rotary_dim: 3}",
-        f"6:47: rotary rotates pairs of elements: an even number is required{ON_PURPOSE}",
+        f"6:47: rotary_dim must be even, since pairs of elements rotate{ON_PURPOSE}",
     ),
     "rotary_dim beyond the head": (
         "- {name: a, rotary: half_split, rotary_dim: 18}",
@@ -587,11 +593,11 @@ MISTAKES = {
     ),
     "window in both directions": (
         "- {name: a, causal: 0, local_window_size: 3}",
-        f"6:45: must be -1 if causal is 0{ON_PURPOSE}",
+        f"6:45: local_window_size must be -1 if causal is 0{ON_PURPOSE}",
     ),
     "empty window": (
         "- {name: a, local_window_size: 0}",
-        f"6:34: must be -1 (no window) or at least 1{ON_PURPOSE}",
+        f"6:34: local_window_size must be -1 (no window) or at least 1{ON_PURPOSE}",
     ),
     "too many tokens": (
         "- {name: a, past_sequence_length: 2147483647,"

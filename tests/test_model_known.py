@@ -131,7 +131,9 @@ def test_a_node_is_explained(gqa: Gqa, desk: Desk, tmp_path: Path) -> None:
     model = saved(decoder(*GEMMA), tmp_path)
     done = gqa("check", str(model), "--ep", desk.runner("correct"), "--explain", "2")
     assert done.status == 0, done.both
-    assert done.out.startswith("/model/layers.2/attn/GroupQueryAttention\n  layer      2, one of 1")
+    assert done.out.startswith(
+        "/model/layers.2/attn/GroupQueryAttention\n  layer      2, on its own\n"
+    )
     for line in (
         "attention  sliding window of 8, borrowing the cache of layer 0, 4:2 heads of 16, float32",
         "attributes do_rotary=1, kv_num_heads=2, local_window_size=8, num_heads=4",

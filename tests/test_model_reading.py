@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -190,6 +191,49 @@ def test_nodes_in_functions_are_found(tmp_path: Path) -> None:
     assert group.form.fields["head_size"] == 16
 
 
+def calling(calls: Mapping[str, Sequence[str]], body: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """A model that calls the first of these local functions, each of which calls others."""
+    model = decoder(Layer())
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    for name, called in calls.items():
+        nodes = [helper.make_node(each, ["x"], ["y"], domain="local") for each in called]
+        function = helper.make_function(
+            "local", name, ["x"], ["y"], nodes or list(body), list(model.opset_import)
+        )
+        model.functions.append(function)
+    first = next(iter(calls))
+    model.graph.node.append(helper.make_node(first, ["hidden"], ["last"], domain="local"))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        (
+            {f"f{n}": [f"f{n + 1}"] * 2 * (n < 25) for n in range(26)},
+            "they would make 100,663,294 nodes of ",
+        ),
+        ({"f": ["g"], "g": ["f"]}, "they call themselves: "),
+        ({"f": ["f"]}, "they call themselves: f → f"),
+        (
+            {f"f{n}": [f"f{n + 1}"] * (n < 3000) for n in range(3001)},
+            "they call each other, one within the other, more than 100 deep",
+        ),
+    ],
+    ids=["many", "cycle", "itself", "deep"],
+)
+def test_functions_that_would_make_too_much_are_not_inlined(
+    tmp_path: Path,
+    calls: Mapping[str, Sequence[str]],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("onnx.inliner.inline_local_functions", None)
+    model = calling(calls, [helper.make_node("Identity", ["x"], ["y"])])
+    with pytest.raises(ModelError, match=f"its functions cannot be inlined: {sentence}.*\\.$"):
+        read_model(saved(model, tmp_path))
+
+
 def test_a_model_without_the_operator_says_what_it_has_instead(tmp_path: Path) -> None:
     node = helper.make_node(
         "MultiHeadAttention", ["q", "k", "v"], ["o"], domain=DOMAIN, num_heads=4
@@ -225,6 +269,19 @@ def test_an_invalid_node_is_named_and_the_others_are_kept(
 
 
 # Forms
+
+
+def test_tables_as_wide_as_a_head_are_named(tmp_path: Path) -> None:
+    model = decoder(Layer())
+    for tensor in model.graph.initializer:
+        if tensor.name in ("cos.0", "sin.0"):
+            tensor.CopyFrom(weight(tensor.name, TensorProto.FLOAT, [tensor.dims[0], 16]))
+    found, unclear = groups_of(nodes_of(read_model(saved(model, tmp_path))).nodes, Configuration())
+    assert not found
+    assert list(unclear.values()) == [
+        "cos_cache has 16 columns, one for each pair of elements that rotates, and a head has 16"
+        " elements"
+    ]
 
 
 def test_shapes_are_inferred_behind_contributed_operators(tmp_path: Path) -> None:
@@ -360,13 +417,21 @@ def test_what_lies_beside_the_model(tmp_path: Path) -> None:
     genai = {"search": {"past_present_share_buffer": True}}
     (tmp_path / "genai_config.json").write_text(json.dumps(genai))
     assert configuration_beside(tmp_path / "model.onnx") == Configuration(
-        head_size=256, dtype="bfloat16", shared_buffer=True, sliding_window=512, softcap=50.0
+        head_size=256,
+        dtype="bfloat16",
+        shared_buffer=True,
+        sliding_window=512,
+        softcap=50.0,
+        layer_types=("sliding_attention", "full_attention"),
     )
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ModelError, match=r"config.json: not a JSON object\."):
         configuration_beside(tmp_path / "model.onnx")
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelError, match=r"config.json: not JSON: "):
+        configuration_beside(tmp_path / "model.onnx")
+    (tmp_path / "config.json").write_text(f'{{"attn_logit_softcapping": {"9" * 400}}}')
+    with pytest.raises(ModelError, match=r"config.json: .* has a number of 400 digits\."):
         configuration_beside(tmp_path / "model.onnx")
 
 

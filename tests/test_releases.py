@@ -286,7 +286,8 @@ def test_npm_and_cargo_are_asked(wheels: Path, monkeypatch: pytest.MonkeyPatch) 
     program(
         folder,
         "npm",
-        """[ "$*" = "view onnxruntime-web versions --json" ] && echo '["1.27.0", "1.30.0"]'""",
+        """
+[ "$*" = "view --global onnxruntime-web versions --json" ] && echo '["1.27.0", "1.30.0"]'""",
     )
     assert published(package_of("wasm")) == ["1.27.0", "1.30.0"]
     # As cargo does, it takes the newest release before the one that the manifest names.
@@ -294,6 +295,7 @@ def test_npm_and_cargo_are_asked(wheels: Path, monkeypatch: pytest.MonkeyPatch) 
         folder,
         "cargo",
         """\
+cd "${4%/Cargo.toml}"  # of generate-lockfile --quiet --manifest-path
 locked() { printf '[[package]]\\nname = "%s"\\nversion = "%s"\\n' $1 $2 > Cargo.lock; exit 0; }
 grep -q 'tract-cli = "\\*"' Cargo.toml && locked tract-cli 0.23.1
 grep -q 'tract-cli = "<0.23.1"' Cargo.toml && locked tract-cli 0.23.0

@@ -29,7 +29,10 @@ def open_with_stat(
 ) -> tuple[int, os.stat_result]:
     """As `open_plain`, with what the system says of the file."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    try:
+        descriptor = os.open(path, flags, dir_fd=dir_fd)
+    except ValueError:  # of Python: there is a NUL in it, or a lone surrogate
+        raise OSError(errno.EINVAL, "no path that a file can have", str(path)) from None
     try:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
@@ -85,24 +88,25 @@ def write_new(path: Path | str, content: bytes, *, dir_fd: int | None = None) ->
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
     """A new file that takes the place of ``path`` once it is complete; until then the old stays.
 
-    A link is followed, and the old file's permissions are kept. Raises :class:`OSError`: where
-    writing failed, and for a ``path`` that is there and is not a regular file.
+    A link is followed, and the old file's permissions are kept unless ``mode`` is given. Raises
+    :class:`OSError`: where writing failed, and for a ``path`` that is there and is not a regular
+    file.
     """
     place = Path(os.path.realpath(path))
-    mode = 0o666 & ~_umask()
+    usual = 0o666 & ~_umask()
     with suppress(FileNotFoundError):
         found = place.stat()
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        mode = stat.S_IMODE(found.st_mode)
+        usual = stat.S_IMODE(found.st_mode)
     descriptor, beside = tempfile.mkstemp(prefix=".gqa-", dir=place.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-            os.fchmod(file.fileno(), mode)
+            os.fchmod(file.fileno(), usual if mode is None else mode)
         os.replace(beside, place)
     except BaseException:
         with suppress(OSError):

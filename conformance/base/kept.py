@@ -1,7 +1,8 @@
 """What was made of a file or a call, kept in the cache: to make it again takes far longer.
 
 What was made of a file is used only if neither the file, nor what reads it, nor the code has
-changed since: reading YAML and checking it takes ten times as long.
+changed since: reading YAML and checking it takes ten times as long. It is a pickle, which is code:
+so it is used only if no other user can have written it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import hashlib
 import os
 import pickle
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from conformance.base.code_digest import digest_of_code
-from conformance.base.files import open_plain, read_plain, replacing
+from conformance.base.files import open_with_stat, read_plain, replacing
 from conformance.base.paths import KEPT, cache_root
 
 _T = TypeVar("_T")
@@ -60,7 +62,7 @@ def is_kept(file: Path, read: Callable[[Path], object], packages: tuple[str, ...
     before = _digest(file, packages)
     if before is None:
         return True
-    with suppress(OSError), os.fdopen(open_plain(_place(_name(file, read))), "rb") as made:
+    with suppress(OSError), os.fdopen(_open_own(_place(_name(file, read))), "rb") as made:
         return made.read(len(before)) == before
     return False
 
@@ -91,7 +93,8 @@ def _place(name: str) -> Path:
 
 def _found(name: str, before: bytes) -> Any:
     """What is kept under a name. Raises OSError if nothing is, or what was made of another one."""
-    content = read_plain(_place(name), MOST_BYTES)
+    with os.fdopen(_open_own(_place(name)), "rb") as file:
+        content = file.read(MOST_BYTES)
     size = len(before)
     seal, pickled = content[size : 2 * size], content[2 * size :]
     if content[:size] != before or hashlib.sha256(pickled).digest() != seal:
@@ -99,16 +102,39 @@ def _found(name: str, before: bytes) -> Any:
     return pickle.loads(pickled)
 
 
+def _open_own(place: Path) -> int:
+    """A descriptor of the file. Raises OSError unless it and its folder are this user's alone."""
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor, found = open_with_stat(place.name, follow_links=False, dir_fd=folder)
+        if _is_own(found) and _is_own(os.fstat(folder)):
+            return descriptor
+        os.close(descriptor)
+    finally:
+        os.close(folder)
+    raise PermissionError(errno.EPERM, "another user can write it", str(place))
+
+
+def _is_own(found: os.stat_result) -> bool:
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return found.st_uid == os.geteuid() and not found.st_mode & others
+
+
 def _keep(name: str, before: bytes, made: object) -> None:
     pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
-    write_kept(_place(name), before + hashlib.sha256(pickled).digest() + pickled)
+    place = _place(name)
+    with suppress(OSError):
+        place.parent.mkdir(0o700, parents=True, exist_ok=True)
+        if not _is_own(place.parent.stat()):
+            place.parent.chmod(0o700)  # which fails for the folder of another user
+    write_kept(place, before + hashlib.sha256(pickled).digest() + pickled, 0o600)
 
 
-def write_kept(place: Path, content: bytes) -> None:
+def write_kept(place: Path, content: bytes, mode: int | None = None) -> None:
     """Write a file of the cache, and make its folder. What cannot be kept is made again."""
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(place) as file:
+        with replacing(place, mode) as file:
             file.write(content)
 
 

@@ -122,9 +122,9 @@ def read_yaml(file: Path) -> Source:
     source = Source(file)
     try:
         raw = read_plain(file, MAX_BYTES)
-    except (OSError, ValueError) as error:
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        if getattr(error, "errno", None) == TOO_LARGE:
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+        if error.errno == TOO_LARGE:
             reason = f"larger than {MAX_BYTES >> 20} MiB"
         raise InputError([Problem(file, 0, 0, reason)]) from None
     try:

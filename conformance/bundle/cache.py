@@ -661,6 +661,17 @@ def _remove(place: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+_HEX: Final = "[0-9a-f]"
+#: A folder with the bundles whose digests begin so.
+_FOLDER: Final = 2 * _HEX
+_DIGEST: Final = 64 * _HEX
+#: What this suite, or a driver that it starts, makes in each folder; unfinished if hidden.
+_MADE: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(KINDS, (f"{_FOLDER}/{_DIGEST}", f"{_FOLDER}/.{_DIGEST}.{32 * _HEX}")),
+    KEPT: (f"{32 * _HEX}*.pickle", "sizes.json", f"whole/{_FOLDER}.json", ".gqa-*"),
+    SHADERS: (f"built-{16 * _HEX}", "mesa_shader_cache*"),
+}
+
 #: When each folder of bundles was last changed (``st_ctime_ns``), its bundles, and their size.
 _NOTES: Final = TypeAdapter(dict[str, tuple[int, int, int]])
 #: More than these notes take.
@@ -689,7 +700,7 @@ def cache_size(root: Path | None = None) -> CacheSize:
     found = {}
     for kind in KINDS:
         with contextlib.suppress(OSError):
-            for folder in (root / kind).iterdir():
+            for folder in (root / kind).glob(_FOLDER):
                 name, changed = f"{kind}/{folder.name}", folder.lstat().st_ctime_ns
                 found[name] = known.get(name, (0, 0, 0))
                 if found[name][0] != changed:
@@ -716,16 +727,24 @@ def _measured(folder: Path) -> tuple[int, int]:
 def clear_cache(root: Path | None = None) -> CacheSize:
     """Removes all bundles, what is kept of files, and compiled shaders.
 
-    Returns the number and size of the bundles. Raises :class:`BundleError` if the cache cannot be
-    removed.
+    The folder may be the user's, too, so only what has a name that this suite gives is removed, and
+    folders that are empty then. Returns the number and size of the bundles. Raises
+    :class:`BundleError` if the cache cannot be removed.
     """
     held = cache_size(root)
-    for folder in ((root or cache_root()) / name for name in (*KINDS, KEPT, SHADERS)):
+    root = root or cache_root()
+    for name, patterns in _MADE.items():
+        folder = root / name
         try:
-            _remove(folder)
-        except FileNotFoundError:
-            pass
+            for made in [each for pattern in patterns for each in folder.glob(pattern)]:
+                if made.is_dir() and not made.is_symlink():
+                    _remove(made)
+                else:
+                    made.unlink(missing_ok=True)
         except OSError as error:
             sentence = f"The cache cannot be removed: {folder}: {error.strerror}."
             raise BundleError(sentence) from None
+        for empty in (*folder.glob(_FOLDER), folder / "whole", folder):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
     return held

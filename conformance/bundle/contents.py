@@ -102,7 +102,7 @@ def input_files(script: Script, answers: Answers | None = None) -> Iterator[tupl
             inputs = answers.inputs[index]
         for position, name in enumerate(step.connected):
             if name in inputs:
-                yield _input_file(index, position), _tensor_file(inputs[name], name)
+                yield _input_file(index, position), tensor_file(inputs[name], name)
 
 
 def plan(script: Script) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def expected_files(wanted: Wanted, script: Script, usual: Answers) -> ExpectedFi
     if usual.unjudged is None:
         for index, answer in enumerate(usual.steps):
             for position, name in enumerate(script.outputs):
-                files[output_file(index, position)] = _tensor_file(answer.rounded[name], name)
+                files[output_file(index, position)] = tensor_file(answer.rounded[name], name)
         _add(usual.steps, None, wanted.relation is not None, layout, oracle)
     for reading in wanted.readings:
         other = answers_to(script_of(wanted.call, reading))
@@ -231,11 +231,11 @@ def _rounded(expected: Reference) -> Array:
         return values.astype(expected.dtype)
 
 
-def _tensor_file(values: Array, name: str) -> bytes:
+def tensor_file(values: Array, name: str) -> bytes:
     return bytes(tensor_of(values, name).SerializeToString(deterministic=True))
 
 
 def _values_of(file: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """The values in a tensor file of :func:`_tensor_file`; its last field are their bytes."""
+    """The values in a tensor file of :func:`tensor_file`; its last field are their bytes."""
     count = math.prod(shape)
     return np.frombuffer(file, dtype, count, len(file) - count * dtype.itemsize).reshape(shape)

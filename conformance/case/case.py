@@ -212,7 +212,7 @@ class Case:
 def misfits(
     call: Call, demands: str, relation: RelationName | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The contradictions in ``call``, as (field, sentence).
+    """The contradictions in ``call``, as (field, sentence); a sentence needs no field before it.
 
     A call that must be rejected may violate the operator's own rules on purpose. The rules that
     the suite needs in order to build a call hold for every contract.
@@ -241,14 +241,17 @@ def misfits(
         )
     lengths = call.total_sequence_lengths
     if lengths is not None and len(lengths) != call.batch_size:
-        yield "total_sequence_lengths", f"{len(lengths)} lengths for a batch of {call.batch_size}"
+        yield (
+            "total_sequence_lengths",
+            f"total_sequence_lengths has {len(lengths)} for a batch of {call.batch_size}",
+        )
     if call.query_seqlens is not None and (call.key_value == "zero_length" or kind == "none"):
         yield "query_seqlens", "chunks are appended to a past: it needs new tokens and a cache"
     if call.rotary == "none" and call.position_ids:
-        yield "position_ids", "only rotary uses positions; rotary is none"
+        yield "position_ids", "position_ids are only for rotary, and rotary is none"
     if call.rotary == "none" and (call.rotary_dim or call.rotary_cache_length):
         field = "rotary_dim" if call.rotary_dim else "rotary_cache_length"
-        yield field, "rotary is none"
+        yield field, f"{field} is given, but rotary is none"
     if relation is not None:
         reason = RELATIONS[relation].misfit(call)
         if reason:
@@ -265,16 +268,19 @@ def misfits(
             f" kv_num_heads {call.kv_num_heads}{hint}",
         )
     if call.rotary != "none" and (call.rotary_dim or call.head_size) % 2:
-        yield "rotary_dim", f"rotary rotates pairs of elements: an even number is required{hint}"
+        yield "rotary_dim", f"rotary_dim must be even, since pairs of elements rotate{hint}"
     if (call.rotary_dim or 0) > call.head_size:
         yield (
             "rotary_dim",
             f"rotary_dim {call.rotary_dim} is more than head_size {call.head_size}{hint}",
         )
     if call.query_seqlens is not None and call.causal == 0:
-        yield "query_seqlens", f"causal must be 1 with it{hint}"
+        yield "query_seqlens", f"causal must be 1 with query_seqlens{hint}"
     if call.local_window_size is not None and call.local_window_size != -1:
         if call.causal == 0:
-            yield "local_window_size", f"must be -1 if causal is 0{hint}"
+            yield "local_window_size", f"local_window_size must be -1 if causal is 0{hint}"
         if call.local_window_size < 1:
-            yield "local_window_size", f"must be -1 (no window) or at least 1{hint}"
+            yield (
+                "local_window_size",
+                f"local_window_size must be -1 (no window) or at least 1{hint}",
+            )

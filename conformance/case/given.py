@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import math
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -34,7 +36,10 @@ EXCLUDED: Final[Mapping[str, str]] = {
 #: The values of a call, and what the format needs beside them.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
 #: What ``zipfile`` raises for a damaged archive.
-_DAMAGES: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_DAMAGES: Final = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, UnicodeDecodeError),
+    *(EOFError, NotImplementedError, RuntimeError),
+)
 #: Dtypes that NumPy lacks, as integers with their bits.
 _BITS: Final = {"bfloat16": np.dtype(np.uint16), "float8e4m3fn": np.dtype(np.uint8)}
 
@@ -90,13 +95,16 @@ def npz_types(file: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     try:
         with os.fdopen(open_plain(file), "rb") as opened, zipfile.ZipFile(opened) as archive:
             found = {}
-            for entry in archive.namelist():
+            for entry in archive.infolist():
                 with archive.open(entry) as stream:
                     try:
                         shape, _, dtype = _header(stream)
+                        size = math.prod(shape) * dtype.itemsize
+                        if entry.file_size - stream.tell() != size:
+                            raise ValueError(f"has not the {size} bytes that its shape needs")
                     except ValueError as error:
-                        raise GivenError(f"{file}: {entry} {error}") from None
-                found[entry.removesuffix(".npy")] = shape, dtype
+                        raise GivenError(f"{file}: {entry.filename} {error}") from None
+                found[entry.filename.removesuffix(".npy")] = shape, dtype
             return found
     except OSError as error:
         raise GivenError(f"{file} cannot be read: {error.strerror}") from None
@@ -111,9 +119,8 @@ def _digest(content: bytes) -> str:
 def _content(file: Path) -> bytes:
     try:
         return read_plain(file, _MOST_BYTES)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise GivenError(f"{file} cannot be read: {reason}") from None
+    except OSError as error:
+        raise GivenError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:

@@ -137,9 +137,9 @@ def _ids(file: Path) -> tuple[int, ...]:
     if isinstance(data, list) and len(data) == 1 and isinstance(data[0], list):
         data = data[0]  # a batch of one
     words = data if isinstance(data, list) else [data]
-    wrong = next((word for word in words if not _is_id(word)), None)
-    if wrong is not None or not words:
-        what = f"{str(wrong)[:40]!r} is no token id" if words else "there is no token id"
+    wrong = [word for word in words if not _is_id(word)]
+    if wrong or not words:
+        what = f"{str(wrong[0])[:40]!r} is no token id" if words else "there is no token id"
         raise BadArgument(f"{shown(file)}: {what}; write the numbers of tokens, as in 2, 17, 4.")
     return tuple(int(word) for word in words)
 

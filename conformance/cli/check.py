@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from conformance.base.printable import printable
+from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli import completion
 from conformance.cli.capture import Asked, capture_options
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
+    UNEXPECTED,
     BadArgument,
     check_separate,
     check_writable,
@@ -82,11 +84,20 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     "--expect",
     "pins",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Known results, in a file like expectations/webgpu.yaml; repeat for other targets.",
+    type=click.Path(path_type=Path),
+    help="Known results: a file like expectations/webgpu.yaml, or a folder with such; repeat.",
+)
+@click.option(
+    "--write-expect",
+    "pin_to",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Pin what is not right today, for --expect: in FILE.yaml, or a file for each target in a"
+    " folder.",
 )
 @JOBS
 @HTML
+@click.option("--json", "json_file", type=OUTPUT, help="The answers, for programs.")
 @RESULTS
 @click.option("--save-cases", type=OUTPUT, help="Write the cases as a case file.")
 @click.option(
@@ -104,8 +115,10 @@ def check(
     head_size: int | None,
     dtype: str | None,
     pins: Sequence[Path],
+    pin_to: Path | None,
     jobs: int | None,
     html: Path | None,
+    json_file: Path | None,
     results: Path | None,
     save_cases: Path | None,
     explain: str | None,
@@ -129,24 +142,33 @@ def check(
     from conformance.model.captured import captured_subject
     from conformance.model.configuration import configuration_beside
     from conformance.model.entries import theme_of
+    from conformance.model.seen import program_of
     from conformance.model.stages import Lengths
     from conformance.model.subject import subject_of
     from conformance.run.prepare import prepare
 
-    outputs = [("--html", html), ("--results", results), ("--save-cases", save_cases)]
+    outputs = [
+        ("--html", html),
+        ("--json", json_file),
+        ("--results", results),
+        ("--save-cases", save_cases),
+    ]
     given = [(option, path) for option, path in outputs if path is not None]
     wanted = asked.wanted(programs)
     if wanted is not None and (batch or lengths or explain):
         raise BadArgument("--prompt-ids and --capture exclude --batch, --lengths and --explain.")
+    pins = [*pin_files(pins)]
     check_separate([model, *pins, *asked.files], given)
     for option, path in given:
-        check_writable(path, {"--html": "the report", "--results": "results"}.get(option, "cases"))
+        check_writable(path, _WHAT.get(option, "cases"))
     if save_cases is not None and save_cases.suffix not in (".yaml", ".yml"):
         raise BadArgument("--save-cases needs a file that ends in .yaml.")
     only = asked.layers if wanted is None else ()
     subject = subject_of(model, Lengths(batch, lengths), head_size, dtype, only)
     eps = eps or ("cpu",)
     targets = targets_for(eps, asked.programs_for(eps, programs))
+    if pin_to is not None:
+        check_pins(pin_to, [target.base or target.ep for target in targets])
     pinned = load_pinned(pins)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-")))
@@ -156,7 +178,8 @@ def check(
             subject = captured_subject(subject, beside, wanted, file.with_suffix(".values"))
         write_cases(file, subject.files)
         cases = load_file(file)
-        check_stale(pinned, cases, whole=True)
+        # A line for `pass` is of a call that is rejected as it must be, which helps no model.
+        check_stale([e for e in pinned if e.known.verdict != "pass"], cases, whole=True)
         if explain is not None:
             return _explain(subject, explain, cases, targets)
         plans = [
@@ -164,7 +187,12 @@ def check(
             for plan in target_plans(cases, targets, whole_corpus=False)
         ]
         prepare(cases)
-        terminal = CheckTerminal(subject, cases, pinned)
+        program = None
+        if wanted is None:
+            beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
+            single = [group for group in subject.groups if group.graph is None]
+            program = program_of(subject.model, single, beside)
+        terminal = CheckTerminal(subject, cases, pinned, program)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model)))
         summary = execute(work, jobs, place, terminal)
@@ -173,7 +201,43 @@ def check(
             terminal.line(f"Cases:   {save_cases}")
         elif terminal.table is not None and terminal.table.causes:
             terminal.line("To run or export a case, keep them with --save-cases FILE.yaml.")
-    return terminal.status(summary)
+        status = terminal.status(summary)
+        if pin_to is not None and summary.kept and status in (ALL_AS_EXPECTED, UNEXPECTED):
+            status = terminal.write_pins(pin_to, place.path)
+        elif pins:
+            terminal.unpinned(subject.model.path)
+        if json_file is not None:
+            write_file(json_file, "the answers", terminal.json(status))
+    return status
+
+
+_WHAT: Final = {"--html": "the report", "--results": "results", "--json": "the answers"}
+
+
+def pin_files(places: Sequence[Path]) -> Iterator[Path]:
+    """The files of expectations that ``--expect`` names, those in folders included."""
+    for place in places:
+        if place.is_dir():
+            found = sorted(place.glob("*.yaml"))
+            if not found:
+                raise BadArgument(f"--expect: there is no .yaml file in {place}.")
+            yield from found
+        else:
+            yield place
+
+
+def check_pins(place: Path, names: Sequence[str]) -> None:
+    """Raise unless ``--write-expect`` can write the pins of all these targets to ``place``."""
+    several = list(dict.fromkeys(names))
+    if place.suffix in (".yaml", ".yml"):
+        if len(several) > 1:
+            raise BadArgument(
+                f"--write-expect: {place} can have the results of one target only; name a folder,"
+                f" for {listed(several)}."
+            )
+        check_writable(place, "expectations")
+    elif not place.is_dir():
+        check_writable(place, "expectations")
 
 
 def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:

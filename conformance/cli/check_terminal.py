@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
+from conformance.base.paths import shown
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED
+from conformance.cli.check_json import document
+from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.judge.expectations import Expectation, load_expectations
-from conformance.model.answers import Answer, answer
+from conformance.judge.expectations import Subject as CaseSubject
+from conformance.maintain.known.expect import pinned_text
+from conformance.maintain.known.update import TODO
+from conformance.model.answers import WORDS, Answer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
 from conformance.model.known import KnownTarget, Similar, similar_defect
+from conformance.model.seen import ModelProgram, Seen, see, unseen_on, with_seen
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
-from conformance.report.model_table import ModelCause, ModelCell, ModelTable
+from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
 from conformance.run.comparison import expectations_place
@@ -35,6 +45,7 @@ def known_target(ready: DescribedTarget) -> KnownTarget:
         described.version if described else "",
         described.adapter if described else None,
         load_expectations(ready.target.expectations),
+        ready.base,
     )
 
 
@@ -42,21 +53,32 @@ class CheckTerminal(Terminal):
     """The output of ``gqa check``: a table of layer groups and targets, and what is not right."""
 
     def __init__(
-        self, subject: Subject, cases: Sequence[Case], pinned: Sequence[Expectation]
+        self,
+        subject: Subject,
+        cases: Sequence[Case],
+        pinned: Sequence[Expectation],
+        program: ModelProgram | None = None,
     ) -> None:
         super().__init__(make_console(), SafeConsole(stderr=True))
         self.subject = subject
+        self.program = program
         self.cases = {case.id: case for case in cases}
         self.known: dict[str, KnownTarget] = {}
+        self.described: list[DescribedTarget] = []
+        self.seen: dict[str, Seen] = {}
+        self.pinned = pinned
         self.pins = {(expectations_place(line.file), line.line) for line in pinned}
         self.answers: dict[str, list[Answer]] = {}
-        self.broken: list[ResultRecord] = []
+        self.better: list[ResultRecord] = []
         self.table: ModelTable | None = None
 
     def target(self, ready: DescribedTarget) -> None:
         """One line on a target."""
         super().target(ready)
         self.known[ready.name] = known_target(ready)
+        self.described.append(ready)
+        if self.program is not None:
+            self.seen[ready.name] = see(self.program, ready)
 
     @cached_property
     def _corpus(self) -> Sequence[Case]:
@@ -70,20 +92,23 @@ class CheckTerminal(Terminal):
     def summary(self, summary: RunSummary) -> None:
         """Print the answers."""
         self.answers = self._answers(summary)
+        known = self.known.values()
         if isinstance(self.subject, CapturedSubject):
-            self.table = error_table(self.subject, self.answers, self._similar)
+            self.table = error_table(self.subject, self.answers, known, self._similar)
         else:
-            self.table = table_of(self.subject, self.answers, self._similar)
-        self.broken = [
-            record for _, record in summary.results if record.unexpected and self._is_pin(record)
+            self.table = table_of(self.subject, self.answers, known, self._similar)
+        bad = {(record.case, record.target) for record in self._bad()}
+        self.better = [
+            record
+            for _, record in summary.results
+            if record.unexpected and self._is_pin(record)
+            if (record.case, record.target) not in bad
         ]
         if summary.interrupted:
             self.line(
                 f"\nInterrupted after {len(summary.results)} results; the table has only these."
             )
         self._print(self.table)
-        for record in self.broken:
-            self.line(f"\n{record.case} on {record.target}: {record.reason}")
         self.troubles(summary)
 
     def status(self, summary: RunSummary) -> int:
@@ -92,19 +117,77 @@ class CheckTerminal(Terminal):
         if status not in (ALL_AS_EXPECTED, UNEXPECTED):
             return status
         every = [one for answers in self.answers.values() for one in answers]
-        red = any(one.bad and not one.pinned for one in every)
+        red = any(one.fails and not one.pinned for one in every)
         unstable = any(record.unexpected for record in summary.instability)
-        others = red or unstable or self.broken or self.subject.faults
+        others = red or unstable or self.subject.faults
         return UNEXPECTED if others else ALL_AS_EXPECTED
+
+    def write_pins(self, place: Path, results: Path) -> int:
+        """Pin all that is not right, in a file or in one for each target; the exit status then."""
+        alone = place.suffix in (".yaml", ".yml")
+        if not alone:
+            place.mkdir(exist_ok=True)
+        for base in dict.fromkeys(target.base for target in self.known.values()):
+            file = place if alone else place / f"{base}.yaml"
+            bad = {
+                (record.case, target.version, target.adapter): record
+                for record in self._bad()
+                for target in [self.known[record.target]]
+                if target.base == base
+            }
+            reasons = {record.case: _reason(record) for record in bad.values()}
+            text = pinned_text(base, results, file, bad.keys(), reasons)
+            write_file(file, "expectations", text)
+            self.line(f"Pinned:  {plural(len(bad), 'result')} of {base}, for --expect {place}")
+        return UNEXPECTED if self.subject.faults else ALL_AS_EXPECTED
+
+    def unpinned(self, model: Path) -> None:
+        """Name each result that is not as it is pinned, and the command that pins it."""
+        worse = [record for record in self._bad() if not self._is_known(record)]
+        for record in worse:
+            pin = record.expectation if self._is_pin(record) else None
+            instead = f", pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else ""
+            group = next(g for g in self.subject.groups if g.name == self.cases[record.case].name)
+            what = WORDS[kind_of(group, record)]
+            self.line(f"Not pinned: {record.case} on {record.target}: {what}{instead}.")
+        for record in self.better:
+            pin = record.expectation
+            was = f"pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else "pinned"
+            self.line(f"Better than {was}: {record.case} on {record.target} is right.")
+        if worse or self.better:
+            targets = [shlex.join(ready.arguments) for ready in self.described]
+            words = " ".join(dict.fromkeys(targets))
+            command = f"gqa check {shlex.quote(shown(model))} {words} --write-expect PATH"
+            self.line(f"To pin what is there today: {command}")
+
+    def _bad(self) -> list[ResultRecord]:
+        """The results that are not right."""
+        parts = (part for one in chain.from_iterable(self.answers.values()) for part in one.bad)
+        return [record for part in parts for _, record in part.results]
+
+    def _is_known(self, record: ResultRecord) -> bool:
+        """Whether the user has pinned the result as it is."""
+        if record.known is not None or record.verdict != "pass":
+            return record.known is not None and self._is_pin(record)
+        target = self.known[record.target]
+        subject = CaseSubject(self.cases[record.case])
+        return any(
+            line.known.verdict == "pass" and line.is_for(target.base) and line.covers(subject)
+            for line in self.pinned
+            if line.holds_for(target.version, target.adapter)
+        )
+
+    def json(self, status: int) -> str:
+        """The answers for programs."""
+        assert self.table is not None
+        return document(self.subject, self.table, self.answers, self.known.values(), status)
 
     def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
         """The answers for each target's name, by group."""
         records: dict[tuple[str, str, str], ResultRecord] = {}
-        targets: dict[str, None] = {}
         for case, record in summary.results:
             records[record.target, case.name, case.axes["stage"]] = record
-            targets.setdefault(record.target)
-        return {
+        found = {
             target: [
                 answer(
                     group,
@@ -113,11 +196,14 @@ class CheckTerminal(Terminal):
                         (stage, records.get((target, group.name, stage.label)))
                         for stage in self.subject.stages[group.name]
                     ),
-                    lambda record: record.known is not None and self._is_pin(record),
+                    self._is_known,
                 )
                 for group in self.subject.groups
             ]
-            for target in targets
+            for target in self.known
+        }
+        return {
+            name: with_seen(those, self.seen.get(name, Seen())) for name, those in found.items()
         }
 
     def _is_pin(self, record: ResultRecord) -> bool:
@@ -126,27 +212,36 @@ class CheckTerminal(Terminal):
 
     def _print(self, table: ModelTable) -> None:
         self.line(f"\n{table.heading}")
-        for note in table.notes:
+        for note in (*table.notes, *unseen_on(self.seen)):
             self.line(f"Note: {note}")
         for _, sentence in table.sentences:
             self.line(sentence)
-        grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-        grid.add_column("layers", overflow="fold", min_width=8)
-        grid.add_column("attention", overflow="fold", min_width=24)
-        for target in table.targets:
-            grid.add_column(escape(target), overflow="fold", min_width=20)
-        for row in table.rows:
-            cells = [_cell(each) for each in row.cells]
-            grid.add_row(escape(row.layers), escape(row.what), *cells)
         self.out.print()
-        self.out.print(grid)
+        if _least_width(table) <= self.out.width:
+            self.out.print(_grid(table))
+        else:
+            self._print_blocks(table)
+        for row in table.rows:
+            for note in row.notes:
+                self.line(f"\n{_layers(row)}: {note}")
         for cause in table.causes:
             self._print_cause(cause)
         for fault in table.faults:
             self.line(f"\n{fault}")
 
+    def _print_blocks(self, table: ModelTable) -> None:
+        """The table for a narrow terminal: a block for each target, so that none is cut off."""
+        for number, target in enumerate(table.targets):
+            self.line(f"\n{target}" if number else target)
+            for row in table.rows:
+                self.line(f"  {_layers(row)}: {row.what}")
+                width = max(len(line.use) for line in row.lines)
+                for line in row.lines:
+                    use = f"{line.use:<{width}}  " if width else ""
+                    self.out.print(f"    {use}{_cell(line.cells[number])}", soft_wrap=True)
+
     def _print_cause(self, cause: ModelCause) -> None:
-        self.line(f"\n{cause.target}, {cause.what}: {cause.said}")
+        self.line(f"\n{cause.where}: {cause.what}: {cause.said}")
         for label, text in (
             ("for example", cause.example),
             ("case", cause.case),
@@ -157,6 +252,53 @@ class CheckTerminal(Terminal):
         ):
             if text:
                 self.line(f"  {label:<12} {text}")
+
+
+def _reason(record: ResultRecord) -> tuple[str, str]:
+    """Why a result is as it is, for a line that pins it, and the link."""
+    if record.known is not None:
+        return record.known.why, record.known.link
+    return f"Pinned as it was: {short(record.message or record.reason)}", TODO
+
+
+#: The least width of a column that folds: those of the layers, of what they compute, of an answer.
+_LAYERS, _WHAT, _ANSWER = 8, 24, 20
+_BETWEEN = 3
+
+
+def _layers(row: ModelRow) -> str:
+    return f"{'layer' if row.layers.isdecimal() else 'layers'} {row.layers}"
+
+
+def _uses(table: ModelTable) -> list[str]:
+    return [line.use for row in table.rows for line in row.lines]
+
+
+def _least_width(table: ModelTable) -> int:
+    """The width below which the grid of ``table`` would lose something."""
+    columns = [_LAYERS, _WHAT, *[_ANSWER] * len(table.targets)]
+    uses = max(map(len, _uses(table)), default=0)
+    return sum(columns) + _BETWEEN * len(columns) + (uses + _BETWEEN if uses else 0)
+
+
+def _grid(table: ModelTable) -> Table:
+    """A row for each group of layers and use, a column for each target."""
+    # Without its padding at the edge, rich cuts letters off the last column.
+    grid = Table(box=None, padding=(0, _BETWEEN, 0, 0))
+    grid.add_column("layers", overflow="fold", min_width=_LAYERS)
+    grid.add_column("attention", overflow="fold", min_width=_WHAT)
+    by_use = any(_uses(table))
+    if by_use:
+        grid.add_column("calls", no_wrap=True)
+    for target in table.targets:
+        grid.add_column(escape(target), overflow="fold", min_width=_ANSWER)
+    for row in table.rows:
+        first = [escape(row.layers), escape(row.what)]
+        for line in row.lines:
+            use = [line.use or "all"] if by_use else []
+            grid.add_row(*first, *use, *map(_cell, line.cells))
+            first = ["", ""]
+    return grid
 
 
 def _cell(cell: ModelCell) -> str:

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from conformance.base import interrupts
 from conformance.base.interrupts import INTERRUPTED
+from conformance.base.processes import use_absolute_paths
 from conformance.cli.streams import flush_or_discard, safe_streams
 
 
@@ -15,6 +16,7 @@ def main() -> NoReturn:
     status = INTERRUPTED
     with suppress(KeyboardInterrupt):
         interrupts.install()
+        use_absolute_paths()
         with safe_streams():
             try:
                 from conformance.cli.commands import run_command

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from conformance.base.processes import START, start
 from conformance.harness.protocol import excerpt
 
 #: Time for a process to end once it has closed a pipe, or once its input is closed.
@@ -356,6 +357,7 @@ class _KilledWithUs:
         with suppress(OSError):  # no shell, or no more processes: the runner has to do without
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", self._SCRIPT, "sh", str(group)],
+                cwd=START,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -403,14 +405,14 @@ class _Tail:
 
 def _spawn(command: Command) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(
+        return start(
             command.argv,
+            command.env,
+            command.cwd,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=command.cwd,
-            env={**os.environ, **command.env},
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

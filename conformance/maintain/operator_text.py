@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from conformance.base.paths import data_path
+from conformance.base.processes import ask
 from conformance.base.signature import DOMAIN, OP_TYPE
 
 FILE: Final = data_path("docs") / "operator.md"
@@ -57,9 +57,7 @@ def schema(python: str = sys.executable) -> dict[str, Any]:
 
     Raises :class:`SystemExit` where it has none.
     """
-    done = subprocess.run(
-        (python, "-c", _SCHEMA), capture_output=True, text=True, timeout=_TO_ANSWER, check=False
-    )
+    done = ask((python, "-c", _SCHEMA), _TO_ANSWER)
     if done.returncode:
         raise SystemExit(
             f"docs/operator.md needs ONNX Runtime: {python} -m pip install onnxruntime"

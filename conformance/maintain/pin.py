@@ -24,6 +24,7 @@ from typing import Final
 from conformance.base.explain import did_you_mean
 from conformance.base.files import replacing
 from conformance.base.paths import ROOT, data_path, file_to_write
+from conformance.base.processes import start
 from conformance.base.words import listed, plural
 from conformance.case.load import load
 from conformance.maintain import operator_text
@@ -283,7 +284,7 @@ def _install_here(pin: Pin, old: str, new: str) -> None:
             command = (*(pip_command() or ("pip",)), "--python", sys.executable, "install")
             requirement = f"{package.name}=={new}"
             print(f"Installing {requirement} in {sys.executable}.")
-            if subprocess.run((*command, "--quiet", requirement)).returncode:
+            if start((*command, "--quiet", requirement)).wait():
                 raise PinError(f"pip could not install {requirement}; it says why above.")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conformance.base.paths import data_path
+from conformance.base.processes import ask
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
@@ -163,10 +163,10 @@ def _listed(option: str) -> list[str]:
     """The lines that the runner writes for ``option``."""
     if not RUNNER.is_file():
         raise PowerError(f"The mutants are missing: there is no {RUNNER}.")
-    done = subprocess.run([sys.executable, str(RUNNER), option], capture_output=True, text=True)
+    done = ask((sys.executable, RUNNER, option))
     if done.returncode:
-        raise PowerError(f"{RUNNER} {option} failed: {done.stderr.strip()}")
-    return done.stdout.splitlines()
+        raise PowerError(f"{RUNNER} {option} failed: {done.stderr.decode().strip()}")
+    return done.stdout.decode().splitlines()
 
 
 def recorded_killers() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""What a target does with each group of layers, in plain words, from the results of its cases."""
+"""What a target does with each group of layers in each use, from the results of its cases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from itertools import combinations, product
 from typing import Final, Literal
 
 from conformance.base.words import listed, plural
-from conformance.model.groups import BORROWER, Group, layers_of
-from conformance.model.stages import Stage
+from conformance.harness.process import Limits
+from conformance.model.groups import BORROWER, Group
+from conformance.model.stages import USES, Stage, Use
 from conformance.report.findings import page_of
-from conformance.report.symptoms import symptom
 from conformance.report.text import clean
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
@@ -43,6 +43,8 @@ WORDS: Final[Mapping[Kind, str]] = {
     "right": "right",
 }
 
+#: A result that took so long was compiling: cases of models have far less time than that.
+_COMPILING: Final = Limits().compile_seconds
 _MOST_MESSAGE: Final = 300
 _WORKAROUND: Final = re.compile(r"^\*\*Workaround\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
 #: What runtimes write in front of what is wrong.
@@ -62,44 +64,61 @@ Result = tuple[Stage, ResultRecord | None]
 
 @dataclass(frozen=True)
 class Part:
-    """The calls of a group that came to the same: ``where`` says which, "" for all."""
+    """The calls of a group in one use that came to the same.
 
+    ``where`` says which calls of the use they are, "" for all; ``pinned``: all are known to the
+    user. ``said`` is what is not right where that is no result of a case, but of the model itself.
+    """
+
+    use: Use
     kind: Kind
     where: str
     results: tuple[tuple[Stage, ResultRecord], ...]
+    pinned: bool = False
+    said: str = ""
 
     @property
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
-        return f"{WORDS[self.kind]} {self.where}".rstrip()
-
-    @property
-    def causes(self) -> dict[str, list[tuple[Stage, ResultRecord]]]:
-        """The results by their cause: the known defect, or what they have in common."""
-        found: dict[str, list[tuple[Stage, ResultRecord]]] = {}
-        for stage, record in self.results:
-            known = record.known.link if record.known else ""
-            found.setdefault(known or symptom(record), []).append((stage, record))
-        return found
+        told = f"{WORDS[self.kind]} {self.where}".rstrip()
+        return f"{told}: {self.said}" if self.said else told
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one target does with one group: its parts, the worst first.
+    """What one target does with one group: its parts, those of a use together, the worst first.
 
-    ``pinned``: everything that is not right is known to the user.
+    ``load`` is the message with which the target refuses to load the nodes as they stand in the
+    model, "" if it does not; ``notes`` are what else is to be said of the nodes on this target.
+    ``unseen`` says why the model itself was not run there, "" if it was.
     """
 
     group: Group
     target: str
     parts: tuple[Part, ...]
-    pinned: bool
+    load: str = ""
+    notes: tuple[str, ...] = ()
+    unseen: str = ""
+
+    def of(self, use: Use) -> Answer:
+        """The answer for one use."""
+        return replace(self, parts=tuple(part for part in self.parts if part.use == use))
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """The uses of which there are results."""
+        return tuple(use for use in USES if any(part.use == use for part in self.parts))
+
+    @property
+    def alike(self) -> bool:
+        """Whether all its calls, in whatever use, came to the same."""
+        return bool(self.load) or len({(part.kind, part.where) for part in self.parts}) <= 1
 
     @property
     def kind(self) -> Kind:
         """The worst that happened; what was not tried counts only if nothing was."""
-        kinds = [part.kind for part in self.parts]
-        return next((kind for kind in kinds if kind != "untried"), "untried")
+        kinds = {"refused" if self.load else "untried", *(part.kind for part in self.parts)}
+        return next((kind for kind in SIGNS if kind in kinds and kind != "untried"), "untried")
 
     @property
     def bad(self) -> tuple[Part, ...]:
@@ -107,17 +126,29 @@ class Answer:
         return tuple(part for part in self.parts if part.kind not in ("right", "untried"))
 
     @property
-    def untried(self) -> Part | None:
+    def fails(self) -> bool:
+        """Whether anything keeps the model from running right."""
+        return bool(self.load or self.bad)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether there is something that is not right, and the user knows all of it."""
+        return self.fails and not self.load and all(part.pinned for part in self.bad)
+
+    @property
+    def untried(self) -> tuple[Part, ...]:
         """The calls that were not tried, if there are such."""
-        return next((part for part in self.parts if part.kind == "untried"), None)
+        return tuple(part for part in self.parts if part.kind == "untried")
 
     @property
     def sentence(self) -> str:
         """All in one line; what is right is said only if nothing is wrong."""
+        if self.load:
+            return f"does not load there: {self.load}"
         told = [part.sentence for part in self.bad] or [self._good()]
-        if self.untried is not None and self.kind != "untried":
-            told.append(self.untried.sentence)
-        return "; ".join(told)
+        if self.kind != "untried":
+            told += [part.sentence for part in self.untried]
+        return "; ".join(dict.fromkeys(told))
 
     def _good(self) -> str:
         """``right (14 calls)``, or that nothing was tried."""
@@ -129,6 +160,8 @@ class Answer:
         unread = (
             "; presents that nothing reads are wrong" if any(map(only_presents, results)) else ""
         )
+        if self.unseen:
+            unread += "; the model itself was not run"
         return f"right ({plural(len(results), 'call')}{unread})"
 
 
@@ -155,18 +188,19 @@ def answer(
     pinned: Callable[[ResultRecord], bool] = lambda record: False,
 ) -> Answer:
     """The answer for the ``results`` of a group's stages; ``pinned`` says which are known."""
-    by_kind: dict[Kind, list[tuple[Stage, ResultRecord]]] = {}
+    found: dict[Use, dict[Kind, list[tuple[Stage, ResultRecord]]]] = {use: {} for use in USES}
     for stage, record in results:
         if record is not None:
-            by_kind.setdefault(kind_of(group, record), []).append((stage, record))
+            kinds = found[stage.use]
+            kinds.setdefault(kind_of(group, record), []).append((stage, record))
     parts = []
-    for kind in SIGNS:
-        if kind in by_kind:
-            these = [stage for stage, _ in by_kind[kind]]
-            where = "" if kind == "right" else where_of(these, _others(kind, by_kind))
-            parts.append(Part(kind, where, tuple(by_kind[kind])))
-    bad = [record for kind, found in by_kind.items() if kind != "right" for _, record in found]
-    return Answer(group, target, tuple(parts), bool(bad) and all(map(pinned, bad)))
+    for use, by_kind in found.items():
+        for kind in filter(by_kind.__contains__, SIGNS):
+            stages = [stage for stage, _ in by_kind[kind]]
+            where = "" if kind == "right" else where_of(stages, _others(kind, by_kind))
+            known = all(pinned(record) for _, record in by_kind[kind])
+            parts.append(Part(use, kind, where, tuple(by_kind[kind]), known))
+    return Answer(group, target, tuple(parts))
 
 
 def _others(
@@ -186,13 +220,25 @@ def kind_of(group: Group, record: ResultRecord) -> Kind:
     if record.outcome == "rejected":
         return "refused"
     if record.verdict in ("crash", "timeout", "fallback"):
-        return "untried" if record.other_kernel else record.verdict
+        return "untried" if record.other_kernel or was_compiling(record) else record.verdict
     if record.verdict == "skip":
         return "untried"
     acceptance = acceptance_of(record)
     wrong = acceptance.red if acceptance else record.verdict in ("wrong", "accepted")
     unread = only_presents(record) and not group.form.reads_presents
     return "wrong" if wrong and not unread else "right"
+
+
+def was_compiling(record: ResultRecord) -> bool:
+    """Whether its time was over while shaders were compiled, which says nothing of the call."""
+    return (record.time_limit or 0) >= _COMPILING
+
+
+def why_untried(record: ResultRecord) -> str:
+    """Why a result says nothing, as half a sentence."""
+    if was_compiling(record):
+        return f"its shader was still being compiled after {record.time_limit:g} s"
+    return record.reason.rstrip(".")
 
 
 def short(message: str) -> str:
@@ -206,6 +252,7 @@ def short(message: str) -> str:
 _PHASES: Final[Mapping[str, str]] = {
     "prompt": "for prompts",
     "decode": "for one token on a past",
+    "chunk": "for several tokens on a past",
     "loop": "in a loop of calls",
 }
 
@@ -251,18 +298,13 @@ def _conditions(least: int, beyond: int) -> Iterator[tuple[str, _Holds]]:
     in_phase: dict[str, _Holds] = {
         words: partial(_is_in, phase) for phase, words in _PHASES.items()
     }
-    in_phase["for several tokens on a past"] = lambda s: s.phase in ("chunk", "loop")
-    in_phase["for several new tokens"] = lambda s: s.several
     yield longer, lambda s: s.tokens >= least
     yield from in_phase.items()
     yield "on a past", lambda s: s.phase != "prompt"
     yield "in ragged batches", lambda s: s.ragged
-    yield "in batches", lambda s: s.batch
     yield "with the cache in a buffer", lambda s: s.buffer
     for words, holds in in_phase.items():
         yield f"{words} {longer}", partial(_both, holds, lambda s: s.tokens >= least)
-        yield f"{words} in ragged batches", partial(_both, holds, lambda s: s.ragged)
-        yield f"{words} in batches", partial(_both, holds, lambda s: s.batch)
     if beyond > least:
         yield f"from {beyond} tokens on", lambda s: s.tokens >= beyond
 
@@ -280,34 +322,3 @@ def workaround(link: str) -> str:
     found = _WORKAROUND.search(page_of(link) or "")
     sentences = re.split(r"(?<=\.)\s+", " ".join(found[1].split())) if found else []
     return " ".join(each for each in sentences if " below" not in each)
-
-
-def verdict_on_model(answers: Sequence[Answer], faults: int) -> str:
-    """Whether a target runs the attention of the whole model right: one sentence about it."""
-    target = answers[0].target
-    bad = [one for one in answers if one.bad]
-    untried = [one.untried for one in answers if one.untried is not None]
-    if all(one.kind == "untried" for one in answers):
-        reason = untried[0].results[0][1].reason if untried else "there are no results"
-        return f"{target} was not tried: {reason}."
-    said = []
-    for kind in SIGNS:
-        those = [
-            at_fault(one.group, [record for _, record in part.results])
-            for one in bad
-            for part in one.bad
-            if part.kind == kind
-        ]
-        if those:
-            said.append(f"{WORDS[kind]} in {layers_of(those)}")
-    if faults:
-        said.append(f"{plural(faults, 'node')} not checked")
-    if untried:
-        calls = sum(len(part.results) for part in untried)
-        said.append(f"{plural(calls, 'call')} not tried ({untried[0].results[0][1].reason})")
-    if nothing := [one.group for one in answers if one.kind == "untried"]:
-        said.append(f"{layers_of(nothing)} not tried")
-    if bad or faults or nothing:
-        return f"{target}: {'; '.join(said)}."
-    but = f", as far as it was tried: {said[0]}" if said else ""
-    return f"{target} runs the attention of every layer right{but}."

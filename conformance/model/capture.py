@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +24,7 @@ from onnx import inliner
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.paths import data_path, shown
+from conformance.base.processes import ask
 from conformance.case.given import GivenError, npz_types
 from conformance.model.answers import short
 from conformance.model.feeds import Feeds, Interface, word_of
@@ -32,6 +33,8 @@ from conformance.model.nodes import AttentionNode
 from conformance.model.outer_norm import has_norm, put_norm_outside
 from conformance.model.reading import ModelError, ReadModel, value_names
 
+#: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
+MOST_BYTES: Final = 2 << 30
 #: Standard error of the process is told up to here, where it says nothing itself.
 _MOST_STDERR: Final = 400
 
@@ -208,6 +211,12 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
         found = npz_types(file)
     except GivenError as error:
         raise CaptureError(f"{error}.") from None
+    size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in found.values())
+    if size > MOST_BYTES:
+        raise CaptureError(
+            f"{shown(file)}: its arrays have {size / 2**30:.3g} GiB, and at most"
+            f" {MOST_BYTES / 2**30:.3g} GiB are read."
+        )
     for name, (shape, dtype) in found.items():
         if name not in declared:
             raise CaptureError(
@@ -266,12 +275,7 @@ def _outputs(values: Iterator[str]) -> bytes:
 def _answer(plan: Mapping[str, Any], python: str) -> dict[str, Any]:
     program = data_path("runners") / "onnxruntime" / "capture.py"
     try:
-        done = subprocess.run(
-            [python, str(program)],
-            input=json.dumps(plan).encode(),
-            capture_output=True,
-            check=False,
-        )
+        done = ask((python, program), given=json.dumps(plan).encode())
     except OSError as error:
         raise CaptureError(f"{python} cannot be started: {error.strerror}.") from None
     if done.returncode == 0:

@@ -19,6 +19,7 @@ from conformance.case.call import Call
 from conformance.case.given import write_given
 from conformance.case.tensors import ShapeError, Step, steps_of
 from conformance.model.capture import (
+    MOST_BYTES,
     Captured,
     CaptureError,
     Tokens,
@@ -35,11 +36,10 @@ from conformance.model.forms import Form
 from conformance.model.groups import Group, disagreements
 from conformance.model.layers import only_layers
 from conformance.model.nodes import AttentionNode
+from conformance.model.reading import told_of
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 
-#: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
-MOST_BYTES: Final = 2 << 30
 #: Calls of all nodes together: what a case file can hold.
 MOST_CASES: Final = 2_000
 #: The label of a single call with the user's inputs.
@@ -88,19 +88,20 @@ def captured_subject(
     """
     model, tokens = subject.model, wanted.tokens
     single = [group for group in subject.groups if group.graph is None]
-    interface = interface_of(model, single, configuration)
-    nodes, faults = capturable(model, only_layers(single, wanted.layers))
-    if not nodes:
-        raise CaptureError(
-            f"{shown(model.path)}: every node is in a subgraph; none can be captured."
-        )
-    groups = each_node(single, nodes)
-    given = None if wanted.inputs is None else check_inputs(interface, wanted.inputs)
-    feeds = feeds_of(interface, 0 if tokens is None else tokens.total, given)
-    if tokens is not None:
-        check_tokens(model, feeds, tokens)
-        check_size(groups, feeds, tokens)
-    check_weights(model)
+    with told_of(model.path):
+        interface = interface_of(model, single, configuration)
+        nodes, faults = capturable(model, only_layers(single, wanted.layers))
+        if not nodes:
+            raise CaptureError(
+                f"{shown(model.path)}: every node is in a subgraph; none can be captured."
+            )
+        groups = each_node(single, nodes)
+        given = None if wanted.inputs is None else check_inputs(interface, wanted.inputs)
+        feeds = feeds_of(interface, 0 if tokens is None else tokens.total, given)
+        if tokens is not None:
+            check_tokens(model, feeds, tokens)
+            check_size(groups, feeds, tokens)
+        check_weights(model)
     with tempfile.TemporaryDirectory(prefix="gqa-") as values:
         found = capture(model, nodes, feeds, tokens, Path(values), wanted.python, wanted.inputs)
         stages = stages_of_captured(groups, found, tokens, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from conformance.model.reading import ModelError
 #: Written by transformers, and by ONNX Runtime GenAI.
 FILES: Final = ("config.json", "genai_config.json")
 _MOST_BYTES: Final = 1 << 24
+_MOST_DIGITS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,11 @@ class Configuration:
     """What the graph need not say; None: unknown.
 
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
-    ``sliding_window`` and ``softcap`` are those that some of its layers have.
+    ``sliding_window`` and ``softcap`` are those that some of its layers have, ``scale`` is that of
+    the scores, and ``heads`` are those of queries and of keys. ``cache_slack``: rows of a window
+    cache beyond the window. ``layer_types``: whether each layer has a window. ``padding_side``
+    is the tokenizer's. ``provider_options`` are those that GenAI sets, and
+    ``context`` is the largest number of tokens.
     ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to
     the names in the graph, with ``%d`` for the number of a layer.
     """
@@ -33,6 +38,13 @@ class Configuration:
     shared_buffer: bool = False
     sliding_window: int | None = None
     softcap: float | None = None
+    cache_slack: int = 0
+    layer_types: tuple[str, ...] = ()
+    scale: float | None = None
+    heads: tuple[int | None, int | None] = (None, None)
+    padding_side: str = ""
+    provider_options: tuple[str, ...] = ()
+    context: int | None = None
     vocabulary: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -62,6 +74,17 @@ def configuration_beside(model: Path) -> Configuration:
         dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
         shared_buffer=_inside(genai, "search").get("past_present_share_buffer") is True,
         sliding_window=_sliding_window(transformers),
+        cache_slack=_number(_inside(decoder, "sliding_window"), "cache_slack") or 0,
+        layer_types=_layer_types(transformers),
+        scale=_scale(transformers),
+        heads=(
+            _number(transformers, "num_attention_heads"),
+            _number(transformers, "num_key_value_heads"),
+        ),
+        padding_side=str(_read(model.parent / "tokenizer_config.json").get("padding_side", "")),
+        context=_number(_inside(genai, "model"), "context_length")
+        or _number(transformers, "max_position_embeddings"),
+        provider_options=tuple(_provider_options(decoder)),
         softcap=float(cap) if isinstance(cap, int | float) and cap else None,
         vocabulary=_number(_inside(genai, "model"), "vocab_size")
         or _number(transformers, "vocab_size"),
@@ -72,6 +95,33 @@ def configuration_beside(model: Path) -> Configuration:
             if isinstance(name, str)
         },
     )
+
+
+def _layer_types(transformers: dict[str, Any]) -> tuple[str, ...]:
+    kinds = transformers.get("layer_types")
+    return tuple(map(str, kinds)) if isinstance(kinds, list) else ()
+
+
+def _scale(transformers: dict[str, Any]) -> float | None:
+    """The scale of scores, where the configuration says it in so many words."""
+    scalar = _positive(transformers, "query_pre_attn_scalar")
+    return scalar**-0.5 if scalar else _positive(transformers, "attention_multiplier")
+
+
+def _positive(data: dict[str, Any], name: str) -> float | None:
+    found = data.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1e9:
+        return None
+    return float(found)
+
+
+def _provider_options(decoder: dict[str, Any]) -> Iterator[str]:
+    """The options of execution providers that GenAI sets."""
+    providers = _inside(decoder, "session_options").get("provider_options")
+    for each in providers if isinstance(providers, list) else []:
+        for name, options in each.items() if isinstance(each, dict) else ():
+            for option in options if isinstance(options, dict) else ():
+                yield f"{option} ({name})"
 
 
 def _sliding_window(transformers: dict[str, Any]) -> int | None:
@@ -86,7 +136,7 @@ def _sliding_window(transformers: dict[str, Any]) -> int | None:
 def _read(file: Path) -> dict[str, Any]:
     with suppress(FileNotFoundError, NotADirectoryError):
         try:
-            data = json.loads(read_plain(file, _MOST_BYTES))
+            data = json.loads(read_plain(file, _MOST_BYTES), parse_int=_whole)
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{shown(file)}: not JSON: {error}.") from None
         except FileNotFoundError:
@@ -97,6 +147,13 @@ def _read(file: Path) -> dict[str, Any]:
             raise ModelError(f"{shown(file)}: not a JSON object.")
         return data
     return {}
+
+
+def _whole(digits: str) -> int:
+    """Raises ValueError for a number that no setting can have."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"it has a number of {len(digits)} digits")
+    return int(digits)
 
 
 def _inside(data: dict[str, Any], name: str) -> dict[str, Any]:

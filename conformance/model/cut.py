@@ -52,14 +52,16 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
             if node.source not in node_of:
                 continue
             source, owner = node_of[node.source]
-            if (owner.name, group.name) not in seen:
+            # Behind another node, which this graph would not have, the past is another value.
+            direct = node.inputs["past_key"] == source.outputs.get("present_key")
+            if direct and (owner.name, group.name) not in seen:
                 seen.add((owner.name, group.name))
                 name = f"sharing_{group.name.removeprefix('borrowing_')}"
                 batch = owner.form.batch_size or group.form.batch_size
                 form = replace(owner.form, reads_presents=True, batch_size=batch)
-                yield Group(
-                    name, form, (source, node), graph=_pair(source, owner.form, node, group.form)
-                )
+                graph = _pair(source, owner.form, node, group.form)
+                appends = not group.form.borrows
+                yield Group(name, form, (source, node), graph=graph, appends=appends)
     types = types_of(model.proto.graph)
     for group in groups:
         # The codes of a quantised cache depend on roundings of the projections before it.

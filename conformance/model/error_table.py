@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,9 +11,10 @@ from conformance.base.words import plural
 from conformance.model.answers import WORDS, Answer, Part
 from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
-from conformance.model.known import Similar
+from conformance.model.headline import series_of
+from conformance.model.known import KnownTarget, Similar
 from conformance.model.table import table_of
-from conformance.report.model_table import ModelCell, ModelTable
+from conformance.report.model_table import ModelTable
 from conformance.results.records import OutputErrorRecord, ResultRecord
 
 #: What the numbers are.
@@ -27,11 +28,12 @@ _NOTE: Final = (
 def error_table(
     subject: CapturedSubject,
     answers: Mapping[str, Sequence[Answer]],
+    targets: Iterable[KnownTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
 ) -> ModelTable:
     """The table of ``answers`` with the errors of prompt and decode steps in each cell."""
-    table = table_of(subject, answers, similar)
-    by_layer = zip(*answers.values(), strict=True)
+    known = [target for target in targets if target.name in answers]
+    table = table_of(subject, answers, known, similar, lambda one: ",\n".join(_lines(one)))
     model = subject.model
     by = f", made by {model.producer}" if model.producer else ""
     nodes = plural(len(subject.groups), "attention node")
@@ -40,19 +42,10 @@ def error_table(
         heading=f"{model.path}{by}: {nodes} {subject.told}",
         notes=(*table.notes, _NOTE),
         sentences=tuple(
-            (verdict, " ".join(filter(None, (sentence, _first_wrong(those)))))
-            for (verdict, sentence), those in zip(table.sentences, answers.values(), strict=True)
-        ),
-        rows=tuple(
-            replace(row, cells=tuple(map(_cell, row.cells, those)))
-            for row, those in zip(table.rows, by_layer, strict=True)
+            (verdict, " ".join(filter(None, (sentence, _first_wrong(answers[run[-1].name])))))
+            for (verdict, sentence), run in zip(table.sentences, series_of(known), strict=True)
         ),
     )
-
-
-def _cell(cell: ModelCell, one: Answer) -> ModelCell:
-    expected = " (expected)" if one.pinned else ""
-    return replace(cell, sentence=",\n".join(_lines(one)) + expected)
 
 
 def _lines(one: Answer) -> Iterator[str]:
@@ -60,7 +53,7 @@ def _lines(one: Answer) -> Iterator[str]:
     for phase in ("prompt", "decode"):
         found = [
             (part, record)
-            for part in one.parts  # the worst comes first
+            for part in sorted(one.parts, key=lambda part: list(WORDS).index(part.kind))
             for stage, record in part.results
             if stage.phase == phase
         ]

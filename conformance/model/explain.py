@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from conformance.base.explain import did_you_mean
+from conformance.base.signature import ATTRIBUTE_BY_NAME
 from conformance.base.words import listed, plural
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
@@ -63,10 +64,19 @@ def explained(
 ) -> Iterator[str]:
     """The lines about a node; ``cases`` are those of its group."""
     yield f"{node.name}"
-    yield f"  layer      {node.layer}, one of {plural(len(group.nodes), 'node')} with the same call"
+    others = len(group.nodes) - 1
+    same = (
+        f"which makes the same call as {plural(others, 'other node')}" if others else "on its own"
+    )
+    yield f"  layer      {node.layer}, {same}"
     yield f"  attention  {group.what}"
-    given = ", ".join(f"{name}={value}" for name, value in node.attributes.items())
-    yield f"  attributes {given}"
+    # What has its default, such as no softcap, changes nothing.
+    given = [
+        f"{name}={value}"
+        for name, value in node.attributes.items()
+        if value != (ATTRIBUTE_BY_NAME[name].default or 0)
+    ]
+    yield f"  attributes {', '.join(given)}"
     for side, names in (("inputs", node.inputs), ("outputs", node.outputs)):
         width = max(map(len, names), default=0)
         for number, (name, value) in enumerate(names.items()):
@@ -81,7 +91,7 @@ def explained(
     for case in _typical(cases):
         for near in nearest(case.call, case.steps, corpus, 2):
             differences = [
-                f"{name} {theirs}, not {ours}"
+                f"{name} {_given(theirs)}, not {_given(ours)}"
                 for name, (ours, theirs) in {**near.features, **near.sizes}.items()
             ]
             yield f"  {case.axes['stage']:<22} {near.case.id}"
@@ -89,8 +99,14 @@ def explained(
                 yield f"  {'':<22} but {'; '.join(differences[:6])}"
     for target in targets:
         yield f"\nWhat {target.name} is known to do with these features in the corpus:"
+        reasons: dict[str, list[str]] = {}
         for answer in features_on(_typical(cases), corpus, target):
-            yield f"  {answer.feature + ' ' + answer.value:<28} {_counts(answer)}"
+            name = f"{answer.feature} {answer.value}"
+            yield f"  {name:<28} {_counts(answer)}"
+            if answer.why:
+                reasons.setdefault(answer.why, []).append(name)
+        for why, concerned in reasons.items():
+            yield f"  {listed(concerned)}: {why}"
 
 
 def _typical(cases: Sequence[Case]) -> list[Case]:
@@ -104,15 +120,21 @@ def _typical(cases: Sequence[Case]) -> list[Case]:
 def _type(known: ValueType) -> str:
     if known.dims is None:
         return f"{known.dtype or '?'}[?]"
-    return f"{known.dtype or '?'}[{', '.join('?' if d is None else str(d) for d in known.dims)}]"
+    # Shape inference calls what it does not know unk__0 and so on.
+    dims = ("?" if dim is None or str(dim).startswith("unk__") else str(dim) for dim in known.dims)
+    return f"{known.dtype or '?'}[{', '.join(dims)}]"
+
+
+def _given(value: object) -> object:
+    return "none" if value is None else value
 
 
 def _counts(answer: FeatureAnswer) -> str:
-    """``right in 700 cases, silently wrong in 19 cases: softcap is ignored (docs/…)``."""
+    """``right in 700 cases, silently wrong in 19 cases``."""
     kinds: dict[Kind, int] = {}
     for verdict, number in answer.counts.items():
         kinds[_KINDS[verdict]] = kinds.get(_KINDS[verdict], 0) + number
     if not kinds:
         return "no case"
     told = [f"{WORDS[kind]} in {plural(kinds[kind], 'case')}" for kind in WORDS if kind in kinds]
-    return ", ".join(told) + (f": {answer.why}" if answer.why else "")
+    return ", ".join(told)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from onnx import TensorProto
+
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.paths import shown
 from conformance.case.call import Call
@@ -45,6 +47,7 @@ _BY_PARAMETER: Final[Mapping[str, str]] = {
 }
 #: The last dims of an input with this fill: S new tokens, T tokens with those before.
 _LENGTHS: Final[Mapping[str, str]] = {"ids": "S", "mask": "T", "positions": "S"}
+_INTEGERS: Final = (TensorProto.INT32, TensorProto.INT64)
 _PASTS: Final = (("past_key", "present_key"), ("past_value", "present_value"))
 
 
@@ -98,7 +101,7 @@ def feeds_of(
     ``given`` are the inputs that the user gives for one call, with their shapes: only empty pasts
     are then added. Raises :class:`ModelError` for an input of which nothing tells what it is.
     """
-    states = dict(_states(model))
+    states = states_of(model)
     symbols = dict(_symbols(model))
     feeds: dict[str, Feed] = {}
     unknown: list[str] = []
@@ -109,7 +112,7 @@ def feeds_of(
         elif name in states or _is_past(model, name):
             batch = next((shape[0] for shape in (given or {}).values() if shape), 1)
             feeds[name] = Feed(data_type, _past(model, name, symbols, tokens, batch), "zeros")
-        elif given is None and (fill := _fill(model, name)) is not None:
+        elif given is None and (fill := fill_of(model, name)) is not None:
             feeds[name] = Feed(data_type, _shape(declared, fill), fill)
         else:
             unknown.append(f"{name} ({_words(declared)})")
@@ -148,13 +151,14 @@ def interface_of(
     )
 
 
-def _states(model: Interface) -> Iterator[tuple[str, str]]:
+def states_of(model: Interface) -> dict[str, str]:
     """Each past with its present: by the nodes, by GenAI's names, and by the usual names."""
+    found = {}
     for name in model.inputs:
-        for candidate in _presents(model, name):
-            if candidate in model.outputs:
-                yield name, candidate
-                break
+        present = next((each for each in _presents(model, name) if each in model.outputs), None)
+        if present is not None:
+            found[name] = present
+    return found
 
 
 def _presents(model: Interface, name: str) -> Iterator[str]:
@@ -189,8 +193,7 @@ def _symbols(model: Interface) -> Iterator[tuple[str, int]]:
 def _of_past(form: Form) -> tuple[int | None, int | None, int | None, int | None]:
     """The shape of a node's past, None for what depends on the call."""
     call = Call.model_validate({**form.fields, **plain_lengths(form)})
-    past = steps_of(call)[0].input("past_key").shape
-    assert past is not None  # the node has one
+    past = steps_of(call)[0].input("past_key").shape or (None,) * 4
     return None, past[1], None, past[3]
 
 
@@ -227,11 +230,13 @@ def _past(
     return tuple(shape)
 
 
-def _fill(model: Interface, name: str) -> str | None:
+def fill_of(model: Interface, name: str) -> str | None:
+    """What fills an input, None if nothing tells."""
     if name in model.takers and model.takers[name][0] in _BY_PARAMETER:
         return _BY_PARAMETER[model.takers[name][0]]
     words = {own: word for word, own in model.configuration.names.items() if "%d" not in own}
-    return _BY_NAME.get(words.get(name, name))
+    known = _BY_NAME.get(words.get(name, name))
+    return "mask" if known is None and "mask" in name and model.types[name] in _INTEGERS else known
 
 
 def _shape(declared: ValueType, fill: str) -> tuple[int | str, ...]:

@@ -13,6 +13,8 @@ from conformance.case.tensors import Step, attributes_of, steps_of
 from conformance.model.configuration import Configuration
 from conformance.model.nodes import AttentionNode
 
+#: The types of a cache that holds codes.
+QUANTISED: Final = ("int8", "uint8", "float8e4m3fn")
 #: The attributes that are fields of a call under their own names.
 _FIELDS: Final = (
     "scale",
@@ -45,7 +47,8 @@ class Form:
     model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length`` are set
     where the graph fixes them, and ``table_rows`` is the number of rows of the rotary tables.
     ``reads_presents``: another node reads the presents, or they are outputs of the model.
-    ``chunks``: query_seqlens says how many tokens of a chunk are no padding.
+    ``chunks``: query_seqlens says how many tokens of a chunk are no padding. ``slack``: rows of a
+    window cache beyond the window. ``given``: lengths that the caller of the model gives.
     """
 
     fields: Mapping[str, Any]
@@ -57,6 +60,8 @@ class Form:
     table_rows: int | None
     reads_presents: bool
     chunks: bool = False
+    slack: int = 0
+    given: tuple[str, ...] = ()
 
     @property
     def borrows(self) -> bool:
@@ -88,19 +93,23 @@ def form_of(node: AttentionNode, configuration: Configuration) -> Form:
         **{name: node.attributes[name] for name in _FIELDS if name in node.attributes},
     }
     past = node.type("past_key").dtype
-    if past is not None and past != fields["dtype"]:
+    # ONNX Runtime puts Casts around a cache of another floating-point type.
+    if past in QUANTISED or (past is not None and "k_scale" in node.inputs):
         fields["cache_dtype"] = past
-    batches = [node.type(name).size(0) for name in ("query", "key", "past_key")]
+    of_batch = ("query", "key", "past_key", "seqlens_k", "position_ids")
+    batches = [node.type(name).size(0) for name in of_batch]
     form = Form(
         fields=fields,
         cache=cache,
         capacity=capacity,
-        shared=configuration.shared_buffer and cache == "growing",
+        shared=configuration.shared_buffer and cache in ("growing", "window"),
         batch_size=next((size for size in batches if size is not None), None),
         sequence_length=node.type("query").size(1),
         table_rows=node.type("cos_cache").size(0),
         reads_presents=node.reads_presents,
         chunks="query_seqlens" in node.inputs,
+        slack=configuration.cache_slack if cache == "window" else 0,
+        given=tuple(name for name in ("total_sequence_length",) if name in node.given),
     )
     overrides = _overrides(node, _plainest(form))
     return Form(**{**form.__dict__, "fields": {**fields, **overrides}})
@@ -168,6 +177,8 @@ def _cache(node: AttentionNode) -> tuple[str, int | None]:
     if "past_key" not in node.inputs:
         return "none", None
     past, present = node.type("past_key").dim(2), node.type("present_key").dim(2)
+    if past == node.type("query").dim(1):  # careless names of dims say nothing
+        past = None
     capacity = past if isinstance(past, int) and past > 0 else None
     if node.attributes.get("sliding_window_cache"):
         return "window", capacity
@@ -234,6 +245,11 @@ def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:
     inputs: dict[str, Any] = dict(_states(node, step, "inputs"))
     width = node.type("cos_cache").size(1)
     size = call.head_size
+    if call.rotary != "none" and width is not None and 2 * width > size:
+        raise Unclear(
+            f"cos_cache has {width} columns, one for each pair of elements that rotates, and a head"
+            f" has {size} elements"
+        )
     if call.rotary != "none" and width is not None and 2 * width != size:
         made["rotary_dim"] = 2 * width
     for name, plain in (("seqlens_k", 1), ("total_sequence_length", 0)):

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isclose
 from typing import Final
 
 from conformance.base.words import listed
 from conformance.model.configuration import Configuration
-from conformance.model.forms import Form, Unclear, form_of
+from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
+from conformance.model.reading import reason_of
 
+#: Whether layers of a kind have a window, by the words of config.json.
+_WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 #: What the names of a layer that borrows begin with, in a graph of it and its owner.
 BORROWER: Final = "borrower_"
 
@@ -22,7 +26,8 @@ class Group:
 
     ``name`` is that of their entry in a case file. ``sources`` are the layers whose KV cache they
     read, if they borrow one. With a ``graph``, an ONNX file, they are checked as a part of the
-    model: a layer and one that borrows its cache, or a layer with the projections before it.
+    model: a layer and one that borrows its cache, or a layer with the projections before it;
+    ``appends``: the second layer borrows the cache and appends to it.
     """
 
     name: str
@@ -30,6 +35,7 @@ class Group:
     nodes: tuple[AttentionNode, ...]
     sources: tuple[int, ...] = ()
     graph: bytes | None = None
+    appends: bool = False
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -50,7 +56,8 @@ class Group:
             return words
         if self.name.startswith("sharing"):
             first, last = self.nodes[0].layer, self.nodes[-1].layer
-            return f"one graph: layer {last} borrows the cache of layer {first}, {words}"
+            does = "appends to" if self.appends else "borrows"
+            return f"one graph: layer {last} {does} the cache of layer {first}, {words}"
         return f"one graph: projections and attention, {words}"
 
 
@@ -64,8 +71,8 @@ def groups_of(
     for node in nodes:
         try:
             form = form_of(node, configuration)
-        except Unclear as error:
-            unclear[node.name] = str(error)
+        except Exception as error:  # what the node says may be anything
+            unclear[node.name] = reason_of(error)
             continue
         forms.setdefault(form.key, (form, []))[1].append(node)
     groups = [
@@ -103,6 +110,46 @@ def disagreements(groups: Sequence[Group], configuration: Configuration) -> Iter
     softcaps = {group.form.fields.get("softcap") or 0.0 for group in groups}
     if configuration.softcap and configuration.softcap not in softcaps:
         yield f"config.json has a softcap of {configuration.softcap:g}, and no node has it."
+    yield from _other_than_configured(groups, configuration)
+    if configuration.provider_options:
+        yield (
+            f"genai_config.json sets {listed(configuration.provider_options)}, which this check"
+            " does not apply; rotary tables and caches may mean something else with it."
+        )
+
+
+def _other_than_configured(groups: Sequence[Group], configuration: Configuration) -> Iterator[str]:
+    """The attributes that config.json contradicts, with the layers that have them."""
+    kinds = configuration.layer_types
+    for group in groups:
+        wrong = [
+            layer
+            for layer in group.layers
+            if layer < len(kinds)
+            and kinds[layer] in _WINDOW_OF
+            and _WINDOW_OF[kinds[layer]] != (group.form.window is not None)
+        ]
+        if wrong:
+            has = f"has a window of {group.form.window}" if group.form.window else "has no window"
+            layers = f"{'layer' if len(wrong) == 1 else 'layers'} {ranges(wrong)}"
+            yield f"config.json calls {layers} {kinds[wrong[0]]}, and the node {has}."
+        fields = group.form.fields
+        scale = fields.get("scale") or fields["head_size"] ** -0.5
+        normalised = fields.get("qk_norm")
+        if (
+            configuration.scale
+            and not normalised
+            and not isclose(scale, configuration.scale, rel_tol=1e-3)
+        ):
+            yield (
+                f"config.json has a scale of {configuration.scale:.6g}, and {layers_of([group])}"
+                f" has {scale:.6g}, unless the graph multiplies queries before."
+            )
+        heads = fields["num_heads"], fields["kv_num_heads"]
+        named = zip(("query heads", "key/value heads"), heads, configuration.heads, strict=True)
+        for what, has_heads, wanted in named:
+            if wanted and has_heads != wanted:
+                yield f"config.json has {wanted} {what}, and {layers_of([group])} has {has_heads}."
 
 
 def _unique(groups: Sequence[Group]) -> Iterator[Group]:

@@ -12,6 +12,7 @@ from conformance.case.features import BY_NAME, features_of
 from conformance.case.nearest import nearest
 from conformance.judge.expectations import Expectation, expectation_for
 from conformance.results.records import ResultRecord
+from conformance.targets.catalogue import ADAPTERS
 
 #: So many of the nearest cases are looked through for a known defect …
 _LOOKED_AT: Final = 400
@@ -31,12 +32,25 @@ class Similar(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownTarget:
-    """A target with its expectations: its name and, if it is known, its version and adapter."""
+    """A target with its expectations: its name and, if it is known, its version and adapter.
+
+    ``base`` is its name without them.
+    """
 
     name: str
     version: str
     adapter: str | None
     expectations: Sequence[Expectation]
+    base: str = ""
+
+    @property
+    def is_software(self) -> bool:
+        """Whether it renders in software, where shaders can behave as on no GPU."""
+        return self.adapter in ADAPTERS and self.adapter != "gpu"
+
+    def differs_by_adapter(self, link: str) -> bool:
+        """Whether the defect at ``link`` is known on some adapters only."""
+        return any(line.known.link == link and line.known.adapters for line in self.expectations)
 
     def expected(self, case: Case) -> Expectation | None:
         """The expectation for a case of the corpus."""
@@ -89,13 +103,14 @@ def features_on(
     """
     wanted = dict.fromkeys(pair for case in cases for pair in _telling(case))
     dtypes = {case.call.dtype for case in cases}
+    quantised = any(case.call.cache_dtype is not None for case in cases)
     counts = {each: Counter[str]() for each in wanted}
     reasons = {each: Counter[str]() for each in wanted}
     for case in corpus:
         has = dict.fromkeys(_telling(case)).keys()
         if case.contract.demands != "computes" or case.call.dtype not in dtypes:
             continue
-        if not has <= wanted.keys():
+        if not has <= wanted.keys() or (case.call.cache_dtype is not None and not quantised):
             continue
         line = target.expected(case)
         for each in has:

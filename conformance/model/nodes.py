@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import onnx
-from onnx import AttributeProto, NodeProto, helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from conformance.base.array_types import ONNX
 from conformance.base.explain import did_you_mean
@@ -25,7 +25,7 @@ from conformance.base.signature import (
     TYPES,
 )
 from conformance.base.words import listed
-from conformance.model.reading import ModelError, ReadModel
+from conformance.model.reading import ModelError, ReadModel, nodes_in, subgraphs
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
 
 #: Other operators that compute attention.
@@ -60,7 +60,8 @@ class AttentionNode:
     ``types`` has what is known of the connected values. ``layer`` is the number of the layer by
     the names of the model; without one, the node's place among the nodes. ``source`` is the node
     whose presents are this one's past: it borrows that node's KV cache. ``reads_presents``:
-    another node reads this one's presents, or they are outputs of the graph.
+    another node reads this one's presents, or they are outputs of the graph. ``given`` are the
+    inputs that the caller of the model gives, by the operator's names.
     """
 
     name: str
@@ -73,6 +74,7 @@ class AttentionNode:
     types: Mapping[str, ValueType]
     source: str | None = None
     reads_presents: bool = True
+    given: frozenset[str] = frozenset()
 
     def type(self, parameter: str) -> ValueType:
         """The type of an input or output by the operator's name for it."""
@@ -107,6 +109,12 @@ def nodes_of(model: ReadModel) -> FoundNodes:
         for name, (node, _, _) in zip(names, found, strict=True)
         if len(node.output) > 1 and node.output[1]
     }
+    same = {
+        node.output[0]: node.input[0]
+        for node in proto.graph.node
+        if node.op_type == "Identity" and node.input
+    }
+    outside = {each.name for each in proto.graph.input}
     read = set(_names_read(proto.graph))
     nodes: list[AttentionNode] = []
     faults: dict[str, str] = {}
@@ -131,7 +139,8 @@ def nodes_of(model: ReadModel) -> FoundNodes:
                     parameter: types.get(value, UNKNOWN)
                     for parameter, value in (*inputs.items(), *outputs.items())
                 },
-                source=by_present.get(inputs.get("past_key", "")),
+                source=by_present.get(_origin(inputs.get("past_key", ""), same)),
+                given=frozenset(name for name, value in inputs.items() if value in outside),
                 reads_presents=not read.isdisjoint(
                     outputs.get(present, "") for present in ("present_key", "present_value")
                 ),
@@ -140,8 +149,15 @@ def nodes_of(model: ReadModel) -> FoundNodes:
     return FoundNodes(tuple(nodes), faults, warning)
 
 
+def _origin(value: str, same: Mapping[str, str]) -> str:
+    """The value that ``value`` is by another name, through nodes that only pass it on."""
+    for _ in range(len(same)):
+        value = same.get(value, value)
+    return value
+
+
 def _without_attention(model: ReadModel) -> str:
-    every = Counter(node.op_type for node in _all_nodes(model.proto.graph))
+    every = Counter(node.op_type for node in nodes_in(model.proto.graph))
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
     instead = f"it has {listed(others)}, which this command does not check" if others else ""
     if not others:
@@ -153,27 +169,18 @@ def _without_attention(model: ReadModel) -> str:
     )
 
 
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for inner in _subgraphs(node):
-            yield from _all_nodes(inner)
+def is_attention(node: NodeProto) -> bool:
+    """Whether it is a node of the operator that is checked."""
+    return (node.op_type, node.domain) == (OP_TYPE, DOMAIN)
 
 
 def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the values that something reads: a node or the caller."""
-    for node in _all_nodes(graph):
+    for node in nodes_in(graph):
         yield from filter(None, node.input)
-        for inner in _subgraphs(node):
+        for inner in subgraphs(node):
             yield from (output.name for output in inner.output)
     yield from (output.name for output in graph.output)
-
-
-def _subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 _Found = tuple[NodeProto, Mapping[str, ValueType], str]
@@ -188,13 +195,38 @@ def _walk(
     """The nodes of the graph and of its subgraphs, with the types of the values that they see."""
     made = {name: UNKNOWN for node in graph.node for name in node.output}
     types = {**outer, **made, **types_of(graph)}
+    types |= _sliced_away(graph, types)
     for node in graph.node:
-        if (node.op_type, node.domain) == (OP_TYPE, DOMAIN):
+        if is_attention(node):
             yield node, types, where
-        for inner in _subgraphs(node):
-            if any(each.op_type == OP_TYPE for each in _all_nodes(inner)):
+        for inner in subgraphs(node):
+            if any(each.op_type == OP_TYPE for each in nodes_in(inner)):
                 place = f"{where}{node.name or node.op_type}/{inner.name}/"
                 yield from _walk(_alone(inner, types, opsets), types, opsets, place)
+
+
+def _sliced_away(
+    graph: onnx.GraphProto, types: Mapping[str, ValueType]
+) -> Iterator[tuple[str, ValueType]]:
+    """The values of which a Slice takes no rows, which shape inference does not tell."""
+    constants = {
+        tensor.name: [*numpy_helper.to_array(tensor).ravel()]
+        for tensor in graph.initializer
+        if tensor.data_type in (TensorProto.INT32, TensorProto.INT64) and not is_empty(tensor)
+    }
+    for node in graph.node:
+        if node.op_type == "Slice" and len(node.input) > 3:
+            starts, ends, axes = (constants.get(name, [0, 1]) for name in node.input[1:4])
+            known = types.get(node.output[0], UNKNOWN)
+            if starts == ends and len(axes) == 1 and known.dims is not None:
+                dims = [*known.dims]
+                dims[axes[0]] = 0
+                yield node.output[0], ValueType(known.dtype, tuple(dims))
+
+
+def is_empty(tensor: TensorProto) -> bool:
+    """Whether the content was left out when the model was read."""
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
 
 
 def _alone(
@@ -206,7 +238,7 @@ def _alone(
     graph = onnx.GraphProto()
     graph.CopyFrom(inner)
     own = {each.name for each in graph.input}
-    needed = dict.fromkeys(name for node in _all_nodes(graph) for name in node.input)
+    needed = dict.fromkeys(name for node in nodes_in(graph) for name in node.input)
     for name in needed:
         known = outer.get(name, UNKNOWN)
         if name not in own and known.dtype is not None:
@@ -261,7 +293,7 @@ def _faults(node: NodeProto, types: Mapping[str, ValueType]) -> Iterator[str]:
     for name, attribute in given.items():
         if name not in ATTRIBUTE_BY_NAME:
             yield f"has an unknown attribute '{name}'{did_you_mean(name, ATTRIBUTE_BY_NAME)}"
-        elif attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
+        elif attribute.ref_attr_name or attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
             yield f"attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}"
         elif not math.isfinite(attribute.f):
             yield f"attribute {name} is {attribute.f}"

@@ -1,40 +1,83 @@
-"""Reads a user's model without its weights. Every error is one sentence with the file's name."""
+"""Reads a user's model without its weights. Every error is one sentence with the file's name.
+
+The model may be damaged, or made to do harm. What cannot be foreseen of it is told by `told_of`:
+one place that turns whatever is raised into a sentence.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
 import onnx
-from google.protobuf.message import DecodeError
-from onnx import inliner
+from onnx import AttributeProto, inliner
+from pydantic import ValidationError
 
 from conformance.base.files import open_plain
 from conformance.base.paths import shown
+from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.model.wire import without_weights
 
 #: What protocol buffers, and so ONNX files, cannot exceed.
 _MOST_BYTES: Final = 2**31 - 1
+#: Nodes, and bytes of them, once functions are put in place of their calls.
+_MOST_NODES: Final = 1 << 17
+_MOST_INLINED: Final = 1 << 28
+#: Functions that call each other, one within the other; ONNX takes no more.
+_DEEPEST: Final = 100
+
+
+#: Characters of an error that nobody foresaw.
+_MOST_SAID: Final = 300
 
 
 class ModelError(ValueError):
     """The model cannot be read; the message says why and names the file."""
 
 
+@contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """Whatever is raised while the model at ``path`` is read becomes a :class:`ModelError`."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{shown(path)}: cannot be understood: {reason_of(error)}.") from error
+
+
+def reason_of(error: Exception) -> str:
+    """What is wrong, as half a sentence. Of an error that nobody foresaw, also where it was raised:
+    it may be a fault of this program."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))} {first['input']!s:.40}: {first['msg']}"
+    said = " ".join(str(error).split())[:_MOST_SAID]
+    if type(error).__module__.startswith("conformance."):
+        return said
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+    return f"{said} ({where})" if said else where
+
+
 @dataclass(frozen=True)
 class ReadModel:
     """A model whose large tensors have no content, with its local functions inlined.
 
-    ``outside_functions`` are the names of the values in the graph of the file itself.
+    ``written`` is the model as the file has it. ``outside_functions`` are the names of the values
+    in the graph of the file itself.
     """
 
     path: Path
     proto: onnx.ModelProto
+    written: onnx.ModelProto
     outside_functions: frozenset[str] = frozenset()
 
     @property
@@ -71,19 +114,18 @@ def read_model(path: Path) -> ReadModel:
                     f"{shown(path)}: the file has {size / 2**30:.1f} GiB, and ONNX's limit is 2;"
                     " save its weights as external data."
                 )
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                view = memoryview(mapped)
-                try:
-                    proto = _parsed(path, view)
-                finally:
-                    view.release()
+            # It is not closed: a traceback may still hold slices of it.
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            proto = _parsed(path, memoryview(mapped))
     except OSError as error:
         raise ModelError(f"{shown(path)}: cannot be read: {error.strerror}.") from None
     if not proto.graph.node:
         raise ModelError(f"{shown(path)}: its graph has no nodes.")
+    written = onnx.ModelProto()
+    written.CopyFrom(proto)
     _sort(path, proto.graph)
     names = frozenset(value_names(proto.graph))
-    return ReadModel(path, _inlined(path, proto), names)
+    return ReadModel(path, _inlined(path, proto), written, names)
 
 
 def value_names(graph: onnx.GraphProto) -> Iterator[str]:
@@ -101,22 +143,92 @@ def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:
         )
     try:
         proto = onnx.ModelProto.FromString(without_weights(view))
-    except (ValueError, DecodeError, RecursionError) as error:
+    except Exception as error:  # Python's, or of protocol buffers
         raise ModelError(f"{shown(path)}: not an ONNX model, or a damaged one: {error}.") from None
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"{shown(path)}: not an ONNX model: it has no graph or no operator sets.")
+    if any(isinstance(text, bytes) for text in _texts(proto)):
+        raise ModelError(f"{shown(path)}: a damaged ONNX model: a name is no text in UTF-8.")
     return proto
 
 
+def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
+    """What values and nodes are called, and the nodes name; bytes where it is not UTF-8."""
+    yield from (proto.producer_name, proto.producer_version)
+    graph = proto.graph
+    for each in (graph.input, graph.output, graph.value_info, graph.initializer):
+        yield from (value.name for value in each)
+    for nodes in (nodes_in(proto.graph), *map(nodes_in, proto.functions)):
+        for node in nodes:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+
+
 def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its functions put in place of the nodes that call them."""
+    """The model with its functions put in place of the nodes that call them.
+
+    A runtime that has the operator runs it, and no function of its name.
+    """
+    others = [each for each in proto.functions if (each.domain, each.name) != (DOMAIN, OP_TYPE)]
+    del proto.functions[:]
+    proto.functions.extend(others)
     if not proto.functions:
         return proto
     try:
+        _check_inlined(proto)
         return inliner.inline_local_functions(proto)
-    except (RuntimeError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise ModelError(f"{shown(path)}: its functions cannot be inlined: {first}") from None
+    except Exception as error:  # of several classes of ONNX
+        first = str(error).splitlines()[0].rstrip(".")
+        raise ModelError(f"{shown(path)}: its functions cannot be inlined: {first}.") from None
+
+
+def _check_inlined(proto: onnx.ModelProto) -> None:
+    """Raises ValueError where functions call themselves, or would make too much of the model.
+
+    A few functions that call each other twice make millions of nodes, and ONNX's inliner, which
+    nothing interrupts, would make them all.
+    """
+    functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
+
+    def calls(within: onnx.GraphProto | onnx.FunctionProto) -> list[tuple[str, str, str]]:
+        names = ((node.domain, node.op_type, node.overload) for node in nodes_in(within))
+        return [name for name in names if name in functions]
+
+    called = {name: calls(function) for name, function in functions.items()}
+    try:
+        order = [*TopologicalSorter(called).static_order()]
+    except CycleError as error:
+        names = " → ".join(name for _, name, _ in error.args[1][:4])
+        raise ValueError(f"they call themselves: {names}") from None
+    nodes: dict[tuple[str, str, str], int] = {}
+    sizes: dict[tuple[str, str, str], int] = {}
+    depths: dict[tuple[str, str, str], int] = {}
+    for name in order:
+        nodes[name] = len(functions[name].node) + sum(nodes[each] for each in called[name])
+        sizes[name] = functions[name].ByteSize() + sum(sizes[each] for each in called[name])
+        depths[name] = 1 + max((depths[each] for each in called[name]), default=0)
+    whole = calls(proto.graph)
+    made, size = sum(nodes[each] for each in whole), sum(sizes[each] for each in whole)
+    if made > _MOST_NODES or size > _MOST_INLINED:
+        raise ValueError(f"they would make {made:,} nodes of {size / 2**20:,.0f} MiB")
+    if any(depths[each] > _DEEPEST for each in whole):
+        raise ValueError(f"they call each other, one within the other, more than {_DEEPEST} deep")
+
+
+def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of the graph and of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from nodes_in(inner)
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that the node runs."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _sort(path: Path, graph: onnx.GraphProto) -> None:

@@ -17,6 +17,7 @@ from onnx import TensorProto, TypeProto, defs, helper
 from onnx.shape_inference import InferenceContext, InferenceError, infer_shapes
 
 from conformance.base.array_types import WORD_OF_ONNX
+from conformance.base.bounded import OutOfBounds, bounded
 from conformance.base.signature import DOMAIN, OP_TYPE
 
 #: A dim: its size, its name, or None if nothing is known of it.
@@ -44,14 +45,23 @@ class ValueType:
 
 
 UNKNOWN: Final = ValueType()
+#: Time for the inference of a model, which takes a second at most.
+_SECONDS: Final = 20.0
 
 
 def inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    """The model with the types of its values, and why inference failed ("" if it did not)."""
+    """The model with the types of its values, and why inference failed ("" if it did not).
+
+    A shape with 2³¹ dims keeps ONNX busy for hours, so its time is bounded.
+    """
+
+    def infer() -> bytes:
+        return bytes(infer_shapes(model, data_prop=True).SerializeToString())
+
     with _registered():
         try:
-            return infer_shapes(model, data_prop=True), ""
-        except (InferenceError, RuntimeError, ValueError, TypeError) as error:
+            return onnx.ModelProto.FromString(bounded(infer, _SECONDS)), ""
+        except (OutOfBounds, InferenceError, RuntimeError, ValueError, TypeError) as error:
             return model, str(error).strip().splitlines()[0]
 
 
@@ -77,7 +87,9 @@ def _as_type(proto: TypeProto) -> ValueType:
     dims: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
         dims = tuple(
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            dim.dim_value
+            if dim.dim_value >= 0 and dim.HasField("dim_value")
+            else dim.dim_param or None
             for dim in tensor.shape.dim
         )
     return ValueType(WORD_OF_ONNX.get(tensor.elem_type), dims)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from conformance.model.forms import Form
+
+#: What a program does with a model: a prompt and then single tokens, one sequence at a time;
+#: prompts in parts, or a next prompt on what is cached; several sequences at a time.
+Use = Literal["one chat", "chunked prompts", "batches"]
+USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
 
 #: Prompts: a short one, and one token more than a tile of 16 and of 64 keys.
 PROMPTS: Final = (6, 17, 65)
@@ -62,9 +67,12 @@ class Stage:
         return "total_sequence_lengths" in self.fields
 
     @property
-    def several(self) -> bool:
-        """Whether it has more than one new token."""
-        return bool(self.fields.get("sequence_length", 1) > 1)
+    def use(self) -> Use:
+        """The use that makes such a call."""
+        if self.batch:
+            return "batches"
+        in_parts = any(new > 1 for new in self.fields.get("loop", ())[1:])
+        return "chunked prompts" if self.phase == "chunk" or in_parts else "one chat"
 
 
 def stages_of(form: Form, asked: Lengths) -> list[Stage]:
@@ -74,7 +82,7 @@ def stages_of(form: Form, asked: Lengths) -> list[Stage]:
 
 
 def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
-    """All stages for nodes of this form, each label once."""
+    """All stages for nodes of this form, each label and each call once."""
     rows = (form.table_rows, form.capacity if form.cache == "static" else None)
     most = min(filter(None, rows), default=1 << 30)
     fitting = [stage for stage in _stages(form, asked, most) if stage.tokens <= most]
@@ -82,8 +90,36 @@ def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
         fitting = [_counted(stage) for stage in fitting]
     found: dict[str, Stage] = {}
     for stage in _with_buffers(form, fitting):
-        found.setdefault(stage.label, stage)
+        if stage.fields not in [other.fields for other in found.values()]:
+            found.setdefault(stage.label, stage)
     return list(found.values())
+
+
+def beyond_window(form: Form, stages: Sequence[Stage]) -> Stage | None:
+    """A prompt that is longer than the window, with fewer heads or a shorter window.
+
+    None if one of the ``stages`` is longer, or the graph allows no such prompt.
+    """
+    window, size = form.window, form.fields["num_heads"] // form.fields["kv_num_heads"]
+    if window is None or form.sequence_length or any(s.tokens > window for s in stages):
+        return None
+    fewer: dict[str, Any] = {"num_heads": size, "kv_num_heads": 1}
+    told = f"{size} of {form.fields['num_heads']} heads"
+    if (window + _BEYOND[-1]) ** 2 * size > MOST_SCORES:
+        window = _SHORT_WINDOW
+        fewer["local_window_size"] = window
+        told += f" and a window of {window} in place of {form.window}"
+    new = window + _BEYOND[-1]
+    if form.table_rows is not None and form.table_rows < new:
+        return None
+    plain = _stage(form, "prompt", new, 0, form.batch_size or 1)
+    made = replace(
+        plain,
+        label=f"{plain.label}_few_heads",
+        words=f"{plain.words} with {told}",
+        fields={**plain.fields, **fewer},
+    )
+    return next(_with_buffers(replace(form, shared=False), [made]))
 
 
 def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
@@ -115,6 +151,8 @@ def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
     kept, left = set(), MOST_ELEMENTS
     for stage in sorted(stages, key=partial(_rank, form)):
         size = cache_elements(form, stage)
+        if form.sequence_length is None and _scores(form, stage) > MOST_SCORES:
+            continue
         if size <= left or stage.label == f"decode_on_{form.window}":
             kept.add(stage.label)
             left -= size
@@ -142,9 +180,7 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
         if form.batch_size not in (None, batch):
             continue
         for new in _prompts(form, asked):
-            scores = batch * form.fields["num_heads"] * new * new
-            if asked.tokens or scores <= MOST_SCORES:
-                yield _stage(form, "prompt", new, 0, batch)
+            yield _stage(form, "prompt", new, 0, batch)
         if form.cache == "none":
             continue
         for new, past in _chunks(form, asked):
@@ -283,17 +319,22 @@ def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
     for stage in stages:
         rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
         if form.cache == "window":
-            yield _in_buffer(stage, form.capacity or form.window or rows)
+            window = (form.window or rows) + form.slack
+            shared = True if form.shared else None
+            yield _in_buffer(stage, form.capacity or window, shared=shared)
         elif form.cache == "static":
             yield _in_buffer(stage, rows)
         else:
             yield stage
-    if form.cache == "static" or form.shared:
+    if (form.cache == "static" and not form.borrows) or form.shared:
         alone = [stage for stage in stages if not stage.batch and stage.phase != "loop"]
         few = {stage.phase: stage for stage in alone if _scores(form, stage) <= _FEW_SCORES}
         for stage in few.values():
             rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
             yield _in_buffer(stage, rows, shared=not form.borrows)
+            fixed = form.capacity and form.sequence_length and stage.tokens < rows
+            if fixed and "total_sequence_length" in form.given:
+                yield _total_is_capacity(_in_buffer(stage, rows), rows)
 
 
 def _scores(form: Form, stage: Stage) -> int:
@@ -317,6 +358,17 @@ def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
         label=f"{stage.label}_buffer",
         words=f"{stage.words}, {how}",
         fields={**fields, "shared_buffer": True} if shared else fields,
+        buffer=True,
+    )
+
+
+def _total_is_capacity(stage: Stage, rows: int) -> Stage:
+    """As a program of fixed shapes calls: only seqlens_k says how many tokens there are."""
+    return replace(
+        stage,
+        label=f"{stage.label}_total_{rows}",
+        words=f"{stage.words}, with the {rows} rows of the buffer as total_sequence_length",
+        fields={**stage.fields, "total_sequence_length": rows},
         buffer=True,
     )
 

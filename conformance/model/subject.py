@@ -9,17 +9,19 @@ from pathlib import Path
 from conformance.base.words import plural
 from conformance.case.call import Call
 from conformance.case.case import misfits
-from conformance.case.tensors import ShapeError, steps_of
+from conformance.case.tensors import steps_of
 from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of
 from conformance.model.groups import Group, disagreements, groups_of, layers_of
 from conformance.model.layers import only_layers
 from conformance.model.nodes import nodes_of
-from conformance.model.reading import ModelError, ReadModel, read_model
+from conformance.model.notes import notes_on
+from conformance.model.reading import ModelError, ReadModel, read_model, reason_of, told_of
 from conformance.model.stages import (
     Lengths,
     Stage,
+    beyond_window,
     graph_stages,
     possible_stages_of,
     stages_of,
@@ -53,6 +55,17 @@ def subject_of(
 
     ``head_size`` and ``dtype`` are what the user says of the graph. Raises :class:`ModelError`.
     """
+    with told_of(path):
+        return _subject_of(path, lengths, head_size, dtype, layers)
+
+
+def _subject_of(
+    path: Path,
+    lengths: Lengths,
+    head_size: int | None,
+    dtype: str | None,
+    layers: tuple[int, ...],
+) -> Subject:
     model = read_model(path)
     found = nodes_of(model)
     beside = configuration_beside(model.path).overridden(head_size, dtype)
@@ -61,19 +74,23 @@ def subject_of(
     if not groups:
         raise _nothing(model, faults)
     groups = only_layers(groups, layers)
-    notes = [*disagreements(groups, beside)]
+    notes = [*disagreements(groups, beside), *notes_on(model, groups, beside)]
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
     stages: dict[str, list[Stage]] = {}
     every: list[Group] = []
     for group in groups:
         wanted = stages_of(group.form, lengths)
+        beyond = None if lengths.tokens else beyond_window(group.form, wanted)
+        wanted += [] if beyond is None else [beyond]
         stages[group.name], why = _judged(group, wanted)
-        left_out = len(possible_stages_of(group.form, lengths)) - len(wanted)
+        labels = {stage.label for stage in wanted}
+        possible = possible_stages_of(group.form, lengths)
+        left_out = sum(stage.label not in labels for stage in possible)
         if left_out:
             notes.append(
-                f"{plural(left_out, 'call')} of {layers_of([group])} with large caches would take"
-                " long and are left out; --lengths tries them."
+                f"Of {layers_of([group])}, {plural(left_out, 'call')} with large caches would take"
+                " long: not tried; --lengths tries what it names."
             )
         if stages[group.name]:
             every.append(group)
@@ -87,7 +104,8 @@ def subject_of(
         few = graph_stages(stages_of(cut.form, lengths), cut.form)
         stages[cut.name], why = possible_stages(cut, few)
         if why:
-            notes.append(f"The graph of {layers_of([cut])} was not checked with {why}")
+            why = why.rstrip(".")
+            notes.append(f"As one graph, {layers_of([cut])} were not tried in some calls: {why}.")
         if stages[cut.name]:
             every.append(cut)
     return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
@@ -103,15 +121,13 @@ def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
     possible = []
     why = "the graph leaves no call to try"
     for stage in stages:
-        call = Call.model_validate({**group.form.fields, **stage.fields})
         try:
+            call = Call.model_validate({**group.form.fields, **stage.fields})
             steps_of(call)
-        except ShapeError as error:
-            why = f"{stage.words}: {error}"
+        except ValueError as error:
+            why = f"{stage.words}: {reason_of(error)}"
             continue
-        wrong = [
-            f"{field} {sentence.partition(';')[0]}" for field, sentence in misfits(call, "computes")
-        ]
+        wrong = [sentence.partition(";")[0] for _, sentence in misfits(call, "computes")]
         if wrong:
             return [], wrong[0]
         possible.append(stage)

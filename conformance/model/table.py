@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from conformance.base.words import plural
+from conformance.maintain.known.update import TODO
 from conformance.model.answers import (
     WORDS,
     Answer,
     Kind,
     at_fault,
     short,
-    verdict_on_model,
     workaround,
 )
 from conformance.model.groups import Group, layers_of, ranges
-from conformance.model.known import Similar
-from conformance.model.stages import Stage
+from conformance.model.headline import (
+    Column,
+    columns_of,
+    headline,
+    in_words,
+    label_of,
+    series_of,
+)
+from conformance.model.known import KnownTarget, Similar
+from conformance.model.stages import USES, Stage
 from conformance.model.subject import Subject
-from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
+from conformance.report.model_table import (
+    ModelCause,
+    ModelCell,
+    ModelLine,
+    ModelRow,
+    ModelTable,
+)
+from conformance.report.symptoms import symptom
 from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Verdict
@@ -40,44 +54,74 @@ _DRAWN: Final[Mapping[Kind, Verdict]] = {
 }
 
 
+_NUMBER: Final = re.compile(r"\d+")
 _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 
 
 def table_of(
     subject: Subject,
     answers: Mapping[str, Sequence[Answer]],
+    targets: Iterable[KnownTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
+    told: Callable[[Answer], str] | None = None,
 ) -> ModelTable:
     """The table of ``answers``, those for each target in the order of the subject's groups.
 
-    ``similar`` looks for a known defect like that of a result which no expectation covers.
+    ``similar`` looks for a known defect like that of a result which no expectation covers. With
+    ``told``, which words a cell, a group is one line, and each release a column.
     """
     model, groups = subject.model, subject.groups
     single = [group for group in groups if group.graph is None]
     nodes = plural(sum(len(group.nodes) for group in single), "attention node")
     by = f", made by {model.producer}" if model.producer else ""
     kinds = "all the same call" if len(single) == 1 else f"{len(single)} different calls"
+    series = series_of(target for target in targets if target.name in answers)
+    by_series = [columns_of(answers, each, together=told is None) for each in series]
+    columns = [column for some in by_series for column in some]
+    causes = [*_causes(answers, series, similar)]
     return ModelTable(
         heading=f"{model.path}{by}: {nodes}, {kinds}",
         notes=(*subject.notes, *_insensitive(answers)),
         sentences=tuple(
-            (_worst(those), verdict_on_model(those, len(subject.faults)))
-            for those in answers.values()
-        ),
-        targets=tuple(answers),
-        rows=tuple(
-            ModelRow(
-                ranges(group.layers),
-                group.what,
-                tuple(_cell(those[number]) for those in answers.values()),
+            (
+                _worst(some[-1].answers),
+                headline(some, len(subject.faults), _elsewhere(some[-1].targets[-1], causes)),
             )
-            for number, group in enumerate(groups)
+            for some in by_series
         ),
-        causes=tuple(
-            cause for target, those in answers.items() for cause in _causes(target, those, similar)
-        ),
+        targets=tuple(label_of(column.targets) for column in columns),
+        rows=tuple(_row(group, number, columns, told) for number, group in enumerate(groups)),
+        causes=tuple(cause for _, cause in causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
     )
+
+
+def _row(
+    group: Group, number: int, columns: Sequence[Column], told: Callable[[Answer], str] | None
+) -> ModelRow:
+    """The row of the group with this number: a line for each use, or one if they do not differ."""
+    each = [(column.targets[-1], column.answers[number]) for column in columns]
+    notes = dict.fromkeys(note for _, one in each for note in one.notes)
+    uses = [use for use in USES if any(use in one.uses for _, one in each)]
+    if told is not None or all(one.alike for _, one in each):
+        cells = (_cell(target, one, told(one) if told else one.sentence) for target, one in each)
+        lines = [ModelLine("", tuple(cells))]
+    else:
+        lines = [
+            ModelLine(
+                use, tuple(_cell(target, one.of(use), one.of(use).sentence) for target, one in each)
+            )
+            for use in uses
+        ]
+    return ModelRow(ranges(group.layers), group.what, tuple(lines), tuple(notes))
+
+
+def _elsewhere(
+    target: KnownTarget, causes: Iterable[tuple[Set[str], ModelCause]]
+) -> tuple[str, ...]:
+    """The links of those causes on the target that are known on some adapters only."""
+    links = (cause.link for names, cause in causes if target.name in names and cause.link)
+    return tuple(dict.fromkeys(filter(target.differs_by_adapter, links)))
 
 
 def _insensitive(answers: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
@@ -107,46 +151,87 @@ def _worst(answers: Sequence[Answer]) -> Verdict:
     return _DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
-def _cell(one: Answer) -> ModelCell:
-    expected = " (expected)" if one.pinned else ""
+def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
+    told = sentence + (" (expected)" if one.pinned else "")
+    if target.is_software and one.kind != "untried":
+        told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
-    return ModelCell(_DRAWN[one.kind], one.sentence + expected, first.case if first else "")
+    return ModelCell(
+        _DRAWN[one.kind],
+        told,
+        first.case if first else "",
+        first.target if first else target.name,
+    )
+
+
+class _Member(NamedTuple):
+    """A result that is not right, of a cause."""
+
+    kind: Kind
+    group: Group
+    stage: Stage
+    record: ResultRecord
 
 
 def _causes(
-    target: str,
-    answers: Sequence[Answer],
+    answers: Mapping[str, Sequence[Answer]],
+    series: Sequence[Sequence[KnownTarget]],
     similar: Callable[[ResultRecord], Similar | None],
-) -> Iterator[ModelCause]:
-    """What is not right on a target, by kind and cause."""
-    found: dict[tuple[Kind, str], list[tuple[Group, Stage, ResultRecord]]] = {}
-    for one in answers:
-        for part in one.bad:
-            for cause, results in part.causes.items():
-                members = found.setdefault((part.kind, cause), [])
-                members += ((one.group, stage, record) for stage, record in results)
-    merged: dict[tuple[Kind, str], ModelCause] = {}
-    everywhere: dict[tuple[Kind, str], list[tuple[Group, Stage, ResultRecord]]] = {}
-    for (kind, cause), members in found.items():
-        record = members[0][2]
-        near = None if record.known else similar(record)
-        known = record.known or near
-        key = kind, known.link if known else cause
-        everywhere.setdefault(key, []).extend(members)
-        group, stage, _ = everywhere[key][0]
-        layers = layers_of(at_fault(each, [found]) for each, _, found in everywhere[key])
-        made = merged.get(key) or ModelCause(
-            target,
-            _DRAWN[kind],
-            "",
-            short(record.message) if record.message else _reason(group, record),
-            f"{layers_of([group])}, {stage.words}",
-            record.case,
-            known.why if known else "",
-            known.link if known else "",
-            workaround(known.link) if known else "",
-            near.case if near else "",
-        )
-        calls = plural(len(everywhere[key]), "call")
-        merged[key] = replace(made, what=f"{WORDS[kind]} in {layers} ({calls})")
-    yield from merged.values()
+) -> Iterator[tuple[Set[str], ModelCause]]:
+    """What is not right, each cause once, with the names of the targets that it concerns.
+
+    A cause is a known defect, by its link, or else what results have in common.
+    """
+    found: dict[str, list[_Member]] = {}
+    near: dict[str, Similar | None] = {}
+    known_of: dict[str, str] = {}
+    # The newest release is what an example is worth most of.
+    for target in (target for each in series for target in reversed(each)):
+        for one, part in ((each, part) for each in answers[target.name] for part in each.bad):
+            for stage, record in part.results:
+                # A message says the same of any target; what is wrong in values does not.
+                own = f"{part.kind} of {target.base}: {symptom(record)}"
+                if part.kind == "refused" and record.message:
+                    own = _NUMBER.sub("…", short(record.message))
+                if record.known is None and own not in near:
+                    near[own] = similar(record)
+                known = record.known or near[own]
+                key = known.link if known else own
+                if known and part.kind == "refused":
+                    known_of.setdefault(own, key)
+                near.setdefault(key, near.get(own))
+                found.setdefault(key, []).append(_Member(part.kind, one.group, stage, record))
+    for own, key in known_of.items():  # a message with a known reason elsewhere
+        found[key] += found.pop(own, []) if own != key else []
+    for key, members in found.items():
+        yield {each.record.target for each in members}, _cause(members, series, near[key])
+
+
+def _cause(
+    members: Sequence[_Member], series: Sequence[Sequence[KnownTarget]], near: Similar | None
+) -> ModelCause:
+    _, group, stage, record = members[0]
+    known = record.known or near
+    link = known.link if known and known.link != TODO else ""
+    told = []
+    for kind in _DRAWN:
+        of_kind = [each for each in members if each.kind == kind]
+        if of_kind:
+            # Layers alone say more than the graph of one of them with another layer.
+            alone = [each for each in of_kind if each.group.graph is None] or of_kind
+            layers = layers_of(at_fault(each.group, [each.record]) for each in alone)
+            calls = plural(len({each.record.case for each in of_kind}), "call")
+            told.append(f"{WORDS[kind]} in {layers} ({calls})")
+    return ModelCause(
+        record.target,
+        in_words({each.record.target for each in members}, series),
+        _DRAWN[min((each.kind for each in members), key=list(_DRAWN).index)],
+        "; ".join(told),
+        short(record.message) if record.message else _reason(group, record),
+        f"{layers_of([group])}, {stage.words}",
+        record.case,
+        known.why if known else "",
+        link,
+        workaround(link),
+        "" if record.known or near is None else near.case,
+    )

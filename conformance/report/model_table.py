@@ -12,34 +12,46 @@ class ModelCell:
     """What one target does with one group of layers.
 
     ``verdict`` gives the drawing and the colours. ``case`` is the first case that is not right, or
-    the first of all.
+    the first of all, and ``target`` the one that it ran on.
     """
 
     verdict: Verdict
     sentence: str
     case: str
+    target: str
 
 
 @dataclass(frozen=True)
-class ModelRow:
-    """A group of layers that make the same call: its layers, what they compute, and a cell for each
-    target."""
+class ModelLine:
+    """A cell for each column, of the calls that a program makes in one ``use``; "" for all."""
 
-    layers: str
-    what: str
+    use: str
     cells: tuple[ModelCell, ...]
 
 
 @dataclass(frozen=True)
-class ModelCause:
-    """Something that is not right on a target, with one of its cases.
+class ModelRow:
+    """A group of layers that make the same call: its layers, what they compute, and what becomes of
+    it in each use; ``notes`` are what else is to be said of them."""
 
-    ``said`` is the runtime's message or what is wrong. Of the known defect, ``why`` says what it
-    is, ``link`` where it is described and ``workaround`` what helps; "" if it is not known.
-    ``similar`` is a case of the corpus, if it is that case's known defect.
+    layers: str
+    what: str
+    lines: tuple[ModelLine, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelCause:
+    """Something that is not right, with one of its cases, which ran on ``target``.
+
+    ``where`` names all targets and releases that it concerns. ``said`` is the runtime's message or
+    what is wrong. Of the known defect, ``why`` says what it is, ``link`` where it is described and
+    ``workaround`` what helps; "" if it is not known. ``similar`` is a case of the corpus, if it is
+    that case's known defect.
     """
 
     target: str
+    where: str
     verdict: Verdict
     what: str
     said: str
@@ -55,7 +67,8 @@ class ModelCause:
 class ModelTable:
     """A model by layer group and target.
 
-    ``sentences`` say for each target whether it runs the whole model right, with the worst verdict;
+    ``targets`` names the columns: a target, or releases of it that answer alike. ``sentences`` say
+    for each target whether it runs the whole model right, with the worst verdict;
     ``notes`` are warnings, and ``faults`` the nodes that were not checked.
     """
 

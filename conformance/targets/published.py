@@ -21,6 +21,7 @@ from typing import Final
 
 from conformance.base.files import replacing
 from conformance.base.paths import cache_root
+from conformance.base.processes import ask
 from conformance.targets.catalogue import Package, TargetError
 from conformance.targets.setup.cargo import find_cargo
 from conformance.targets.setup.npm import find_npm
@@ -122,7 +123,7 @@ def _ask_npm(package: Package) -> Iterator[str]:
     if npm is None:
         raise _NoAnswer("npm is not installed")
     try:
-        found = json.loads(_said((npm, "view", package.name, "versions", "--json")))
+        found = json.loads(_said((npm, "view", "--global", package.name, "versions", "--json")))
     except ValueError:
         raise _NoAnswer("npm's answer is no JSON") from None
     yield from (str(version) for version in (found if isinstance(found, list) else [found]))
@@ -158,21 +159,15 @@ def _resolved(cargo: str, folder: Path, crate: str, before: str) -> str:
         '[package]\nname = "asks"\nversion = "0.0.0"\nedition = "2021"\n'
         f'[dependencies]\n{crate} = "{f"<{before}" if before else "*"}"\n'
     )
-    _said((cargo, "generate-lockfile", "--quiet"), folder)
+    _said((cargo, "generate-lockfile", "--quiet", "--manifest-path", f"{folder}/Cargo.toml"))
     lock = tomllib.loads((folder / "Cargo.lock").read_text())
     return next(str(each["version"]) for each in lock["package"] if each["name"] == crate)
 
 
-def _said(command: Sequence[str], folder: Path | None = None) -> str:
+def _said(command: Sequence[str]) -> str:
     """What a program prints. Raises `_NoAnswer`."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TO_ANSWER,
-            cwd=folder,
-        )
+        done = ask(command, _TO_ANSWER)
     except subprocess.TimeoutExpired:
         raise _NoAnswer(f"no answer within {_TO_ANSWER:.0f} s") from None
     except OSError as error:

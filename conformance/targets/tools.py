@@ -19,6 +19,8 @@ from typing import Final
 
 import platformdirs
 
+from conformance.base.processes import ask
+
 #: Environment variable: the folder of the tools; default: the platform's folder for user data.
 TOOLS_VARIABLE: Final = "GQA_TOOLS"
 
@@ -157,12 +159,7 @@ def has_cuda(python: str) -> bool:
     editable packages come to; without the current folder, which a runner does not search.
     """
     try:
-        done = subprocess.run(
-            (python, "-P", "-c", _HAS_CUDA),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TO_ANSWER,
-        )
+        done = ask((python, "-P", "-c", _HAS_CUDA), _TO_ANSWER)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from conformance.judge.expectations import (
 )
 from conformance.maintain.known.observed import Observed, observed
 from conformance.maintain.known.text import HEAD, edited, new_items
-from conformance.maintain.known.update import Update, unexpected_in, update_for
+from conformance.maintain.known.update import TODO, TODO_WHY, Update, unexpected_in, update_for
 from conformance.targets.catalogue import SANITIZED, entry_of
 
 
@@ -76,6 +76,33 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     _check(found, file, text, others, update)
     told = (*found.left_out, *_moves(own, update), *update.told, *_of_instability(found))
     return Expected(file, before, text, update, unexpected, len(found.at), told)
+
+
+def pinned_text(
+    target: str,
+    results: Path,
+    file: Path,
+    pins: Set[tuple[str, str, str | None]],
+    reasons: Mapping[str, tuple[str, str]],
+) -> str:
+    """What ``file`` must say so that it has a line for all of ``results`` that ``pins`` names, by
+    case, version and adapter, whether the suite knows them or not.
+
+    ``reasons`` has why a case is so, and the link, for new lines. Raises as :func:`expect`.
+    """
+    found = observed(target, [results], ())
+    for (case, column), observations in found.at.items():
+        key = found.subjects[case].case.id, found.version(column), found.columns[column].adapter
+        found.at[case, column] = tuple(replace(one, red=key in pins) for one in observations)
+    before = _text_of(file)
+    own = [] if before is None else _own_lines(file, target)
+    update = update_for(found, own, (), file)
+    for number, (place, known) in enumerate(update.new):
+        line = Expectation(known, file, 0, found.execution_provider, target)
+        cases = (subject.case.id for subject in found.subjects if line.covers(subject))
+        why, link = next((reasons[case] for case in cases if case in reasons), (TODO_WHY, TODO))
+        update.new[number] = place, known.model_copy(update={"why": why, "link": link})
+    return _new_text(file, before, target, update)
 
 
 def _is_shipped(file: Path) -> bool:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from conformance.base.processes import start
+
 #: Time between SIGTERM and SIGKILL, in seconds.
 _GRACE: Final = 5.0
 
@@ -24,25 +26,25 @@ _LONGEST: Final = 240
 
 def run_logged(
     command: tuple[str, ...],
-    folder: Path,
+    folder: Path | None,
     log: Path,
     environment: Mapping[str, str],
     watch: Callable[[bytes, float], None],
 ) -> tuple[int, bytes]:
-    """Run ``command`` in ``folder`` to its end; its exit status and all its output.
+    """Run ``command`` to its end, in ``folder`` if it needs one; its exit status and its output.
 
     The output is added to ``log``, on a full disk as much as there is room for. ``watch`` is called
     about twice a second with the output so far and the seconds since the start. Raises OSError if
     the command does not start. An exception, such as an interrupt, also ends the command.
     """
     with log.open("ab", buffering=0) as file:
-        process = subprocess.Popen(
+        process = start(
             command,
+            environment,
+            folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, **environment},
             start_new_session=True,
         )
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from conformance.base.processes import start
 from conformance.targets.setup.build_process import end, shortened, without_words
 
 #: Time between two looks at cargo's output, in seconds.
@@ -118,13 +119,13 @@ def run_cargo(
     # Output goes to a file, not a pipe: cargo cannot block, and the log is always complete.
     with log.open("wb") as file:
         try:
-            process = subprocess.Popen(
+            process = start(
                 command,
+                {**_PLAIN, **(settings or {})},
+                folder,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                cwd=folder,
-                env={**os.environ, **_PLAIN, **(settings or {})},
                 start_new_session=True,
             )
         except OSError as error:

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from conformance.base.processes import ask
 from conformance.harness.protocol import DescribedAnswer
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
@@ -108,12 +109,7 @@ def why_it_does_not_work(folder: Path, version: str) -> str:
     if not os.path.isfile(folder / COMPLETE):  # also False for a path that no system has
         return "is not complete"
     try:
-        done = subprocess.run(
-            (python_in(folder), "-I", "-c", _RELEASE),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TO_START,
-        )
+        done = ask((python_in(folder), "-I", "-c", _RELEASE), _TO_START)
     except subprocess.TimeoutExpired:
         return f"has a Python that did not answer within {_TO_START:.0f} s"
     except OSError as error:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from conformance.base.processes import ask, start
 from conformance.targets.setup.apt_sources import PARTS, AptSource, having, sources
 from conformance.targets.setup.build_process import without_words
 from conformance.targets.setup.tract import SetupError, Tell
@@ -271,12 +272,12 @@ class _Apt:
             log.write(f"$ {shlex.join(command)}\n".encode())
             log.flush()
             begun = log.tell()
-            process = subprocess.Popen(
+            process = start(
                 command,
+                {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
             )
             try:
                 status = process.wait()
@@ -365,12 +366,7 @@ def _policy(release: str) -> str:
 def _say(*command: str) -> str:
     """The output of a query; empty if the command does not start."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        done = ask(command, environment={"LC_ALL": "C"})
     except OSError:
         return ""
     return done.stdout.decode(errors="replace")

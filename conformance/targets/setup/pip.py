@@ -79,8 +79,8 @@ def make_small_environment(
         ways.append((make, (*pip, *into, "install", "--no-deps", "--no-compile", *packages)))
     for number, (make, install) in enumerate(ways, start=1):
         try:
-            _run(make, folder.parent, log, "making the environment", watch)
-            _run(install, folder.parent, log, "starting pip", watch)
+            _run(make, log, "making the environment", watch)
+            _run(install, log, "starting pip", watch)
             return
         except PipFailed:
             if number == len(ways):
@@ -103,15 +103,15 @@ def make_environment(folder: Path, packages: tuple[str, ...], log: Path, watch: 
         make = ("uv", "venv", "--python", sys.executable, str(folder))
         install = ("uv", "pip", "install", "--python", python, *packages)
     for command, doing in ((make, "making the environment"), (install, "starting pip")):
-        _run(command, folder.parent, log, doing, watch)
+        _run(command, log, doing, watch)
 
 
-def _run(command: tuple[str, ...], folder: Path, log: Path, doing: str, watch: Watch) -> None:
+def _run(command: tuple[str, ...], log: Path, doing: str, watch: Watch) -> None:
     def tell(said: bytes, seconds: float) -> None:
         watch(step_of(said.decode(errors="replace")) or doing, seconds)
 
     try:
-        status, said = run_logged(command, folder, log, _PLAIN, tell)
+        status, said = run_logged(command, None, log, _PLAIN, tell)
     except OSError as error:
         raise PipFailed(f"{command[0]} does not start: {error.strerror}") from None
     if status:

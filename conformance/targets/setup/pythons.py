@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from conformance.base.processes import ask
+
 #: Time limit for an interpreter to start, in seconds.
 _TO_START: Final = 20.0
 
@@ -52,9 +54,7 @@ def _version_of(python: str) -> str:
 def _run(command: Sequence[str]) -> str:
     """The line that a program prints; empty if it fails."""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TO_START
-        )
+        done = ask(command, _TO_START)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from conformance.base.processes import ask
 from conformance.targets.setup.cargo import (
     CargoFailed,
     RustTooOld,
@@ -106,12 +107,7 @@ def how_to_use_tract(binary: Path) -> str:
 def why_it_does_not_work(binary: Path, version: str) -> str:
     """What is wrong with the program, as the end of a sentence; empty if it is this release."""
     try:
-        done = subprocess.run(
-            (binary, "--version"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TO_START,
-        )
+        done = ask((binary, "--version"), _TO_START)
     except subprocess.TimeoutExpired:
         return f"did not print its version within {_TO_START:.0f} s"
     except OSError as error:

@@ -1,0 +1,60 @@
+"""Runs code of a library that nothing can interrupt, on input that may make it run for hours."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Final
+
+from conformance.base import interrupts
+
+#: The memory that the work may use beside what this process has, in bytes.
+_MEMORY: Final = 4 << 30
+
+
+class OutOfBounds(Exception):
+    """The work took too long, too much memory, or ended its process; the message says which."""
+
+
+def bounded(work: Callable[[], bytes], seconds: float) -> bytes:
+    """What ``work`` returns, which runs in a copy of this process, and for so many ``seconds``.
+
+    Raises :class:`OutOfBounds`, and ValueError with the message of an exception in ``work``. On
+    systems where a process cannot be copied safely, it runs here.
+    """
+    if sys.platform != "linux":
+        return work()
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_run, args=(work, sender), daemon=True)
+    with receiver:
+        with sender:
+            process.start()
+        try:
+            if not receiver.poll(seconds):
+                raise OutOfBounds(f"it takes longer than {seconds:g} s")
+            answer = receiver.recv_bytes()
+        except EOFError:
+            raise OutOfBounds("the process in which it runs ended without an answer") from None
+        finally:
+            process.kill()
+            process.join()
+    if answer[:1] == b"!":
+        raise ValueError(answer[1:].decode())
+    return answer[1:]
+
+
+def _run(work: Callable[[], bytes], sender: Connection) -> None:
+    interrupts.ignore()
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+    try:
+        answer = b"=" + work()
+    except Exception as error:
+        answer = b"!" + (str(error).strip() or type(error).__name__).encode(errors="replace")
+    with suppress(OSError):
+        sender.send_bytes(answer)

@@ -1,0 +1,82 @@
+"""Starts every program: never in the user's current folder, which may be a stranger's download.
+
+Python imports from its current folder, npm, cargo and uv are configured by files there and above,
+and so is the search for libraries where a variable has an empty entry. So programs start in the
+root folder, where nobody but the system's owner can put a file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+#: Where programs start that need no folder of their own.
+START: Final = "/"
+
+#: Variables with one path, and with several.
+_FOLDERS: Final = ("TMPDIR", "TEMP", "TMP")
+_PATHS: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+def start(
+    command: Sequence[str | Path],
+    environment: Mapping[str, str] | None = None,
+    folder: str | Path | None = None,
+    **options: Any,
+) -> subprocess.Popen[bytes]:
+    """Start ``command``, whose paths are absolute; ``environment`` is added to this process's.
+
+    ``options`` are those of `subprocess.Popen`. Raises OSError.
+    """
+    env = {**os.environ, **_absolute(), **(environment or {})}
+    return subprocess.Popen(command, env=env, cwd=folder or START, **options)
+
+
+def ask(
+    command: Sequence[str | Path],
+    seconds: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> subprocess.CompletedProcess[bytes]:
+    """Run ``command`` to its end, with ``given`` as its input.
+
+    Raises OSError, and `subprocess.TimeoutExpired` after the ``seconds``.
+    """
+    pipe = subprocess.PIPE
+    with start(command, environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            out, err = process.communicate(given, seconds)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def use_absolute_paths() -> None:
+    """Make the folder for temporary files absolute: Python keeps ``TMPDIR=.`` as it is."""
+    with suppress(OSError):  # there is no current folder any more
+        os.environ.update({name: os.path.abspath(os.environ[name]) for name in _set(_FOLDERS)})
+
+
+def _absolute() -> dict[str, str]:
+    """The variables with paths, which mean in any folder what they mean in the current one.
+
+    An empty entry means the current folder, and is there by an oversight.
+    """
+    paths = {
+        name: os.pathsep.join(
+            each if os.path.isabs(each) else os.path.abspath(each)
+            for each in os.environ[name].split(os.pathsep)
+            if each
+        )
+        for name in _set(_PATHS)
+    }
+    return {**paths, **{name: os.path.abspath(os.environ[name]) for name in _set(_FOLDERS)}}
+
+
+def _set(names: Sequence[str]) -> list[str]:
+    return [name for name in names if os.environ.get(name)]

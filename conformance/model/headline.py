@@ -1,0 +1,213 @@
+"""What a target does with the whole model, in one sentence over all its releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final
+
+from conformance.base.words import listed, plural
+from conformance.model.answers import SIGNS, WORDS, Answer, Part, at_fault, short, why_untried
+from conformance.model.groups import Group, layers_of
+from conformance.model.known import KnownTarget
+from conformance.model.stages import USES, Use
+from conformance.targets.releases import ordered_version
+
+_IN: Final[Mapping[Use, str]] = {
+    "one chat": "in one chat",
+    "chunked prompts": "with chunked prompts",
+    "batches": "in batches",
+}
+_RIGHT: Final = "right in every layer"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One target, or releases of it, the oldest first, that answer alike with ``answers``."""
+
+    targets: tuple[KnownTarget, ...]
+    answers: tuple[Answer, ...]
+
+
+def label_of(targets: Sequence[KnownTarget]) -> str:
+    """What successive releases of a target are called: ``cpu 1.27.0–1.32.0``."""
+    if len(targets) == 1:
+        return targets[0].name
+    return f"{_name(targets[0])} {_range(targets)}"
+
+
+def _name(target: KnownTarget) -> str:
+    return f"{target.base} on {target.adapter}" if target.adapter else target.base
+
+
+def _range(targets: Sequence[KnownTarget]) -> str:
+    return "–".join(dict.fromkeys((targets[0].version, targets[-1].version)))
+
+
+def series_of(targets: Iterable[KnownTarget]) -> list[list[KnownTarget]]:
+    """The releases of each target, the oldest first; a build that has no release of its own, or
+    that of another one, is by itself."""
+    found: dict[tuple[object, ...], dict[object, KnownTarget]] = {}
+    for target in targets:
+        version = ordered_version(target.version)
+        key: tuple[object, ...] = target.base, target.adapter
+        if version is None or version in found.get(key, {}):
+            key = (target.name,)
+        found.setdefault(key, {})[version] = target
+    return [
+        [releases[version] for version in sorted(releases, key=lambda each: (each is None, each))]
+        for releases in found.values()
+    ]
+
+
+def in_words(targets: Iterable[str], series: Sequence[Sequence[KnownTarget]]) -> str:
+    """Some of the targets of all ``series`` in words: ``cpu 1.20.1–1.23.2 and tract@0.23.9``."""
+    wanted = set(targets)
+    return listed(
+        [
+            label_of(run)
+            for each in series
+            for there, run in _runs(each, lambda target: target.name in wanted)
+            if there
+        ]
+    )
+
+
+def columns_of(
+    answers: Mapping[str, Sequence[Answer]], series: Sequence[KnownTarget], together: bool = True
+) -> list[Column]:
+    """The columns of one target's releases; not ``together``: one for each."""
+    return [
+        Column(tuple(run), tuple(answers[run[-1].name]))
+        for _, run in _runs(
+            series, lambda target: _told(answers[target.name]) if together else target.name
+        )
+    ]
+
+
+def _told(answers: Iterable[Answer]) -> tuple[object, ...]:
+    """What two releases must have in common to be one column."""
+    return tuple(
+        (
+            one.load,
+            one.notes,
+            *((each.use, each.sentence, len(each.results), each.pinned) for each in one.parts),
+        )
+        for one in answers
+    )
+
+
+def _runs(
+    targets: Sequence[KnownTarget], key: Callable[[KnownTarget], Any]
+) -> list[tuple[Any, list[KnownTarget]]]:
+    return [(found, list(run)) for found, run in groupby(targets, key)]
+
+
+def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = ()) -> str:
+    """Whether a target, in the releases of ``columns``, runs the whole model right.
+
+    ``faults`` is the number of nodes that were not checked, and ``elsewhere`` has links to what is
+    known to differ on other adapters.
+    """
+    releases = [(target, column.answers) for column in columns for target in column.targets]
+    every = [target for target, _ in releases]
+    uses: dict[tuple[str, ...], list[str]] = {}
+    for use in USES:
+        texts = [_in_use(answers, use) for _, answers in releases]
+        if any(texts):
+            in_full = [_in_use(answers, use, where=True) for _, answers in releases]
+            # Which calls it is can be told only if it is the same in all releases of one text.
+            same = {full for full, text in zip(in_full, texts, strict=True) if text == texts[-1]}
+            now = in_full[-1] if len(same) == 1 else texts[-1]
+            key = tuple(text or "not tried" for text in (*texts, now))
+            uses.setdefault(key, []).append(_IN[use])
+    changes = any(len({*texts[:-1]}) > 1 for texts in uses)
+    label = _name(every[0]) if changes else label_of(every)
+    if every[-1].is_software:
+        label += (
+            f" (software adapter; a GPU may differ{''.join(f', {link}' for link in elsewhere)})"
+        )
+    told = [_over_time(every, texts[:-1], texts[-1]) for texts in uses]
+    if len(uses) > 1:
+        told = [f"{listed(words)} {text}" for words, text in zip(uses.values(), told, strict=True)]
+    if faults:
+        told = [text.replace(_RIGHT, "right in every other layer") for text in told]
+        told.append(f"{plural(faults, 'node')} not checked")
+    if not uses:
+        return f"{label} was not tried: there are no results."
+    unseen = any(one.unseen and one.group.graph is None for one in columns[-1].answers)
+    if unseen and told[0].startswith(_RIGHT):
+        told.append("the model itself was not run")
+    if told[0].startswith(_RIGHT) and len(told) == 1:
+        return f"{label} runs the attention of every layer right{told[0].removeprefix(_RIGHT)}."
+    return f"{label}: {'; '.join(told)}."
+
+
+def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str], now: str) -> str:
+    """What the releases do, the newest first: ``right in every layer since 1.24.4 (…)``.
+
+    ``now`` is the text of the newest, which can say more than that in ``texts``.
+    """
+    text_of = {target.name: text for target, text in zip(targets, texts, strict=True)}
+    *earlier, (_, run) = _runs(targets, lambda target: text_of[target.name])
+    if not earlier:
+        return now
+    since = f"since {run[0].version}"
+    first = f"{now} {since}" if now == _RIGHT else f"{since} {now}"
+    return f"{first} ({'; '.join(f'{_range(run)}: {text}' for text, run in reversed(earlier))})"
+
+
+def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
+    """What becomes of all layers in one use, and ``where`` it does; "" if there is no such call."""
+    single = [one for one in answers if one.group.graph is None]
+    missing = [one.group for one in single if not (one.parts or one.load)]
+    alone = [one.of(use) for one in single]
+    graphs = [one.of(use) for one in answers if one.group.graph is not None]
+    if not any(one.parts or one.load for one in alone):
+        return ""
+    told = [*_refusals(alone), *_failures(alone, where)]
+    named = {(part.kind, layer) for one in alone for part in one.bad for layer in one.group.layers}
+    # A graph of several layers is told only if it does what none of its layers does alone.
+    more = [
+        replace(one, parts=(part,))
+        for one in graphs
+        for part in one.bad
+        if not any((part.kind, layer) in named for layer in _at_fault(one, part).layers)
+    ]
+    as_one = [f"{text} as one graph" for text in _failures(more, where)]
+    told = [*(told or ["right in each layer alone"]), *as_one] if as_one else told
+    untried = [part for one in (*alone, *graphs) for part in one.untried]
+    if not untried and not missing:
+        return ", ".join(told) or _RIGHT
+    why = why_untried(untried[0].results[0][1]) if untried else "there are no results"
+    nothing = [*missing, *(one.group for one in alone if one.parts and one.kind == "untried")]
+    calls = plural(sum(len(part.results) for part in untried), "call")
+    if len(nothing) == len(alone):
+        return f"not tried: {why}"
+    left = f"{layers_of(nothing) if nothing else calls} not tried ({why})"
+    if not told and not nothing:
+        return f"{_RIGHT}, as far as it was tried: {left}"
+    return ", ".join([*told, left])
+
+
+def _refusals(answers: Iterable[Answer]) -> Iterator[str]:
+    """Layers that the target does not load at all."""
+    refused = [one for one in answers if one.load]
+    for message in dict.fromkeys(one.load for one in refused):
+        layers = layers_of(one.group for one in refused if one.load == message)
+        yield f"{layers} not loaded ({short(message)})"
+
+
+def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
+    """``silently wrong from 513 tokens on in layers 0–3``, a part for each kind."""
+    for kind in SIGNS:
+        found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
+        if found:
+            wheres = {part.where for _, part in found} if where else {""}
+            text = f"{WORDS[kind]} {min(wheres)}" if len(wheres) == 1 else WORDS[kind]
+            yield f"{text.rstrip()} in {layers_of(_at_fault(*each) for each in found)}"
+
+
+def _at_fault(one: Answer, part: Part) -> Group:
+    return at_fault(one.group, [record for _, record in part.results])

@@ -1,0 +1,191 @@
+"""Whether a target loads and runs the model itself, and what its graph computes there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from conformance.harness.jobs import Job
+from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
+from conformance.harness.pool import Pool
+from conformance.harness.process import RunnerFailed
+from conformance.model.answers import Answer, Kind, Part, short
+from conformance.model.configuration import Configuration
+from conformance.model.feeds import interface_of
+from conformance.model.groups import Group
+from conformance.model.program import (
+    Finding,
+    Program,
+    ProgramCall,
+    Step,
+    findings,
+    job_of,
+    with_outputs,
+)
+from conformance.model.reading import ReadModel, reason_of
+from conformance.model.skeleton import loadable, part, whole
+from conformance.model.stages import Use
+from conformance.run.target import DescribedTarget
+
+#: ONNX Runtime takes weights as inputs; others want constants.
+_TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-web")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that keeps the model itself from running right in one use.
+
+    ``nodes`` are the names of the nodes that it concerns, none for all.
+    """
+
+    use: Use
+    kind: Kind
+    said: str
+    nodes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a target did with the model itself.
+
+    ``load`` is the message with which it refused to load it. ``unseen`` says why it was not run, ""
+    if it was.
+    """
+
+    load: str = ""
+    troubles: tuple[Trouble, ...] = ()
+    unseen: str = ""
+
+
+@dataclass(frozen=True)
+class ModelProgram:
+    """A model as a program runs it. ``why`` says why there is none, "" if there is one.
+
+    ``only_load`` is the whole model with its weights as inputs, where those are too many to draw.
+    """
+
+    program: Program | None
+    only_load: bytes | None = None
+    why: str = ""
+
+
+def program_of(
+    model: ReadModel, groups: Sequence[Group], configuration: Configuration
+) -> ModelProgram:
+    """The model of ``groups``, to be seen on targets.
+
+    A model that cannot be cut leaves its nodes to be called alone, and the reason is told.
+    """
+    nodes = [node for group in groups for node in group.nodes]
+    try:
+        skeleton = whole(model, nodes) or part(model, nodes)
+        interface = interface_of(model, groups, configuration)
+        return ModelProgram(Program(skeleton, interface, groups), loadable(model))
+    except Exception as error:
+        return ModelProgram(None, why=reason_of(error))
+
+
+def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
+    """What the target does with the model."""
+    described = ready.reported or ready.described
+    if described is None:
+        return Seen(unseen="the target is not available")
+    with (
+        tempfile.TemporaryDirectory(prefix="gqa-") as folder,
+        Pool(ready.target.command, 1, described=described) as pool,
+    ):
+        try:
+            return _seen(model, described.runtime, pool, Path(folder))
+        except (RunnerFailed, OSError) as error:
+            return Seen(unseen=f"its runner failed: {error}")
+        except Exception as error:
+            return Seen(unseen=reason_of(error))
+
+
+def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
+    if model.only_load is not None and runtime in _TAKES_WEIGHTS:
+        outcome = pool.run_one(_only_load(folder / "load", model.only_load))
+        if isinstance(outcome, Rejected) and outcome.stage == "load":
+            return Seen(load=short(outcome.message))
+    program = model.program
+    if program is None:
+        return Seen(unseen=model.why)
+    troubles: dict[Trouble, None] = {}
+    for number, run in enumerate(program.runs()):
+        steps = program.steps(run)
+        job = job_of(folder / str(number), program.skeleton.model, steps, "the model itself")
+        outcome = pool.run_one(job)
+        if isinstance(outcome, Ran):
+            for found in findings(program, with_outputs(steps, outcome)):
+                troubles[_wrong(run.use, found)] = None
+        elif isinstance(outcome, Rejected | Crashed):
+            if isinstance(outcome, Rejected) and outcome.stage == "load":
+                return Seen(load=short(outcome.message))
+            troubles[_failed(run.use, run.calls, outcome, program.groups)] = None
+        elif not number:
+            return Seen(unseen=_why(outcome))
+    return Seen(troubles=tuple(troubles))
+
+
+def _only_load(folder: Path, model: bytes) -> Job:
+    """A bundle without inputs: who loads it refuses the call."""
+    nothing = Step(ProgramCall("no call", 0, (0,)), {}, {})
+    return job_of(folder, model, [nothing], "the model without its weights")
+
+
+def _wrong(use: Use, found: Finding) -> Trouble:
+    return Trouble(use, "wrong", found.sentence, frozenset(node.name for node in found.nodes))
+
+
+def _failed(
+    use: Use, calls: Sequence[ProgramCall], outcome: Rejected | Crashed, groups: Sequence[Group]
+) -> Trouble:
+    at = getattr(outcome, "step", 0)
+    call = calls[at if at < len(calls) else 0]
+    names = [node.name for group in groups for node in group.nodes]
+    named = frozenset(name for name in names if f"'{name}'" in outcome.message)
+    kind: Kind = "refused" if isinstance(outcome, Rejected) else "crash"
+    said = f"as it stands in the model, for {call.words}: {short(outcome.message)}"
+    return Trouble(use, kind, said, named)
+
+
+def _why(outcome: Outcome) -> str:
+    said = getattr(outcome, "reason", "") or getattr(outcome, "message", "")
+    return said.rstrip(".") or "it gave no answer in time"
+
+
+def with_seen(answers: Sequence[Answer], seen: Seen) -> list[Answer]:
+    """The answers with what a target did with the model itself.
+
+    What a group's cases say already is not said again.
+    """
+    made = []
+    for one in answers:
+        parts = [*one.parts]
+        for trouble in seen.troubles if one.group.graph is None else ():
+            names = {node.name for node in one.group.nodes}
+            concerned = not trouble.nodes or bool(trouble.nodes & names)
+            if concerned and not _said(one, trouble):
+                parts.append(Part(trouble.use, trouble.kind, "", (), said=trouble.said))
+        # Where no call runs, the cases say why, and the user may know it.
+        load = seen.load if any(part.kind == "right" for part in one.parts) else ""
+        made.append(replace(one, parts=tuple(parts), load=load, unseen=seen.unseen))
+    return made
+
+
+def _said(one: Answer, trouble: Trouble) -> bool:
+    return any(each.kind == trouble.kind != "wrong" for each in one.of(trouble.use).bad)
+
+
+def unseen_on(seen: Mapping[str, Seen]) -> Iterator[str]:
+    """Notes on the targets that did not run the model itself, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for target, each in seen.items():
+        if each.unseen:
+            reasons.setdefault(each.unseen, []).append(target)
+    for why, targets in reasons.items():
+        on = "" if len(targets) == len(seen) else f" on {', '.join(targets)}"
+        yield f"The model itself was not run{on}, only calls of its nodes: {why}."

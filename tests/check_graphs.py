@@ -1,0 +1,372 @@
+"""Small decoders as graphs, truthful ones and ones with one thing made wrong, and what is true.
+
+Truth is what plain onnxruntime does with the graph in a program's calls, held against attention in
+NumPy. It shares nothing with the suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper as nh
+
+HEADS, KV_HEADS, SIZE, WIDTH, ROWS = 4, 2, 16, 32, 32
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a decoder has."""
+
+    name: str
+    dtype: type = np.float32
+    window: int = 0
+    rotary: bool = False
+    static: bool = False
+    projected: bool = False
+    masked: bool = False
+    layers: int = 1
+
+    @property
+    def element(self) -> int:
+        return int(h.np_dtype_to_tensor_dtype(np.dtype(self.dtype)))
+
+
+KINDS = (
+    Kind("plain"),
+    Kind("rotary", rotary=True),
+    Kind("projected", projected=True, rotary=True),
+    Kind("masked", projected=True, masked=True, rotary=True, layers=2),
+    Kind("static", static=True),
+    Kind("window", window=4, rotary=True),
+    Kind("half", dtype=np.float16, rotary=True, masked=True),
+)
+
+
+def tables() -> tuple[Array, Array]:
+    angles = np.outer(np.arange(64), 100.0 ** (-np.arange(SIZE // 2) / (SIZE // 2)))
+    return np.cos(angles), np.sin(angles)
+
+
+def weights(layer: int) -> dict[str, Array]:
+    draws = np.random.default_rng(layer)
+    widths = {"q": HEADS * SIZE, "k": KV_HEADS * SIZE, "v": KV_HEADS * SIZE}
+    return {name: draws.standard_normal((WIDTH, width)) * 0.3 for name, width in widths.items()}
+
+
+def graph_of(kind: Kind) -> onnx.ModelProto:
+    """A truthful graph."""
+    info, node, element = h.make_tensor_value_info, h.make_node, kind.element
+    inputs, outputs, nodes, constants = [], [], [], []
+    lengths = {"seqlens_k": "seqlens_k", "total_sequence_length": "total"}
+    if kind.projected:
+        inputs.append(info("x", element, ["batch", "new", WIDTH]))
+    if kind.masked:
+        inputs.append(info("attention_mask", T.INT64, ["batch", "all"]))
+        constants += [nh.from_array(np.array([1]), "one"), nh.from_array(np.array(1), "first")]
+        nodes += [
+            node("ReduceSum", ["attention_mask", "one"], ["count"], keepdims=0),
+            node("Sub", ["count", "one"], ["last"]),
+            node("Cast", ["last"], ["seqlens_k"], to=T.INT32),
+            node("Shape", ["attention_mask"], ["mask_shape"]),
+            node("Gather", ["mask_shape", "first"], ["width"]),
+            node("Cast", ["width"], ["total"], to=T.INT32),
+        ]
+    else:
+        inputs += [info("seqlens_k", T.INT32, ["batch"]), info("total", T.INT32, [])]
+    rows: Any = ROWS if kind.static else "past"
+    after: Any = ROWS if kind.static else "all_rows"
+    if kind.rotary:
+        for name, table in zip(("cos", "sin"), tables(), strict=True):
+            constants.append(nh.from_array(table.astype(kind.dtype), name))
+    for layer in range(kind.layers):
+        end = f".{layer}"
+        if kind.projected:
+            for name, weight in weights(layer).items():
+                constants.append(nh.from_array(weight.astype(kind.dtype), f"w{name}{end}"))
+                nodes.append(node("MatMul", ["x", f"w{name}{end}"], [f"{name}{end}"]))
+        else:
+            widths = (HEADS * SIZE, KV_HEADS * SIZE, KV_HEADS * SIZE)
+            inputs += [
+                info(f"{name}{end}", element, ["batch", "new", width])
+                for name, width in zip("qkv", widths, strict=True)
+            ]
+        pasts = [f"past.{layer}.{part}" for part in ("key", "value")]
+        presents = [f"present.{layer}.{part}" for part in ("key", "value")]
+        inputs += [info(name, element, ["batch", KV_HEADS, rows, SIZE]) for name in pasts]
+        outputs.append(info(f"out{end}", element, ["batch", "new", HEADS * SIZE]))
+        outputs += [info(name, element, ["batch", KV_HEADS, after, SIZE]) for name in presents]
+        names = [f"q{end}", f"k{end}", f"v{end}", *pasts, *lengths.values()]
+        names += ["cos", "sin"] if kind.rotary else []
+        attributes: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": KV_HEADS}
+        attributes |= {"local_window_size": kind.window} if kind.window else {}
+        attributes |= {"do_rotary": 1} if kind.rotary else {}
+        made = node(
+            "GroupQueryAttention",
+            names,
+            [f"out{end}", *presents],
+            name=f"/model/layers.{layer}/attn",
+            domain="com.microsoft",
+            **attributes,
+        )
+        nodes.append(made)
+    graph = h.make_graph(nodes, "main", inputs, outputs, constants)
+    opsets = [h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)]
+    return h.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+Change = Callable[[onnx.ModelProto], None]
+
+
+def changes(model: onnx.ModelProto) -> Iterator[tuple[str, Change]]:
+    """One thing made wrong, or at least other, in each."""
+    for side in ("input", "output"):
+        for place, value in enumerate(getattr(model.graph, side)):
+            shape = value.type.tensor_type.shape
+            for axis, dim in enumerate(shape.dim):
+                sizes = (dim.dim_value + 1, dim.dim_value * 2) if dim.dim_value else (1, 5)
+                for size in sizes:
+                    yield f"{value.name}_{axis}_is_{size}", _dim(side, place, axis, size)
+                yield f"{value.name}_{axis}_is_x", _dim(side, place, axis, "x")
+            for kind in (T.FLOAT16, T.FLOAT, T.INT64, T.INT32):
+                if kind != value.type.tensor_type.elem_type:
+                    yield f"{value.name}_is_{T.DataType.Name(kind)}", _dtype(side, place, kind)
+            yield f"{value.name}_without_a_dim", _rank(side, place, -1)
+            yield f"{value.name}_with_a_dim", _rank(side, place, 1)
+            yield f"{value.name}_renamed", _renamed(side, place)
+    at = next(n for n, node in enumerate(model.graph.node) if node.domain == "com.microsoft")
+    for place in range(len(model.graph.node[at].input)):
+        yield f"input_{place}_left_out", _node_input(at, place, "")
+        yield f"input_{place}_is_of_nothing", _node_input(at, place, "nowhere")
+        other = (place + 1) % len(model.graph.node[at].input)
+        if place != 1:  # one tensor as key and as value is another model, and no mistake
+            yield f"input_{place}_twice", _node_input(at, place, model.graph.node[at].input[other])
+    for name, value in (
+        *(("num_heads", 2), ("num_heads", 8), ("kv_num_heads", 1), ("kv_num_heads", 4)),
+        *(("do_rotary", 1), ("kv_cache_bit_width", 4), ("unknown", 1)),
+    ):
+        yield f"{name}_is_{value}", _attribute(at, name, value)
+    for version in (99, 14):
+        yield f"ir_version_{version}", _set("ir_version", version)
+    for place in (0, 1):
+        yield f"opset_{place}_of_99", _opset(place, 99)
+    yield "a_name_twice", lambda model: model.graph.node.append(model.graph.node[-1])
+    for length in ("seqlens_k", "total"):
+        for what, value in (("too_large", 1), ("too_small", -1)):
+            yield f"{length}_{what}", _shifted(length, value)
+        yield f"{length}_constant", _constant(length)
+
+
+def _dim(side: str, place: int, axis: int, size: int | str) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        dim = getattr(model.graph, side)[place].type.tensor_type.shape.dim[axis]
+        dim.Clear()
+        if isinstance(size, str):
+            dim.dim_param = size
+        else:
+            dim.dim_value = size
+
+    return change
+
+
+def _dtype(side: str, place: int, kind: int) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        getattr(model.graph, side)[place].type.tensor_type.elem_type = kind
+
+    return change
+
+
+def _rank(side: str, place: int, more: int) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        shape = getattr(model.graph, side)[place].type.tensor_type.shape
+        if more > 0:
+            shape.dim.add().dim_value = 1
+        elif shape.dim:
+            del shape.dim[-1]
+
+    return change
+
+
+def _renamed(side: str, place: int) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        getattr(model.graph, side)[place].name += "_other"
+
+    return change
+
+
+def _node_input(at: int, place: int, name: str) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        model.graph.node[at].input[place] = name
+
+    return change
+
+
+def _attribute(at: int, name: str, value: int) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        attributes = model.graph.node[at].attribute
+        kept = [each for each in attributes if each.name != name]
+        del attributes[:]
+        attributes.extend([*kept, h.make_attribute(name, value)])
+
+    return change
+
+
+def _set(name: str, value: int) -> Change:
+    return lambda model: setattr(model, name, value)
+
+
+def _opset(place: int, version: int) -> Change:
+    def change(model: onnx.ModelProto) -> None:
+        model.opset_import[place].version = version
+
+    return change
+
+
+def _shifted(length: str, value: int) -> Change:
+    """The nodes read the length plus ``value``."""
+
+    def change(model: onnx.ModelProto) -> None:
+        graph = model.graph
+        graph.initializer.append(nh.from_array(np.array(value, np.int32), "shift"))
+        for node in graph.node:
+            if node.domain == "com.microsoft":
+                node.input[:] = ["shifted" if name == length else name for name in node.input]
+        at = next(n for n, node in enumerate(graph.node) if node.domain == "com.microsoft")
+        graph.node.insert(at, h.make_node("Add", [length, "shift"], ["shifted"]))
+
+    return change
+
+
+def _constant(length: str) -> Change:
+    """The nodes read the length of a prompt of 6 tokens, whatever the call."""
+
+    def change(model: onnx.ModelProto) -> None:
+        value = np.array([5], np.int32) if length == "seqlens_k" else np.array(6, np.int32)
+        model.graph.initializer.append(nh.from_array(value, "traced"))
+        for node in model.graph.node:
+            if node.domain == "com.microsoft":
+                node.input[:] = ["traced" if name == length else name for name in node.input]
+
+    return change
+
+
+# Truth
+
+
+def is_right(model: onnx.ModelProto, kind: Kind) -> bool:
+    """Whether plain onnxruntime computes one chat of the graph right."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        content = model.SerializeToString()
+        session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        return _chat(session, kind)
+    except Exception:  # whatever onnxruntime raises, it does not run
+        return False
+
+
+def _chat(session: Any, kind: Kind) -> bool:
+    declared = {each.name: each for each in session.get_inputs()}
+    main = next((n for n in declared if n.startswith(("x", "q."))), None)
+    if main is None:
+        return False
+    shape = declared[main].shape
+    firsts = (each.shape[0] for each in declared.values() if each.shape)
+    batch = next((size for size in firsts if isinstance(size, int)), 1)
+    fixed = shape[1] if len(shape) == 3 and isinstance(shape[1], int) else None
+    lengths = [fixed, fixed] if fixed else [6, 1, 1]
+    tokens = sum(lengths)
+    draws = np.random.default_rng(5)
+    source = draws.standard_normal((batch, tokens, WIDTH))
+    layers = [_projected(source, layer, kind) for layer in range(kind.layers)]
+    expected = [_attention(*each, kind) for each in layers]
+    caches: dict[str, Array] = {}
+    before = 0
+    for new in lengths:
+        now = slice(before, before + new)
+        feeds: dict[str, Array] = {}
+        for name, each in declared.items():
+            feeds[name] = _feed(name, each, kind, layers, source[:, now], now, caches, batch)
+        names = [each.name for each in session.get_outputs()]
+        results = dict(zip(names, session.run(names, feeds), strict=True))
+        for layer, right in enumerate(expected):
+            out = results.get(f"out.{layer}", results.get(f"out.{layer}_other"))
+            limit = 2e-2 if kind.dtype == np.float16 else 1e-4
+            if out is None or not np.allclose(out, right[:, now], atol=limit, rtol=limit):
+                return False
+        caches = {name.removesuffix("_other"): array for name, array in results.items()}
+        before += new
+    return True
+
+
+def _feed(
+    name: str,
+    declared: Any,
+    kind: Kind,
+    layers: list[tuple[Array, Array, Array]],
+    x: Array,
+    now: slice,
+    caches: dict[str, Array],
+    batch: int,
+) -> Array:
+    plain = name.removesuffix("_other")
+    types = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64, **types}[declared.type]
+    if plain.startswith("past."):
+        present = caches.get(plain.replace("past.", "present."))
+        if present is not None:
+            return present.astype(dtype)
+        shape = [
+            dim if isinstance(dim, int) else (batch, KV_HEADS, 0, SIZE)[axis]
+            for axis, dim in enumerate(declared.shape)
+        ]
+        return np.zeros(shape, dtype)
+    if plain[:2] in ("q.", "k.", "v."):
+        array: Array = layers[int(plain[2:])]["qkv".index(plain[0])][:, now]
+    else:
+        array = {
+            "x": x,
+            "attention_mask": np.ones((batch, now.stop)),
+            "seqlens_k": np.full(batch, now.stop - 1),
+            "total": np.array(now.stop),
+        }[plain]
+    if array.ndim != len(declared.shape):
+        array = array.reshape((*array.shape, 1)) if plain != "total" else array.reshape(1)
+    return array.astype(dtype)
+
+
+def _projected(source: Array, layer: int, kind: Kind) -> tuple[Array, Array, Array]:
+    parts = (source @ weight for weight in weights(layer).values())
+    q, k, v = (each.astype(kind.dtype).astype(float) for each in parts)
+    return q, k, v
+
+
+def _attention(q: Array, k: Array, v: Array, kind: Kind) -> Array:
+    batch, tokens, _ = q.shape
+    q, k, v = (each.reshape(batch, tokens, -1, SIZE).swapaxes(1, 2) for each in (q, k, v))
+    if kind.rotary:
+        q, k = _rotated(q), _rotated(k)
+    k, v = (np.repeat(each, HEADS // KV_HEADS, 1) for each in (k, v))
+    scores = q @ k.swapaxes(2, 3) / SIZE**0.5
+    at = np.arange(tokens)
+    hidden = at[None] > at[:, None]
+    if kind.window:
+        hidden |= at[None] <= at[:, None] - kind.window
+    scores = np.where(hidden, -np.inf, scores)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    out = powers / powers.sum(-1, keepdims=True) @ v
+    return np.asarray(out.swapaxes(1, 2).reshape(batch, tokens, -1))
+
+
+def _rotated(x: Array) -> Array:
+    cos, sin = (table[: x.shape[2]] for table in tables())
+    one, two = x[..., : SIZE // 2], x[..., SIZE // 2 :]
+    return np.concatenate([one * cos - two * sin, two * cos + one * sin], -1)

@@ -1,0 +1,135 @@
+"""``gqa check`` in CI: results that are pinned, and the answers for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Gqa
+from attention_models import GEMMA, Layer, decoder, saved
+from jsonschema import Draft202012Validator
+
+from conformance.base.paths import data_path
+from conformance.judge.expectations import load_pinned
+
+FEW = ("--lengths", "3,12")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the four groups of Gemma 4."""
+    return saved(decoder(*GEMMA), tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def refusing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A target that rejects every call."""
+    monkeypatch.setenv("FAULT_ON", "/")
+    return desk.runner("rejects")
+
+
+def test_what_is_pinned_is_green_and_the_pins_can_be_read(
+    gqa: Gqa, refusing: str, tiny: Path, tmp_path: Path
+) -> None:
+    pins = tmp_path / "known.yaml"
+    done = gqa("check", str(tiny), "--ep", refusing, *FEW, "--write-expect", str(pins))
+    assert done.status == 0, done.both
+    assert f"Pinned:  30 results of miniature, for --expect {pins}" in done.out
+    for line in load_pinned([pins]):
+        assert (line.target, line.known.verdict, line.known.link) == (
+            "miniature",
+            "unsupported",
+            "TODO",
+        )
+        assert line.known.why == "Pinned as it was: query has rank 2"
+    done = gqa("check", str(tiny), "--ep", refusing, *FEW, "--expect", str(pins))
+    assert done.status == 0, done.both
+    assert "○ refused (expected)" in done.out
+    assert "see " not in done.out  # TODO is no link
+    assert "Not pinned" not in done.out
+
+
+def test_a_regression_is_red_and_names_the_command(
+    gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = tmp_path / "pins"
+    correct = desk.runner("correct")
+    done = gqa("check", str(tiny), "--ep", correct, *FEW, "--write-expect", str(pins))
+    assert done.status == 0, done.both
+    assert [file.name for file in pins.iterdir()] == ["miniature.yaml"]
+    monkeypatch.setenv("FAULT_ON", "/")
+    refusing = desk.runner("rejects")
+    done = gqa("check", str(tiny), "--ep", refusing, *FEW, "--expect", str(pins))
+    assert done.status == 1
+    lines = [line for line in done.out.splitlines() if line.startswith("Not pinned: ")]
+    assert len(lines) == 30
+    assert lines[0] == "Not pinned: tiny/window_8[stage=prompt_3] on miniature@1.0: refused."
+    assert done.out.splitlines()[-1] == (
+        f"To pin what is there today: gqa check {tiny} --ep {refusing} --write-expect PATH"
+    )
+
+
+def test_an_improvement_is_told_and_green(
+    gqa: Gqa, desk: Desk, refusing: str, tiny: Path, tmp_path: Path
+) -> None:
+    pins = tmp_path / "known.yaml"
+    gqa("check", str(tiny), "--ep", refusing, *FEW, "--write-expect", str(pins))
+    correct = desk.runner("correct")
+    done = gqa("check", str(tiny), "--ep", correct, *FEW, "--expect", str(pins))
+    assert done.status == 0, done.both
+    place = f"{pins}:3"
+    assert (
+        f"Better than pinned as unsupported in {place}: tiny/window_8[stage=prompt_3] on"
+        " miniature@1.0 is right." in done.out
+    )
+    again = "--expect", str(pins), "--write-expect", str(pins)
+    done = gqa("check", str(tiny), "--ep", correct, *FEW, *again)
+    assert done.status == 0, done.both
+    done = gqa("check", str(tiny), "--ep", correct, *FEW, "--expect", str(pins))
+    assert done.status == 0, done.both
+    assert "Better" not in done.out
+
+
+def test_a_call_that_is_rejected_as_it_must_be_is_pinned_too(
+    gqa: Gqa, refusing: str, tmp_path: Path
+) -> None:
+    """The verdict is pass, and the model does not run."""
+    model = saved(decoder(Layer(outputs=["attention.0"])), tmp_path)
+    pins = tmp_path / "known.yaml"
+    done = gqa("check", str(model), "--ep", refusing, *FEW)
+    assert done.status == 1, done.both
+    gqa("check", str(model), "--ep", refusing, *FEW, "--write-expect", str(pins))
+    done = gqa("check", str(model), "--ep", refusing, *FEW, "--expect", str(pins))
+    assert done.status == 0, done.both
+
+
+def test_one_file_is_for_one_target(gqa: Gqa, tiny: Path, tmp_path: Path) -> None:
+    two = "--ep", "cpu", "--ep", "tract"
+    done = gqa("check", str(tiny), *two, "--write-expect", str(tmp_path / "known.yaml"))
+    assert done.status == 2
+    assert "can have the results of one target only; name a folder, for cpu and tract." in done.err
+    done = gqa("check", str(tiny), "--expect", str(tmp_path))
+    assert done.status == 2
+    assert f"--expect: there is no .yaml file in {tmp_path}." in done.err
+
+
+def test_the_answers_for_programs(
+    gqa: Gqa, desk: Desk, refusing: str, tiny: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "answers.json"
+    done = gqa("check", str(tiny), "--ep", refusing, *FEW, "--json", str(file))
+    assert done.status == 1
+    answers = json.loads(file.read_text())
+    schema = json.loads((data_path("reports") / "check.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(answers)
+    assert (answers["exit_status"], answers["model"]["not_checked"]) == (1, {})
+    assert [row["layers"] for row in answers["rows"]] == [[0], [1], [2], [3], [0, 2], [1, 3]]
+    first = answers["rows"][0]["answers"]["miniature@1.0"]
+    assert first["answer"] == "refused"
+    assert {use: parts[0]["answer"] for use, parts in first["uses"].items()} == {
+        "one chat": "refused",
+        "chunked prompts": "refused",
+    }
+    assert first["uses"]["one chat"][0]["cases"][0] == "tiny/window_8[stage=prompt_3]"

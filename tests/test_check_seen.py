@@ -1,0 +1,179 @@
+"""`gqa check` says right only of models that run right: plain onnxruntime runs each graph, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from as_user import Gqa
+from check_graphs import KINDS, changes, graph_of, is_right
+from onnx import TensorProto, helper, numpy_helper
+
+pytest.importorskip("onnxruntime")
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+def checked(gqa: Gqa, folder: Path, model: onnx.ModelProto) -> tuple[dict[str, Any] | None, str]:
+    """The answers for programs, None if there are none, and what was printed."""
+    file, answers = folder / "model.onnx", folder / "answers.json"
+    file.write_bytes(model.SerializeToString())
+    answers.unlink(missing_ok=True)
+    done = gqa("check", str(file), "--json", str(answers))
+    assert "Traceback" not in done.both, done.both
+    return json.loads(answers.read_text()) if answers.exists() else None, done.both
+
+
+def one_chat(answers: dict[str, Any] | None) -> set[str]:
+    """What one chat of the layers comes to on the only target."""
+    if answers is None:
+        return {"not checked"}
+    found = set()
+    for row in answers["rows"]:
+        (answer,) = row["answers"].values()
+        found |= {"refused"} if answer["load"] else set()
+        found |= {part["answer"] for part in answer["uses"].get("one chat", [])}
+    unseen = any("was not run" in headline for headline in answers["headlines"])
+    return found | ({"unseen"} if unseen else set())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_truthful_graph_is_right(gqa: Gqa, tmp_path: Path, kind: Any) -> None:
+    model = graph_of(kind)
+    assert is_right(model, kind)
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) == {"right"}, said
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "told"),
+    [
+        ("plain", "past.0.key_1_is_4", "shall have kv_num_heads"),
+        ("plain", "v.0_2_is_64", "'value'"),
+        ("plain", "present.0.key_is_FLOAT16", "does not load there: Type Error"),
+        ("plain", "ir_version_99", "does not load there"),
+        ("masked", "seqlens_k_too_large", "○ refused: as it stands in the model"),
+        ("masked", "seqlens_k_constant", "seqlens_k is 5, not 6, for one token on a past of 6"),
+        ("masked", "total_too_large", "total_sequence_length"),
+        ("plain", "a_name_twice", ""),
+        ("half", "input_3_twice", "past_key is not what present_key was in the call before"),
+    ],
+)
+def test_one_thing_made_wrong(gqa: Gqa, tmp_path: Path, kind: str, change: str, told: str) -> None:
+    model = graph_of(BY_NAME[kind])
+    dict(changes(model))[change](model)
+    assert not is_right(model, BY_NAME[kind])
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) != {"right"}, said
+    assert told in " ".join(said.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_no_graph_is_called_right_that_is_not(gqa: Gqa, tmp_path: Path, kind: Any) -> None:
+    """Each declared dim, dtype, rank, name, version and length made wrong in turn."""
+    false = []
+    for name, change in changes(graph_of(kind)):
+        model = graph_of(kind)
+        change(model)
+        answers, _ = checked(gqa, tmp_path, model)
+        if one_chat(answers) == {"right"} and not is_right(model, kind):
+            false.append(name)
+    assert not false
+
+
+def test_tables_that_are_cut_at_the_position(gqa: Gqa, tmp_path: Path) -> None:
+    model = graph_of(BY_NAME["rotary"])
+    graph = model.graph
+    graph.input.append(helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["b", "n"]))
+    constants = {"zero": [0], "end": [2**31], "axis": [0], "first": 0}
+    graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in constants.items()
+    )
+    made = [
+        helper.make_node("Reshape", ["position_ids", "minus"], ["flat"]),
+        helper.make_node("Gather", ["flat", "zero"], ["from"]),
+        helper.make_node("Slice", ["cos", "from", "end", "axis"], ["cos_from"]),
+        helper.make_node("Slice", ["sin", "from", "end", "axis"], ["sin_from"]),
+    ]
+    graph.initializer.append(numpy_helper.from_array(np.array([-1]), "minus"))
+    node = graph.node[0]
+    node.input[:] = [{"cos": "cos_from", "sin": "sin_from"}.get(n, n) for n in node.input]
+    nodes = [*made, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) == {"right", "wrong"}
+    assert "the rotary tables have other rows in each call" in " ".join(said.split())
+
+
+def test_scales_of_zero(gqa: Gqa, tmp_path: Path) -> None:
+    model = graph_of(BY_NAME["plain"])
+    graph, node = model.graph, model.graph.node[0]
+    for value in (*graph.input, *graph.output):
+        if value.name.startswith(("past.", "present.")):
+            value.type.tensor_type.elem_type = TensorProto.INT8
+    scale = numpy_helper.from_array(np.zeros(1, np.float32), "scale")
+    graph.initializer.append(scale)
+    node.input.extend(["", "", "", "", "", "scale", "scale"])
+    for side in "kv":
+        node.attribute.append(helper.make_attribute(f"{side}_quant_type", "PER_TENSOR"))
+    node.attribute.append(helper.make_attribute("kv_cache_bit_width", 8))
+    answers, said = checked(gqa, tmp_path, model)
+    assert "wrong" in one_chat(answers), said
+    assert "k_scale has scales of 0" in " ".join(said.split())
+
+
+def test_an_input_of_which_nothing_tells_what_it_is(gqa: Gqa, tmp_path: Path) -> None:
+    """The nodes alone are called; that the model was not run is said with what is right."""
+    model = graph_of(BY_NAME["plain"])
+    graph = model.graph
+    graph.input.append(helper.make_tensor_value_info("riddle", TensorProto.INT64, ["n"]))
+    graph.output.append(helper.make_tensor_value_info("copy", TensorProto.INT64, ["n"]))
+    graph.node.append(helper.make_node("Identity", ["riddle"], ["copy"]))
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) == {"right", "unseen"}
+    notes = " ".join(said.split())
+    assert "only calls of its nodes: nothing tells what its input riddle is" in notes
+
+
+def test_what_is_surely_a_mistake(gqa: Gqa, tmp_path: Path) -> None:
+    config = {
+        "layer_types": ["full_attention"],
+        "query_pre_attn_scalar": 64,
+        "num_attention_heads": 8,
+        "max_position_embeddings": 4096,
+    }
+    genai = {
+        "model": {"decoder": {"session_options": {"provider_options": [{"cuda": {"x": "1"}}]}}}
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "genai_config.json").write_text(json.dumps(genai))
+    (tmp_path / "tokenizer_config.json").write_text('{"padding_side": "left"}')
+    model = graph_of(BY_NAME["window"])
+    node = model.graph.node[0]
+    turned = helper.make_node(
+        "RotaryEmbedding",
+        [node.input[0], "positions", "cos", "sin"],
+        ["turned"],
+        domain="com.microsoft",
+        num_heads=4,
+    )
+    model.graph.input.append(
+        helper.make_tensor_value_info("positions", TensorProto.INT64, ["batch", "new"])
+    )
+    node.input[0] = "turned"
+    model.graph.node.insert(0, turned)
+    _, said = checked(gqa, tmp_path, model)
+    notes = " ".join(said.split())
+    assert "config.json calls layer 0 full_attention, and the node has a window of 4." in notes
+    assert "config.json has a scale of 0.125, and layer 0 has 0.25" in notes
+    assert "config.json has 8 query heads, and layer 0 has 4." in notes
+    assert "A RotaryEmbedding in front of layer 0 rotates, and the node rotates again" in notes
+    assert "The rotary tables have 64 rows, and the configuration allows 4096 tokens" in notes
+    assert "genai_config.json sets x (cuda), which this check does not apply" in notes
