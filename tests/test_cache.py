@@ -507,7 +507,7 @@ def test_a_partially_written_bundle_is_replaced(tmp_path: Path) -> None:
 
 def test_leftovers_of_a_killed_process_are_not_a_bundle(tmp_path: Path) -> None:
     call, digest = Call(), digest_of(Call())
-    aside = tmp_path / "bundles" / digest[:2] / f".{digest}.0123"
+    aside = tmp_path / "bundles" / digest[:2] / f".{digest}.{'0123' * 8}"
     aside.mkdir(parents=True)
     write_bundle(call, aside)
     assert cache_size(tmp_path).bundles == 0
