@@ -117,7 +117,9 @@ class Answer:
     @property
     def kind(self) -> Kind:
         """The worst that happened; what was not tried counts only if nothing was."""
-        kinds = {"refused" if self.load else "untried", *(part.kind for part in self.parts)}
+        if self.load:
+            return "refused"
+        kinds = {part.kind for part in self.parts}
         return next((kind for kind in SIGNS if kind in kinds and kind != "untried"), "untried")
 
     @property

@@ -166,7 +166,10 @@ def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
     graphs = [one.of(use) for one in answers if one.group.graph is not None]
     if not any(one.parts or one.load for one in alone):
         return ""
-    told = [*_refusals(alone), *_failures(alone, where)]
+    told = [*_refusals(alone)]
+    if all(one.load for one in alone):
+        return ", ".join(told)
+    told += _failures(alone, where)
     named = {(part.kind, layer) for one in alone for part in one.bad for layer in one.group.layers}
     # A graph of several layers is told only if it does what none of its layers does alone.
     more = [

@@ -122,7 +122,9 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
             for found in findings(program, with_outputs(steps, outcome)):
                 troubles[_wrong(run.use, found)] = None
         elif isinstance(outcome, Rejected | Crashed):
-            if isinstance(outcome, Rejected) and outcome.stage == "load":
+            # A runtime may load the model anew for the lengths of each call.
+            first = isinstance(outcome, Rejected) and not (number or outcome.step)
+            if first and getattr(outcome, "stage", "") == "load":
                 return Seen(load=short(outcome.message))
             troubles[_failed(run.use, run.calls, outcome, program.groups)] = None
         elif not number:
