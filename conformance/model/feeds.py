@@ -18,7 +18,7 @@ from conformance.model.forms import Form, plain_lengths
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError, ReadModel
-from conformance.model.shapes import Dim, ValueType, inferred, types_of
+from conformance.model.shapes import Dim, ValueType, types_of
 
 #: Rows of a static cache are a multiple of this where the graph leaves their number open.
 _ROWS: Final = 64
@@ -132,7 +132,7 @@ def interface_of(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Interface:
     """What the model takes and gives."""
-    graph = inferred(model.proto)[0].graph
+    graph = model.inferred[0].graph
     types = types_of(graph)
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [each for each in graph.input if each.name not in constants]

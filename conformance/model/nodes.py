@@ -99,7 +99,7 @@ def nodes_of(model: ReadModel) -> FoundNodes:
 
     Raises :class:`ModelError` if there is none.
     """
-    proto, warning = inferred(model.proto)
+    proto, warning = model.inferred
     found = list(_walk(proto.graph, {}, proto.opset_import, ""))
     if not found:
         raise ModelError(_without_attention(model))

@@ -12,7 +12,7 @@ from conformance.base.words import listed
 from conformance.model.configuration import Configuration
 from conformance.model.groups import Group, layers_of
 from conformance.model.nodes import ATTENTION
-from conformance.model.reading import ReadModel, nodes_in
+from conformance.model.reading import ReadModel, makers_in, nodes_in
 
 #: What passes elements on, in another order or type.
 _PASSING: Final = frozenset(
@@ -29,7 +29,7 @@ def notes_on(
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
     if others:
         yield f"The model has {listed(others)} as well, which this command does not check."
-    makers = {name: node for node in nodes_in(graph) for name in node.output if name}
+    makers = makers_in(graph)
     twice = [group for group in groups if _rotated_before(group, makers)]
     if twice:
         yield (

@@ -41,13 +41,12 @@ SECONDS: Final = 60.0
 class ProgramCall:
     """One call: ``new`` tokens for each sequence, after which sequence b has ``totals[b]`` tokens.
 
-    ``padding`` is where the shorter sequences of a prompt are padded, "" if none is.
+    The shorter sequences of a prompt are padded at the right.
     """
 
     words: str
     new: int
     totals: tuple[int, ...]
-    padding: str = ""
 
     @property
     def total(self) -> int:
@@ -118,14 +117,8 @@ class Program:
         if new is None and cached:
             yield _run("chunked prompts", [5, 3, 1], batch)
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
-            totals = ((6, 4), (7, 5)) if cached else ((6, 4),)
-            calls = [
-                ProgramCall(
-                    f"{_tokens(s)}, for sequences of {t[0]} and {t[1]} tokens", s, t, "right"
-                )
-                for s, t in zip((6, 1), totals, strict=False)
-            ]
-            yield Run("batches", tuple(calls[:1]))
+            words = "6 tokens, for sequences of 6 and 4 tokens"
+            yield Run("batches", (ProgramCall(words, 6, (6, 4)),))
 
     @property
     def appends(self) -> bool:
@@ -220,9 +213,6 @@ class Program:
         dtype, fill = NUMPY[declared.dtype], fill_of(self.interface, name)
         array = np.zeros(shape, dtype)
         batch = len(call.totals)
-        if fill in ("last", "T") and name in self.interface.takers:
-            parameter = self.interface.takers[name][0]
-            fill = {"seqlens_k": "last", "total_sequence_length": "T"}.get(parameter, fill)
         if fill == "ids":
             array[...] = np.arange(array.size).reshape(shape) % 7 + 1
         elif fill == "mask":
@@ -248,14 +238,10 @@ class Program:
     def _mask(self, array: Array, call: ProgramCall) -> None:
         array[..., : call.total] = 1
         for row, total in enumerate(call.totals[: len(array) if array.ndim > 1 else 0]):
-            if call.padding == "right":
-                array[row, ..., total : call.total] = 0
-            elif call.padding == "left":
-                array[row, ..., : call.total - total] = 0
+            array[row, ..., total : call.total] = 0
 
     def _draw(self, name: str, array: Array, number: int) -> None:
-        taker = self.interface.takers.get(name)
-        parameter = taker[0] if taker else ""
+        parameter = self._taken_as(name)
         draws = np.random.default_rng([number, *name.encode()])
         if array.dtype.kind in "iub" and parameter not in ("past_key", "past_value"):
             raise CannotFeed(f"nothing tells what its input {name} is")
@@ -440,14 +426,14 @@ def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iter
     if positions is not None and group.form.fields.get("rotary") and positions.ndim == 2:
         expected = np.arange(call.past, call.total)
         for row, length in zip(positions, totals, strict=False):
-            valid = max(length - call.past, 0) if call.padding == "right" else call.new
+            valid = max(length - call.past, 0)
             got = row[:valid]
             if len(row) == call.new and not np.array_equal(got, expected[:valid]):
                 at = int(np.flatnonzero(got != expected[:valid])[0])
                 yield f"position_ids is {int(got[at])} for token {at}, not {int(expected[at])}"
                 break
     bias = seen.get("attention_bias")
-    if bias is not None and bias.ndim == 4 and not call.padding:
+    if bias is not None and bias.ndim == 4 and len({*call.totals}) == 1:
         reach = bias.astype(float)[..., : call.new, : call.total]
         if reach.size and (reach.max(-1) < -1e4).any():
             yield "attention_bias hides all keys from a token"

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from pydantic import ValidationError
 from conformance.base.files import open_plain
 from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, OP_TYPE
+from conformance.model.shapes import inferred
 from conformance.model.wire import without_weights
 
 #: What protocol buffers, and so ONNX files, cannot exceed.
@@ -79,6 +81,11 @@ class ReadModel:
     proto: onnx.ModelProto
     written: onnx.ModelProto
     outside_functions: frozenset[str] = frozenset()
+
+    @cached_property
+    def inferred(self) -> tuple[onnx.ModelProto, str]:
+        """The model with the types of its values, as :func:`conformance.model.shapes.inferred`."""
+        return inferred(self.proto)
 
     @property
     def producer(self) -> str:
@@ -221,6 +228,11 @@ def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeP
         yield node
         for inner in subgraphs(node):
             yield from nodes_in(inner)
+
+
+def makers_in(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """The node that makes each value, those of subgraphs included."""
+    return {name: node for node in nodes_in(graph) for name in node.output if name}
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

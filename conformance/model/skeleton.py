@@ -18,8 +18,8 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from conformance.base.array_types import NUMPY, ONNX, WORD_OF_ONNX
 from conformance.model.nodes import AttentionNode, is_attention, is_empty
-from conformance.model.reading import ReadModel
-from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
+from conformance.model.reading import ReadModel, makers_in, nodes_in, subgraphs
+from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
 #: Elements of all weights that are drawn; a model with more of them is cut at its products.
 MOST_WEIGHTS: Final = 1 << 22
@@ -27,16 +27,8 @@ MOST_WEIGHTS: Final = 1 << 22
 _MOST_ROWS: Final = 2048
 #: What a node reads that is not computed from weights, as a rule.
 SEEN: Final = (
-    *(
-        "past_key",
-        "past_value",
-        "key",
-        "seqlens_k",
-        "total_sequence_length",
-        "cos_cache",
-        "sin_cache",
-    ),
-    *("position_ids", "attention_bias", "k_scale", "v_scale", "query_seqlens"),
+    *("past_key", "past_value", "key", "seqlens_k", "total_sequence_length", "query_seqlens"),
+    *("cos_cache", "sin_cache", "position_ids", "attention_bias", "k_scale", "v_scale"),
 )
 
 
@@ -44,13 +36,12 @@ SEEN: Final = (
 class Skeleton:
     """A model that can be run without the weights of another.
 
-    ``inputs`` has what is known of its inputs, of which ``drawn`` stand for values that weights
-    would have made. ``constants`` are the values of its initializers that attention nodes read.
+    ``inputs`` has what is known of its inputs, some of which stand for values that weights would
+    have made. ``constants`` are the values of its initializers that attention nodes read.
     """
 
     model: bytes
     inputs: Mapping[str, ValueType]
-    drawn: frozenset[str]
     constants: Mapping[str, np.ndarray]
 
 
@@ -86,12 +77,12 @@ def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton | None:
         return None
     proto = onnx.ModelProto()
     proto.CopyFrom(model.written)
-    tables = _tables(nodes, _makers(model.proto.graph))
+    tables = _tables(nodes, makers_in(model.proto.graph))
     _draw(proto.graph, tables)
     inner = {value for node in nodes for value in (*node.inputs.values(), *node.outputs.values())}
     outer = {name for each in proto.graph.node for name in each.output}
     _add_outputs(proto.graph, [name for name in _seen(nodes) if name in outer & inner], {})
-    return _made(proto, frozenset(), nodes)
+    return _made(proto, nodes)
 
 
 def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
@@ -103,9 +94,9 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     makers = {name: each for each in graph.node for name in each.output if name}
     weights = {tensor.name: tensor for tensor in graph.initializer}
     given = {each.name for each in graph.input} | weights.keys()
-    types = types_of(inferred(model.proto)[0].graph)
+    types = types_of(model.inferred[0].graph)
     roots = [each for each in graph.node if any(map(is_attention, _with_inner(each)))]
-    tables = _tables(nodes, _makers(graph))
+    tables = _tables(nodes, makers_in(graph))
     for limit in (1 << 18, 1 << 12, 0):
         kept, cut = _kept(roots, makers, weights, given, limit, tables)
         names = {name for each in kept for name in _reads(each)}
@@ -132,13 +123,7 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     proto.graph.CopyFrom(made)
-    return _made(proto, frozenset(cut), nodes)
-
-
-def _makers(graph: GraphProto) -> dict[str, NodeProto]:
-    """The node that makes each value, those of subgraphs included."""
-    every = (each for node in graph.node for each in _with_inner(node))
-    return {name: each for each in every for name in each.output if name}
+    return _made(proto, nodes)
 
 
 def _kept(
@@ -264,9 +249,7 @@ def _add_outputs(graph: GraphProto, names: Iterable[str], types: Mapping[str, Va
             graph.output.append(typed if found.dtype else onnx.ValueInfoProto(name=name))
 
 
-def _made(
-    proto: onnx.ModelProto, drawn: frozenset[str], nodes: Sequence[AttentionNode]
-) -> Skeleton:
+def _made(proto: onnx.ModelProto, nodes: Sequence[AttentionNode]) -> Skeleton:
     graph = proto.graph
     types = types_of(graph)
     read = {*_seen(nodes)}
@@ -277,25 +260,22 @@ def _made(
     }
     fixed = {tensor.name for tensor in graph.initializer}
     inputs = {each.name: types[each.name] for each in graph.input if each.name not in fixed}
-    return Skeleton(bytes(proto.SerializeToString()), inputs, drawn, constants)
+    return Skeleton(bytes(proto.SerializeToString()), inputs, constants)
 
 
 def _with_inner(node: NodeProto) -> Iterator[NodeProto]:
     """The node and the nodes of its subgraphs."""
     yield node
-    for attribute in node.attribute:
-        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            for each in inner.node:
-                yield from _with_inner(each)
+    for inner in subgraphs(node):
+        yield from nodes_in(inner)
 
 
 def _reads(node: NodeProto) -> Iterator[str]:
     """The names that the node reads, those of its subgraphs included."""
     for each in _with_inner(node):
         yield from filter(None, each.input)
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield from (output.name for output in attribute.g.output)
+    for inner in subgraphs(node):
+        yield from (output.name for output in inner.output)
 
 
 def _elements(tensor: TensorProto) -> int:
