@@ -54,6 +54,7 @@ def test_a_truthful_graph_is_right(gqa: Gqa, tmp_path: Path, kind: Any) -> None:
     [
         ("plain", "past.0.key_1_is_4", "shall have kv_num_heads"),
         ("plain", "v.0_2_is_64", "'value'"),
+        ("plain", "q.0_with_a_dim", "does not load there"),
         ("plain", "present.0.key_is_FLOAT16", "does not load there: Type Error"),
         ("plain", "ir_version_99", "does not load there"),
         ("masked", "seqlens_k_too_large", "○ refused: as it stands in the model"),

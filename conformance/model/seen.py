@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
@@ -17,6 +16,7 @@ from conformance.model.configuration import Configuration
 from conformance.model.feeds import interface_of
 from conformance.model.groups import Group
 from conformance.model.program import (
+    CannotFeed,
     Finding,
     Program,
     ProgramCall,
@@ -107,15 +107,19 @@ def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
 
 def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
     if model.only_load is not None and runtime in _TAKES_WEIGHTS:
-        outcome = pool.run_one(_only_load(folder / "load", model.only_load))
-        if isinstance(outcome, Rejected) and outcome.stage == "load":
-            return Seen(load=short(outcome.message))
+        refusal = _load_refusal(pool, folder / "load", model.only_load)
+        if refusal:
+            return Seen(load=refusal)
     program = model.program
     if program is None:
         return Seen(unseen=model.why)
     troubles: dict[Trouble, None] = {}
     for number, run in enumerate(program.runs()):
-        steps = program.steps(run)
+        try:
+            steps = program.steps(run)
+        except CannotFeed as error:
+            refusal = _load_refusal(pool, folder / "part", program.skeleton.model)
+            return Seen(load=refusal, unseen=str(error))
         job = job_of(folder / str(number), program.skeleton.model, steps, "the model itself")
         outcome = pool.run_one(job)
         if isinstance(outcome, Ran):
@@ -132,10 +136,16 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
     return Seen(troubles=tuple(troubles))
 
 
-def _only_load(folder: Path, model: bytes) -> Job:
-    """A bundle without inputs: who loads it refuses the call."""
+def _load_refusal(pool: Pool, folder: Path, model: bytes) -> str:
+    """The message with which a target does not load a model, "" if it does.
+
+    The call has no inputs: who loads the model refuses the call.
+    """
     nothing = Step(ProgramCall("no call", 0, (0,)), {}, {})
-    return job_of(folder, model, [nothing], "the model without its weights")
+    outcome = pool.run_one(job_of(folder, model, [nothing], "the model without its weights"))
+    if isinstance(outcome, Rejected) and outcome.stage == "load":
+        return short(outcome.message)
+    return ""
 
 
 def _wrong(use: Use, found: Finding) -> Trouble:
