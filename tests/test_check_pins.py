@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from as_user import Desk, Gqa
 from attention_models import GEMMA, Layer, decoder, saved
+from check_graphs import KINDS, graph_of
 from jsonschema import Draft202012Validator
 
 from conformance.base.paths import data_path
@@ -66,7 +67,8 @@ def test_a_regression_is_red_and_names_the_command(
     assert len(lines) == 30
     assert lines[0] == "Not pinned: tiny/window_8[stage=prompt_3] on miniature@1.0: refused."
     assert done.out.splitlines()[-1] == (
-        f"To pin what is there today: gqa check {tiny} --ep {refusing} --write-expect PATH"
+        f"To pin what is there today: gqa check {tiny} --ep {refusing} --lengths 3,12"
+        f" --expect {pins} --write-expect {pins}"
     )
 
 
@@ -133,3 +135,30 @@ def test_the_answers_for_programs(
         "chunked prompts": "refused",
     }
     assert first["uses"]["one chat"][0]["cases"][0] == "tiny/window_8[stage=prompt_3]"
+
+
+def test_what_the_model_itself_does_is_pinned_too(gqa: Gqa, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model = graph_of(KINDS[0])
+    model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
+    file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"
+    file.write_bytes(model.SerializeToString())
+    done = gqa("check", str(file))
+    assert done.status == 1, done.both
+    done = gqa("check", str(file), "--write-expect", str(pins))
+    assert done.status == 0, done.both
+    done = gqa("check", str(file), "--expect", str(pins))
+    assert done.status == 0, done.both
+    assert "○ refused as it stands in the model (expected)" in done.out
+    assert "Not pinned" not in done.out
+    pins.write_text("target: cpu\nexpectations: []\n")
+    done = gqa("check", str(file), "--expect", str(pins))
+    assert done.status == 1, done.both
+    assert "Not pinned: one chat of layer 0 on cpu@" in done.out
+    gqa("check", str(file), "--expect", str(pins), "--write-expect", str(pins))
+    file.write_bytes(graph_of(KINDS[0]).SerializeToString())
+    done = gqa("check", str(file), "--expect", str(pins))
+    assert done.status == 0, done.both
+    assert f"Better than pinned as unsupported in {pins}:3: " in done.out
+    again = gqa("check", str(file), "--expect", str(pins), "--write-expect", str(pins))
+    assert "Pinned:  0 results" in again.out

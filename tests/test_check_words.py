@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from conformance.judge.expectations import load_pinned
 from conformance.model.answers import Answer, answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget, Similar
+from conformance.model.seen import Seen, with_seen
 from conformance.model.stages import Lengths, Stage
 from conformance.model.subject import Subject, subject_of
 from conformance.model.table import table_of
@@ -290,20 +290,52 @@ def test_a_shader_that_is_still_compiled_is_not_tried(plain: Subject) -> None:
     assert "does not answer" in sentences(hangs)[0]
 
 
-# Refusals of the model itself, and notes
+# What the model itself does
 
 
-def test_a_target_that_does_not_load_the_nodes_says_why(plain: Subject) -> None:
-    (one,) = answers_of(plain, "it@1", right)
-    one = replace(one, load="Unsupported model IR version: 14", notes=("Its mask counts tokens.",))
-    made = table_of(plain, {"it@1": [one]}, [known("it@1")])
-    assert sentences(made) == ["it@1: layers 0–1 not loaded (Unsupported model IR version: 14)."]
+def test_a_target_that_does_not_load_the_model_says_why_once(plain: Subject) -> None:
+    answers = with_seen(answers_of(plain, "it@1", right), Seen(load="Unsupported IR version: 14"))
+    made = table_of(plain, {"it@1": answers}, [known("it@1")])
+    assert sentences(made) == ["it@1: refused to load the model."]
+    (cell,) = made.rows[0].lines[0].cells
+    assert (cell.verdict, cell.sentence) == ("unsupported", "refused to load the model")
+    (cause,) = made.causes
+    assert (cause.what, cause.said) == (
+        "refused to load the model in layers 0–1",
+        "Unsupported IR version: 14",
+    )
+    assert answers[0].fails
+    assert not answers[0].pinned
+
+
+def test_calls_alone_do_not_make_a_model_right(plain: Subject) -> None:
+    seen = Seen(unseen="nothing tells what its input is")
+    answers = with_seen(answers_of(plain, "it@1", right), seen)
+    made = table_of(plain, {"it@1": answers}, [known("it@1")])
+    assert sentences(made) == [
+        "it@1 did not run the model itself (nothing tells what its input is); calls of its nodes"
+        " alone are right in every layer."
+    ]
+    (cell,) = made.rows[0].lines[0].cells
+    assert cell.verdict == "skip"
+    assert cell.sentence == "only its calls are right (14 calls); the model itself was not run"
+
+
+def test_right_is_qualified_by_the_calls_that_were_left_out(tmp_path: Path) -> None:
+    file = saved(
+        decoder(Layer(heads=32, kv_heads=32, size=256, attributes={"local_window_size": 4096})),
+        tmp_path,
+    )
+    subject = subject_of(file, Lengths())
+    made = table(subject, {"it@1": right})
+    assert sentences(made) == [
+        "it@1 runs the attention of every layer right, as far as it was tried."
+    ]
     (row,) = made.rows
-    (cell,) = row.lines[0].cells
-    assert (cell.verdict, row.notes) == ("unsupported", ("Its mask counts tokens.",))
-    assert cell.sentence == "does not load there: Unsupported model IR version: 14"
-    assert one.fails
-    assert not one.pinned
+    assert row.lines[0].cells[0].sentence == (
+        "right (15 calls; 1 long call not tried without --lengths 4096; beyond its window of 4096"
+        " only with 1 of 32 heads and a window of 128 in place of 4096)"
+    )
 
 
 # Widths

@@ -246,28 +246,6 @@ def test_a_model_without_the_operator_says_what_it_has_instead(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize(
-    ("layer", "fault"),
-    [
-        (Layer(attributes={"windw": 8}), "has an unknown attribute 'windw'"),
-        (Layer(heads=4, kv_heads=3), "num_heads 4 is not a multiple of kv_num_heads 3"),
-        (Layer(attributes={"softcap": 30}), "attribute softcap is no float"),
-        (Layer(inputs={5: ""}), "lacks the required input seqlens_k"),
-        (Layer(inputs={5: "hidden"}), "seqlens_k is float32; allowed: int32"),
-        (Layer(inputs={16: "hidden"}), "query_seqlens is float32; allowed: int32"),
-        (Layer(inputs={17: "hidden"}), "has 18 inputs; the operator has 17"),
-    ],
-    ids=["attribute", "heads", "kind", "missing", "dtype", "newest", "many"],
-)
-def test_an_invalid_node_is_named_and_the_others_are_kept(
-    tmp_path: Path, layer: Layer, fault: str
-) -> None:
-    found = nodes_of(read_model(saved(decoder(Layer(), layer), tmp_path)))
-    assert [node.layer for node in found.nodes] == [0]
-    assert list(found.faults) == ["/model/layers.1/attn/GroupQueryAttention"]
-    assert fault in found.faults["/model/layers.1/attn/GroupQueryAttention"]
-
-
 # Forms
 
 

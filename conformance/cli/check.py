@@ -31,12 +31,13 @@ from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.run.engine import TargetRun
 from conformance.run.records import selection_of
-from conformance.run.target import target_plans
+from conformance.run.target import DescribedTarget, target_plans
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, targets_for
 
 if TYPE_CHECKING:
     from conformance.model.entries import CaseFiles
+    from conformance.model.reading import ReadModel
     from conformance.model.subject import Subject
 
 
@@ -137,14 +138,16 @@ def check(
     """
     # Imported here, so that other commands start fast.
     from conformance.case.load import load_file
+    from conformance.cli.check_pins import is_of_model
     from conformance.cli.check_terminal import CheckTerminal
     from conformance.judge.expectations import check_stale, load_pinned
     from conformance.model.captured import captured_subject
     from conformance.model.configuration import configuration_beside
     from conformance.model.entries import theme_of
+    from conformance.model.reading import ModelError
     from conformance.model.seen import program_of
     from conformance.model.stages import Lengths
-    from conformance.model.subject import subject_of
+    from conformance.model.subject import NoCalls, subject_of
     from conformance.run.prepare import prepare
 
     outputs = [
@@ -157,16 +160,19 @@ def check(
     wanted = asked.wanted(programs)
     if wanted is not None and (batch or lengths or explain):
         raise BadArgument("--prompt-ids and --capture exclude --batch, --lengths and --explain.")
-    pins = [*pin_files(pins)]
+    pin_places, pins = pins, [*pin_files(pins)]
     check_separate([model, *pins, *asked.files], given)
     for option, path in given:
         check_writable(path, _WHAT.get(option, "cases"))
     if save_cases is not None and save_cases.suffix not in (".yaml", ".yml"):
         raise BadArgument("--save-cases needs a file that ends in .yaml.")
     only = asked.layers if wanted is None else ()
-    subject = subject_of(model, Lengths(batch, lengths), head_size, dtype, only)
     eps = eps or ("cpu",)
     targets = targets_for(eps, asked.programs_for(eps, programs))
+    try:
+        subject = subject_of(model, Lengths(batch, lengths), head_size, dtype, only)
+    except NoCalls as error:
+        raise ModelError("\n".join([str(error), *_refusals(error.model, targets)])) from None
     if pin_to is not None:
         check_pins(pin_to, [target.base or target.ep for target in targets])
     pinned = load_pinned(pins)
@@ -179,11 +185,12 @@ def check(
         write_cases(file, subject.files)
         cases = load_file(file)
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
-        check_stale([e for e in pinned if e.known.verdict != "pass"], cases, whole=True)
+        of_cases = [line for line in pinned if not is_of_model(line)]
+        check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
         if explain is not None:
             return _explain(subject, explain, cases, targets)
         plans = [
-            replace(plan, pinned=tuple(pinned))
+            replace(plan, pinned=tuple(of_cases))
             for plan in target_plans(cases, targets, whole_corpus=False)
         ]
         prepare(cases)
@@ -205,7 +212,7 @@ def check(
         if pin_to is not None and summary.kept and status in (ALL_AS_EXPECTED, UNEXPECTED):
             status = terminal.write_pins(pin_to, place.path)
         elif pins:
-            terminal.unpinned(subject.model.path)
+            terminal.unpinned(pin_places[0])
         if json_file is not None:
             write_file(json_file, "the answers", terminal.json(status))
     return status
@@ -246,14 +253,26 @@ def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequen
     from conformance.model.explain import explained, node_called
 
     node, group = node_called(subject, name)
-    known = []
-    for plan in target_plans([], targets, whole_corpus=False):
-        with TargetRun(plan) as run:
-            known.append(known_target(run.ready))
+    known = [known_target(ready) for ready in _described(targets)]
     own = [case for case in cases if case.name == group.name]
     for line in explained(node, group, own, find(()).loaded, known):
         click.echo(printable(line))
     return ALL_AS_EXPECTED
+
+
+def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
+    """What targets say of a model that they do not load."""
+    from conformance.model.seen import refusal_of
+
+    for ready in _described(targets):
+        if refusal := refusal_of(model, ready):
+            yield f"{ready.name} does not load the model: {refusal}"
+
+
+def _described(targets: Sequence[Target]) -> Iterator[DescribedTarget]:
+    for plan in target_plans([], targets, whole_corpus=False):
+        with TargetRun(plan) as run:
+            yield run.ready
 
 
 def write_cases(file: Path, files: CaseFiles) -> None:

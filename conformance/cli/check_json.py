@@ -49,6 +49,7 @@ def document(
                 "nodes": [node.name for node in group.nodes],
                 "attention": group.what,
                 "one_graph": group.graph is not None,
+                "left_out": group.left_out,
                 "answers": {name: _answer(those[number]) for name, those in answers.items()},
             }
             for number, group in enumerate(subject.groups)
@@ -61,8 +62,7 @@ def document(
 def _answer(one: Answer) -> dict[str, Any]:
     return {
         "answer": one.kind,
-        "load": one.load,
-        "notes": one.notes,
+        "unseen": one.unseen,
         "pinned": one.pinned,
         "uses": {use: [_part(part) for part in one.of(use).parts] for use in one.uses},
     }
@@ -72,7 +72,7 @@ def _part(part: Part) -> dict[str, Any]:
     return {
         "answer": part.kind,
         "where": part.where,
-        "said": part.said,
+        "message": part.message,
         "pinned": part.pinned,
         "cases": [record.case for _, record in part.results],
     }

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from functools import cached_property
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
-from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.check_json import document
+from conformance.cli.check_pins import ModelPins, is_of_model, of_model
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import RunSummary, Terminal, make_console
@@ -23,11 +24,12 @@ from conformance.judge.expectations import Expectation, load_expectations
 from conformance.judge.expectations import Subject as CaseSubject
 from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
-from conformance.model.answers import WORDS, Answer, answer, kind_of, short
+from conformance.model.answers import WORDS, Answer, Kind, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
+from conformance.model.groups import Group, layers_of
 from conformance.model.known import KnownTarget, Similar, similar_defect
-from conformance.model.seen import ModelProgram, Seen, see, unseen_on, with_seen
+from conformance.model.seen import ModelProgram, Seen, see, with_seen
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
 from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
@@ -66,7 +68,8 @@ class CheckTerminal(Terminal):
         self.known: dict[str, KnownTarget] = {}
         self.described: list[DescribedTarget] = []
         self.seen: dict[str, Seen] = {}
-        self.pinned = pinned
+        self.pinned = [line for line in pinned if not is_of_model(line)]
+        self.model_pins = ModelPins(pinned, cases[0].theme if cases else "")
         self.pins = {(expectations_place(line.file), line.line) for line in pinned}
         self.answers: dict[str, list[Answer]] = {}
         self.better: list[ResultRecord] = []
@@ -118,6 +121,7 @@ class CheckTerminal(Terminal):
             return status
         every = [one for answers in self.answers.values() for one in answers]
         red = any(one.fails and not one.pinned for one in every)
+        red = red or any(self._unpinned_of_model()) or any(map(_not_tried, every))
         unstable = any(record.unexpected for record in summary.instability)
         others = red or unstable or self.subject.faults
         return UNEXPECTED if others else ALL_AS_EXPECTED
@@ -137,12 +141,16 @@ class CheckTerminal(Terminal):
             }
             reasons = {record.case: _reason(record) for record in bad.values()}
             text = pinned_text(base, results, file, bad.keys(), reasons)
+            targets = [target for target in self.known.values() if target.base == base]
+            text, lines = self.model_pins.text(text, self.answers, targets)
             write_file(file, "expectations", text)
-            self.line(f"Pinned:  {plural(len(bad), 'result')} of {base}, for --expect {place}")
+            pinned = plural(len(bad) + lines, "result")
+            self.line(f"Pinned:  {pinned} of {base}, for --expect {place}")
         return UNEXPECTED if self.subject.faults else ALL_AS_EXPECTED
 
-    def unpinned(self, model: Path) -> None:
-        """Name each result that is not as it is pinned, and the command that pins it."""
+    def unpinned(self, place: Path) -> None:
+        """Name each result that is not as it is pinned in ``place``, and the command that pins
+        it."""
         worse = [record for record in self._bad() if not self._is_known(record)]
         for record in worse:
             pin = record.expectation if self._is_pin(record) else None
@@ -150,20 +158,37 @@ class CheckTerminal(Terminal):
             group = next(g for g in self.subject.groups if g.name == self.cases[record.case].name)
             what = WORDS[kind_of(group, record)]
             self.line(f"Not pinned: {record.case} on {record.target}: {what}{instead}.")
+        others = [*self._unpinned_of_model()]
+        for sentence in others:
+            self.line(f"Not pinned: {sentence}.")
+        better = [*self.model_pins.better(self.known, self.answers)]
+        for line, target in better:
+            was = f"pinned as {line.known.verdict} in {expectations_place(line.file)}:{line.line}"
+            self.line(f"Better than {was}: {line.known.cases[0]} on {target} is right.")
         for record in self.better:
             pin = record.expectation
             was = f"pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else "pinned"
             self.line(f"Better than {was}: {record.case} on {record.target} is right.")
-        if worse or self.better:
-            targets = [shlex.join(ready.arguments) for ready in self.described]
-            words = " ".join(dict.fromkeys(targets))
-            command = f"gqa check {shlex.quote(shown(model))} {words} --write-expect PATH"
+        if worse or others or better or self.better:
+            command = shlex.join(["gqa", *sys.argv[1:], "--write-expect", str(place)])
             self.line(f"To pin what is there today: {command}")
 
+    def _unpinned_of_model(self) -> Iterator[str]:
+        """What is not right of the model itself, and not pinned."""
+        for name, target in self.known.items():
+            for group, use, kind, why in of_model(self.answers[name]):
+                if self.model_pins.line(target, group, use, kind) is None:
+                    yield f"{use} of {layers_of([group])} on {name}: {why}"
+
     def _bad(self) -> list[ResultRecord]:
-        """The results that are not right."""
-        parts = (part for one in chain.from_iterable(self.answers.values()) for part in one.bad)
-        return [record for part in parts for _, record in part.results]
+        """The results that are not right, or of a use that could not be tried."""
+        parts = (
+            part
+            for one in chain.from_iterable(self.answers.values())
+            for part in (*one.bad, *one.untried)
+        )
+        every = [record for part in parts for _, record in part.results]
+        return [record for record in every if record.verdict != "skip"]
 
     def _is_known(self, record: ResultRecord) -> bool:
         """Whether the user has pinned the result as it is."""
@@ -203,8 +228,12 @@ class CheckTerminal(Terminal):
             for target in self.known
         }
         return {
-            name: with_seen(those, self.seen.get(name, Seen())) for name, those in found.items()
+            name: with_seen(those, self.seen.get(name, Seen()), partial(self._is_pinned, name))
+            for name, those in found.items()
         }
+
+    def _is_pinned(self, target: str, group: Group, use: str, kind: Kind) -> bool:
+        return self.model_pins.line(self.known[target], group, use, kind) is not None
 
     def _is_pin(self, record: ResultRecord) -> bool:
         known = record.expectation
@@ -212,7 +241,7 @@ class CheckTerminal(Terminal):
 
     def _print(self, table: ModelTable) -> None:
         self.line(f"\n{table.heading}")
-        for note in (*table.notes, *unseen_on(self.seen)):
+        for note in table.notes:
             self.line(f"Note: {note}")
         for _, sentence in table.sentences:
             self.line(sentence)
@@ -221,9 +250,6 @@ class CheckTerminal(Terminal):
             self.out.print(_grid(table))
         else:
             self._print_blocks(table)
-        for row in table.rows:
-            for note in row.notes:
-                self.line(f"\n{_layers(row)}: {note}")
         for cause in table.causes:
             self._print_cause(cause)
         for fault in table.faults:
@@ -252,6 +278,12 @@ class CheckTerminal(Terminal):
         ):
             if text:
                 self.line(f"  {label:<12} {text}")
+
+
+def _not_tried(one: Answer) -> bool:
+    """Whether no call of some use could be tried, which is not pinned."""
+    parts = [part for use in one.uses for part in [one.of(use)] if not (part.right or part.bad)]
+    return any(not part.pinned for each in parts for part in each.untried)
 
 
 def _reason(record: ResultRecord) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from conformance.model.stages import USES, Stage, Use
 from conformance.report.findings import page_of
 from conformance.report.text import clean
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import acceptance_of
+from conformance.results.verdicts import Verdict, acceptance_of
 from conformance.results.wrong_outputs import is_beyond, only_presents
 
 #: What a call came to, worst first.
@@ -43,6 +43,17 @@ WORDS: Final[Mapping[Kind, str]] = {
     "right": "right",
 }
 
+#: The verdict that has the drawing and the colours of each kind.
+DRAWN: Final[Mapping[Kind, Verdict]] = {
+    "wrong": "wrong",
+    "crash": "crash",
+    "timeout": "timeout",
+    "fallback": "fallback",
+    "refused": "unsupported",
+    "untried": "skip",
+    "right": "pass",
+}
+
 #: A result that took so long was compiling: cases of models have far less time than that.
 _COMPILING: Final = Limits().compile_seconds
 _MOST_MESSAGE: Final = 300
@@ -58,6 +69,10 @@ _SOURCE: Final = re.compile(r"\S*\.(?:cc|h|cpp|rs|cu):\d+ .*?\) (?=\S)")
 #: A cause in the chain that tract writes, each the cause of the one before.
 _CAUSE: Final = re.compile(r"^\s+(?:\d+: )?(?=\S)")
 
+#: Where the model itself is refused: when it is loaded, and when it is called.
+LOADING: Final = "to load the model"
+IN_MODEL: Final = "as it stands in the model"
+
 #: A result of a stage; no result: the target had none for it.
 Result = tuple[Stage, ResultRecord | None]
 
@@ -67,7 +82,8 @@ class Part:
     """The calls of a group in one use that came to the same.
 
     ``where`` says which calls of the use they are, "" for all; ``pinned``: all are known to the
-    user. ``said`` is what is not right where that is no result of a case, but of the model itself.
+    user. Of the model itself there are no results: ``where`` says then what is not right, and if
+    the runtime says so, ``message`` is its message and ``call`` the call in words.
     """
 
     use: Use
@@ -75,29 +91,26 @@ class Part:
     where: str
     results: tuple[tuple[Stage, ResultRecord], ...]
     pinned: bool = False
-    said: str = ""
+    message: str = ""
+    call: str = ""
 
     @property
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
-        told = f"{WORDS[self.kind]} {self.where}".rstrip()
-        return f"{told}: {self.said}" if self.said else told
+        colon = ":" if self.kind == "wrong" and not self.results else ""
+        return f"{WORDS[self.kind]}{colon} {self.where}".rstrip()
 
 
 @dataclass(frozen=True)
 class Answer:
     """What one target does with one group: its parts, those of a use together, the worst first.
 
-    ``load`` is the message with which the target refuses to load the nodes as they stand in the
-    model, "" if it does not; ``notes`` are what else is to be said of the nodes on this target.
     ``unseen`` says why the model itself was not run there, "" if it was.
     """
 
     group: Group
     target: str
     parts: tuple[Part, ...]
-    load: str = ""
-    notes: tuple[str, ...] = ()
     unseen: str = ""
 
     def of(self, use: Use) -> Answer:
@@ -111,16 +124,22 @@ class Answer:
 
     @property
     def alike(self) -> bool:
-        """Whether all its calls, in whatever use, came to the same."""
-        return bool(self.load) or len({(part.kind, part.where) for part in self.parts}) <= 1
+        """Whether it comes to the same in each use."""
+        return len({frozenset((p.kind, p.where) for p in self.of(u).parts) for u in self.uses}) <= 1
 
     @property
     def kind(self) -> Kind:
-        """The worst that happened; what was not tried counts only if nothing was."""
-        if self.load:
-            return "refused"
-        kinds = {part.kind for part in self.parts}
-        return next((kind for kind in SIGNS if kind in kinds and kind != "untried"), "untried")
+        """The worst that happened. Calls that were not tried count only if nothing was; of a model
+        that was not run, right calls of its nodes do not show that it is right."""
+        if self.bad:
+            return min((part.kind for part in self.bad), key=[*SIGNS].index)
+        return "untried" if self.unseen or not self.right else "right"
+
+    @property
+    def right(self) -> tuple[ResultRecord, ...]:
+        """The results that are right."""
+        good = (part for part in self.parts if part.kind == "right")
+        return tuple(record for part in good for _, record in part.results)
 
     @property
     def bad(self) -> tuple[Part, ...]:
@@ -130,12 +149,12 @@ class Answer:
     @property
     def fails(self) -> bool:
         """Whether anything keeps the model from running right."""
-        return bool(self.load or self.bad)
+        return bool(self.bad)
 
     @property
     def pinned(self) -> bool:
         """Whether there is something that is not right, and the user knows all of it."""
-        return self.fails and not self.load and all(part.pinned for part in self.bad)
+        return self.fails and all(part.pinned for part in self.bad)
 
     @property
     def untried(self) -> tuple[Part, ...]:
@@ -145,26 +164,22 @@ class Answer:
     @property
     def sentence(self) -> str:
         """All in one line; what is right is said only if nothing is wrong."""
-        if self.load:
-            return f"does not load there: {self.load}"
         told = [part.sentence for part in self.bad] or [self._good()]
-        if self.kind != "untried":
+        if self.right or self.bad:
             told += [part.sentence for part in self.untried]
         return "; ".join(dict.fromkeys(told))
 
     def _good(self) -> str:
         """``right (14 calls)``, or that nothing was tried."""
-        results = [
-            record for part in self.parts if part.kind == "right" for _, record in part.results
-        ]
-        if not results:
-            return WORDS[self.kind]
-        unread = (
-            "; presents that nothing reads are wrong" if any(map(only_presents, results)) else ""
-        )
-        if self.unseen:
-            unread += "; the model itself was not run"
-        return f"right ({plural(len(results), 'call')}{unread})"
+        if not self.right:
+            return WORDS["untried"]
+        told = [plural(len(self.right), "call")]
+        if any(map(only_presents, self.right)):
+            told.append("presents that nothing reads are wrong")
+        if self.group.left_out:
+            told.append(self.group.left_out)
+        calls = f"right ({'; '.join(told)})"
+        return f"only its calls are {calls}; the model itself was not run" if self.unseen else calls
 
 
 def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:
@@ -244,11 +259,13 @@ def why_untried(record: ResultRecord) -> str:
 
 
 def short(message: str) -> str:
-    """What a runtime says is wrong, on one line, without its own prefixes."""
+    """What a runtime says is wrong, on one line, without its own prefixes; of a long message, how
+    it begins and ends."""
     lines = [line for line in clean(message, 4_000).splitlines() if line.strip()]
     last = lines[-1] if lines and _CAUSE.match(lines[-1]) else (lines or [""])[0]
     text = _SOURCE.sub("", _PREFIX.sub("", _CAUSE.sub("", last))).strip()
-    return text if len(text) <= _MOST_MESSAGE else f"{text[: _MOST_MESSAGE - 1]}…"
+    half = _MOST_MESSAGE // 2
+    return text if len(text) <= _MOST_MESSAGE else f"{text[: half - 1]} … {text[2 - half :]}"
 
 
 _PHASES: Final[Mapping[str, str]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final
 
 from conformance.base.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
@@ -85,6 +86,10 @@ def form_of(node: AttentionNode, configuration: Configuration) -> Form:
 
     Raises :class:`Unclear`.
     """
+    numbers = {n: v for n, v in node.attributes.items() if not isinstance(v, str)}
+    wrong = [f"{name} is {value}" for name, value in numbers.items() if not isfinite(value)]
+    if wrong:
+        raise Unclear(f"attribute {wrong[0]}")
     cache, capacity = _cache(node)
     fields = {
         "dtype": _dtype(node, configuration),
@@ -127,8 +132,17 @@ def _dtype(node: AttentionNode, configuration: Configuration) -> str:
     return known
 
 
+def _heads(node: AttentionNode) -> tuple[int, int]:
+    """The numbers of query heads and of key/value heads."""
+    given = [node.attributes.get(name) for name in ("num_heads", "kv_num_heads")]
+    heads, kv_heads = (number if isinstance(number, int) else 0 for number in given)
+    if heads < 1 or kv_heads < 1:
+        raise Unclear("num_heads and kv_num_heads must be at least 1")
+    return heads, kv_heads
+
+
 def _sizes(node: AttentionNode, configuration: Configuration) -> dict[str, int]:
-    heads, kv_heads = (int(node.attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    heads, kv_heads = _heads(node)
     return {
         "num_heads": heads,
         "kv_num_heads": kv_heads,
@@ -188,7 +202,7 @@ def _cache(node: AttentionNode) -> tuple[str, int | None]:
 
 def _features(node: AttentionNode) -> Iterator[tuple[str, Any]]:
     """The fields of the features that the node has."""
-    heads, kv_heads = (int(node.attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    heads, kv_heads = _heads(node)
     if "key" not in node.inputs:
         query, size = node.type("query").size(-1), node.type("past_key").size(3)
         borrowed = size is not None and query == heads * size != (heads + 2 * kv_heads) * size

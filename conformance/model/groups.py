@@ -27,7 +27,8 @@ class Group:
     ``name`` is that of their entry in a case file. ``sources`` are the layers whose KV cache they
     read, if they borrow one. With a ``graph``, an ONNX file, they are checked as a part of the
     model: a layer and one that borrows its cache, or a layer with the projections before it;
-    ``appends``: the second layer borrows the cache and appends to it.
+    ``appends``: the second layer borrows the cache and appends to it. ``left_out`` says which
+    calls are not tried, since they would take long.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Group:
     sources: tuple[int, ...] = ()
     graph: bytes | None = None
     appends: bool = False
+    left_out: str = ""
 
     @property
     def layers(self) -> tuple[int, ...]:

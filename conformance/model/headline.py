@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from conformance.base.words import listed, plural
-from conformance.model.answers import SIGNS, WORDS, Answer, Part, at_fault, short, why_untried
+from conformance.model.answers import LOADING, SIGNS, WORDS, Answer, Part, at_fault, why_untried
 from conformance.model.groups import Group, layers_of
 from conformance.model.known import KnownTarget
 from conformance.model.stages import USES, Use
@@ -90,8 +90,7 @@ def _told(answers: Iterable[Answer]) -> tuple[object, ...]:
     """What two releases must have in common to be one column."""
     return tuple(
         (
-            one.load,
-            one.notes,
+            one.unseen,
             *((each.use, each.sentence, len(each.results), each.pinned) for each in one.parts),
         )
         for one in answers
@@ -136,11 +135,16 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
         told.append(f"{plural(faults, 'node')} not checked")
     if not uses:
         return f"{label} was not tried: there are no results."
-    unseen = any(one.unseen and one.group.graph is None for one in columns[-1].answers)
-    if unseen and told[0].startswith(_RIGHT):
-        told.append("the model itself was not run")
-    if told[0].startswith(_RIGHT) and len(told) == 1:
-        return f"{label} runs the attention of every layer right{told[0].removeprefix(_RIGHT)}."
+    single = [one for one in columns[-1].answers if one.group.graph is None]
+    right = told[0].startswith(_RIGHT) and len(told) == 1
+    unseen = next((one.unseen for one in single if one.unseen), "")
+    if unseen:
+        calls = f"calls of its nodes alone are {told[0]}" if right else "; ".join(told)
+        return f"{label} did not run the model itself ({unseen}); {calls}."
+    if right:
+        part = ", as far as it was tried" if any(one.group.left_out for one in single) else ""
+        since = told[0].removeprefix(_RIGHT)
+        return f"{label} runs the attention of every layer right{since}{part}."
     return f"{label}: {'; '.join(told)}."
 
 
@@ -161,15 +165,12 @@ def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str], now: str) -
 def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
     """What becomes of all layers in one use, and ``where`` it does; "" if there is no such call."""
     single = [one for one in answers if one.group.graph is None]
-    missing = [one.group for one in single if not (one.parts or one.load)]
+    missing = [one.group for one in single if not one.parts]
     alone = [one.of(use) for one in single]
     graphs = [one.of(use) for one in answers if one.group.graph is not None]
-    if not any(one.parts or one.load for one in alone):
+    if not any(one.parts for one in alone):
         return ""
-    told = [*_refusals(alone)]
-    if all(one.load for one in alone):
-        return ", ".join(told)
-    told += _failures(alone, where)
+    told = [*_failures(alone, where)]
     named = {(part.kind, layer) for one in alone for part in one.bad for layer in one.group.layers}
     # A graph of several layers is told only if it does what none of its layers does alone.
     more = [
@@ -194,20 +195,15 @@ def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
     return ", ".join([*told, left])
 
 
-def _refusals(answers: Iterable[Answer]) -> Iterator[str]:
-    """Layers that the target does not load at all."""
-    refused = [one for one in answers if one.load]
-    for message in dict.fromkeys(one.load for one in refused):
-        layers = layers_of(one.group for one in refused if one.load == message)
-        yield f"{layers} not loaded ({short(message)})"
-
-
 def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
     """``silently wrong from 513 tokens on in layers 0–3``, a part for each kind."""
     for kind in SIGNS:
         found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
         if found:
             wheres = {part.where for _, part in found} if where else {""}
+            if {part.where for _, part in found} == {LOADING}:
+                yield f"{WORDS[kind]} {LOADING}"
+                continue
             text = f"{WORDS[kind]} {min(wheres)}" if len(wheres) == 1 else WORDS[kind]
             yield f"{text.rstrip()} in {layers_of(_at_fault(*each) for each in found)}"
 

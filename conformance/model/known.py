@@ -62,7 +62,8 @@ def similar_defect(
 ) -> Similar | None:
     """The known defect of the nearest case of ``corpus`` with a result like ``record``.
 
-    It has the same verdict, and in addition whatever the expectation says of its message or fault.
+    It has the same verdict, and in addition whatever the expectation says of its fault or, of a
+    refusal, its message.
     It has no feature beyond those of ``case``, since the defect could be due to that.
     """
     own = {*_telling(case)}
@@ -76,6 +77,8 @@ def similar_defect(
         line = target.expected(near.case)
         if line is None or line.known.verdict != record.verdict:
             continue
+        if record.message and not line.known.message:
+            continue  # it may be refused for another reason
         if line.differs(record, record.stage, record.message, record.placement) is None:
             return Similar(near.case.id, line.known.why, line.known.link)
     return None

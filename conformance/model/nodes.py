@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +12,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from conformance.base.array_types import ONNX
-from conformance.base.explain import did_you_mean
-from conformance.base.signature import (
-    ATTRIBUTE_BY_NAME,
-    ATTRIBUTES,
-    DOMAIN,
-    INPUT_NAMES,
-    INPUTS,
-    OP_TYPE,
-    OUTPUT_NAMES,
-    TYPES,
-)
+from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 from conformance.base.words import listed
 from conformance.model.reading import ModelError, ReadModel, nodes_in, subgraphs
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
@@ -42,11 +31,6 @@ ATTENTION: Final = (
     "LinearAttention",
 )
 
-_KINDS: Final = {
-    "int": AttributeProto.INT,
-    "float": AttributeProto.FLOAT,
-    "string": AttributeProto.STRING,
-}
 #: The number of a layer in the name of a node or a value: `model.layers.12.attn`, `key_values.12`.
 _LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d+)\b")
 
@@ -83,14 +67,9 @@ class AttentionNode:
 
 @dataclass(frozen=True)
 class FoundNodes:
-    """The nodes of a model.
-
-    ``faults`` maps the names of nodes that are invalid to sentences about them. ``warning`` says
-    why shapes could not be inferred, "" if they could.
-    """
+    """The nodes of a model. ``warning`` says why shapes could not be inferred, "" if they could."""
 
     nodes: tuple[AttentionNode, ...]
-    faults: Mapping[str, str]
     warning: str
 
 
@@ -117,12 +96,7 @@ def nodes_of(model: ReadModel) -> FoundNodes:
     outside = {each.name for each in proto.graph.input}
     read = set(_names_read(proto.graph))
     nodes: list[AttentionNode] = []
-    faults: dict[str, str] = {}
     for order, (name, (node, types, _)) in enumerate(zip(names, found, strict=True)):
-        fault = "; ".join(_faults(node, types))
-        if fault:
-            faults[name] = fault
-            continue
         inputs = _connected(INPUT_NAMES, node.input)
         outputs = _connected(OUTPUT_NAMES, node.output)
         layer = _LAYER.search(" ".join((name, inputs.get("past_key", ""), *outputs.values())))
@@ -134,7 +108,7 @@ def nodes_of(model: ReadModel) -> FoundNodes:
                 outputs=outputs,
                 given_inputs=len(node.input),
                 given_outputs=len(node.output),
-                attributes={each.name: _value(each) for each in node.attribute},
+                attributes=dict(_attributes(node)),
                 types={
                     parameter: types.get(value, UNKNOWN)
                     for parameter, value in (*inputs.items(), *outputs.items())
@@ -146,7 +120,7 @@ def nodes_of(model: ReadModel) -> FoundNodes:
                 ),
             )
         )
-    return FoundNodes(tuple(nodes), faults, warning)
+    return FoundNodes(tuple(nodes), warning)
 
 
 def _origin(value: str, same: Mapping[str, str]) -> str:
@@ -261,47 +235,10 @@ def _connected(parameters: Sequence[str], names: Sequence[str]) -> dict[str, str
     return {parameter: name for parameter, name in zip(parameters, names, strict=False) if name}
 
 
-def _value(attribute: AttributeProto) -> int | float | str:
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    assert isinstance(value, int | float)
-    return value
-
-
-def _faults(node: NodeProto, types: Mapping[str, ValueType]) -> Iterator[str]:
-    """What the operator's schema forbids in the node."""
-    for what, names, known in (
-        ("inputs", node.input, INPUT_NAMES),
-        ("outputs", node.output, OUTPUT_NAMES),
-    ):
-        if len(names) > len(known):
-            yield f"has {len(names)} {what}; the operator has {len(known)}"
-    inputs = _connected(INPUT_NAMES, node.input)
-    for each in INPUTS:
-        if each.required and each.name not in inputs:
-            yield f"lacks the required input {each.name}"
-        dtype = types.get(inputs.get(each.name, ""), UNKNOWN).dtype
-        if dtype is not None and dtype not in TYPES[each.type]:
-            yield f"{each.name} is {dtype}; allowed: {', '.join(TYPES[each.type])}"
-    if "output" not in _connected(OUTPUT_NAMES, node.output):
-        yield "lacks the required output"
-    for name, value in inputs.items():
-        if value not in types:
-            yield f"{name} is '{value}', which nothing in the graph computes"
-    given = {attribute.name: attribute for attribute in node.attribute}
-    for name, attribute in given.items():
-        if name not in ATTRIBUTE_BY_NAME:
-            yield f"has an unknown attribute '{name}'{did_you_mean(name, ATTRIBUTE_BY_NAME)}"
-        elif attribute.ref_attr_name or attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
-            yield f"attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}"
-        elif not math.isfinite(attribute.f):
-            yield f"attribute {name} is {attribute.f}"
-    for each_attribute in ATTRIBUTES:
-        if each_attribute.required and each_attribute.name not in given:
-            yield f"lacks the required attribute {each_attribute.name}"
-    heads, kv_heads = (given[n].i if n in given else 1 for n in ("num_heads", "kv_num_heads"))
-    if heads < 1 or kv_heads < 1:
-        yield f"num_heads {heads} and kv_num_heads {kv_heads} must be at least 1"
-    elif heads % kv_heads:
-        yield f"num_heads {heads} is not a multiple of kv_num_heads {kv_heads}"
+def _attributes(node: NodeProto) -> Iterator[tuple[str, int | float | str]]:
+    """The attributes that have a single value."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.STRING:
+            yield attribute.name, attribute.s.decode("utf-8", "replace")
+        elif attribute.type in (AttributeProto.INT, AttributeProto.FLOAT):
+            yield attribute.name, helper.get_attribute_value(attribute)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
-from conformance.model.answers import Answer, Kind, Part, short
+from conformance.model.answers import IN_MODEL, LOADING, Answer, Kind, Part, short
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import interface_of
 from conformance.model.groups import Group
@@ -38,13 +38,16 @@ _TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-web")
 class Trouble:
     """Something that keeps the model itself from running right in one use.
 
-    ``nodes`` are the names of the nodes that it concerns, none for all.
+    ``where``, ``message`` and ``call`` are those of a :class:`Part`, and ``nodes`` are the names of
+    the nodes that it concerns, none for all.
     """
 
     use: Use
     kind: Kind
-    said: str
+    where: str
     nodes: frozenset[str] = frozenset()
+    message: str = ""
+    call: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,16 @@ def program_of(
         return ModelProgram(Program(skeleton, interface, groups), loadable(model))
     except Exception as error:
         return ModelProgram(None, why=reason_of(error))
+
+
+def refusal_of(model: ReadModel, ready: DescribedTarget) -> str:
+    """The message with which a target refuses to load the model, "" if it loads it."""
+    try:
+        drawn = whole(model, ())
+        content = loadable(model) if drawn is None else drawn.model
+    except Exception:  # the model is known to be faulty: whatever is wrong was said before
+        return ""
+    return see(ModelProgram(None, content), ready).load
 
 
 def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
@@ -160,8 +173,7 @@ def _failed(
     names = [node.name for group in groups for node in group.nodes]
     named = frozenset(name for name in names if f"'{name}'" in outcome.message)
     kind: Kind = "refused" if isinstance(outcome, Rejected) else "crash"
-    said = f"as it stands in the model, for {call.words}: {short(outcome.message)}"
-    return Trouble(use, kind, said, named)
+    return Trouble(use, kind, IN_MODEL, named, short(outcome.message), call.words)
 
 
 def _why(outcome: Outcome) -> str:
@@ -169,35 +181,37 @@ def _why(outcome: Outcome) -> str:
     return said.rstrip(".") or "it gave no answer in time"
 
 
-def with_seen(answers: Sequence[Answer], seen: Seen) -> list[Answer]:
-    """The answers with what a target did with the model itself.
+def with_seen(
+    answers: Sequence[Answer],
+    seen: Seen,
+    pinned: Callable[[Group, Use, Kind], bool] = lambda group, use, kind: False,
+) -> list[Answer]:
+    """The answers with what a target did with the model itself; ``pinned`` says what is known.
 
     What a group's cases say already is not said again.
     """
     made = []
     for one in answers:
         parts = [*one.parts]
+        names = {node.name for node in one.group.nodes}
         for trouble in seen.troubles if one.group.graph is None else ():
-            names = {node.name for node in one.group.nodes}
             concerned = not trouble.nodes or bool(trouble.nodes & names)
             if concerned and not _said(one, trouble):
-                parts.append(Part(trouble.use, trouble.kind, "", (), said=trouble.said))
+                parts.append(_part(one.group, trouble, pinned))
         # Where no call runs, the cases say why, and the user may know it.
-        load = seen.load if any(part.kind == "right" for part in one.parts) else ""
-        made.append(replace(one, parts=tuple(parts), load=load, unseen=seen.unseen))
+        if seen.load and one.right:
+            parts = [
+                _part(one.group, Trouble(use, "refused", LOADING, message=seen.load), pinned)
+                for use in one.uses
+            ]
+        made.append(replace(one, parts=tuple(parts), unseen="" if seen.load else seen.unseen))
     return made
+
+
+def _part(group: Group, trouble: Trouble, pinned: Callable[[Group, Use, Kind], bool]) -> Part:
+    known = pinned(group, trouble.use, trouble.kind)
+    return Part(trouble.use, trouble.kind, trouble.where, (), known, trouble.message, trouble.call)
 
 
 def _said(one: Answer, trouble: Trouble) -> bool:
     return any(each.kind == trouble.kind != "wrong" for each in one.of(trouble.use).bad)
-
-
-def unseen_on(seen: Mapping[str, Seen]) -> Iterator[str]:
-    """Notes on the targets that did not run the model itself, each reason once."""
-    reasons: dict[str, list[str]] = {}
-    for target, each in seen.items():
-        if each.unseen:
-            reasons.setdefault(each.unseen, []).append(target)
-    for why, targets in reasons.items():
-        on = "" if len(targets) == len(seen) else f" on {', '.join(targets)}"
-        yield f"The model itself was not run{on}, only calls of its nodes: {why}."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from conformance.base.words import plural
@@ -13,6 +13,7 @@ from conformance.case.tensors import steps_of
 from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of
+from conformance.model.forms import Form
 from conformance.model.groups import Group, disagreements, groups_of, layers_of
 from conformance.model.layers import only_layers
 from conformance.model.nodes import nodes_of
@@ -53,7 +54,8 @@ def subject_of(
 ) -> Subject:
     """The model at ``path``, with stages of the ``lengths`` and only these ``layers``, if given.
 
-    ``head_size`` and ``dtype`` are what the user says of the graph. Raises :class:`ModelError`.
+    ``head_size`` and ``dtype`` are what the user says of the graph. Raises :class:`ModelError`, of
+    which :class:`NoCalls` is one.
     """
     with told_of(path):
         return _subject_of(path, lengths, head_size, dtype, layers)
@@ -70,9 +72,9 @@ def _subject_of(
     found = nodes_of(model)
     beside = configuration_beside(model.path).overridden(head_size, dtype)
     groups, unclear = groups_of(found.nodes, beside)
-    faults = {**found.faults, **unclear}
+    faults = dict(unclear)
     if not groups:
-        raise _nothing(model, faults)
+        raise NoCalls(model, faults)
     groups = only_layers(groups, layers)
     notes = [*disagreements(groups, beside), *notes_on(model, groups, beside)]
     if found.warning:
@@ -84,22 +86,15 @@ def _subject_of(
         beyond = None if lengths.tokens else beyond_window(group.form, wanted)
         wanted += [] if beyond is None else [beyond]
         stages[group.name], why = _judged(group, wanted)
-        labels = {stage.label for stage in wanted}
-        possible = possible_stages_of(group.form, lengths)
-        left_out = sum(stage.label not in labels for stage in possible)
-        if left_out:
-            notes.append(
-                f"Of {layers_of([group])}, {plural(left_out, 'call')} with large caches would take"
-                " long: not tried; --lengths tries what it names."
-            )
         if stages[group.name]:
-            every.append(group)
+            left_out = "; ".join(_left_out(group.form, lengths, stages[group.name], beyond))
+            every.append(replace(group, left_out=left_out))
             if why:
                 notes.append(f"Of {layers_of([group])} some calls are left out: {why}.")
         else:
             faults |= {node.name: why for node in group.nodes}
     if not every:
-        raise _nothing(model, faults)
+        raise NoCalls(model, faults)
     for cut in [*cuts_of(model, every)]:
         few = graph_stages(stages_of(cut.form, lengths), cut.form)
         stages[cut.name], why = possible_stages(cut, few)
@@ -111,9 +106,30 @@ def _subject_of(
     return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
 
 
-def _nothing(model: ReadModel, faults: Mapping[str, str]) -> ModelError:
-    lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
-    return ModelError(f"{model.path}: no node can be checked.{lines}")
+class NoCalls(ModelError):
+    """None of the nodes can be called; the message says why of each."""
+
+    def __init__(self, model: ReadModel, faults: Mapping[str, str]) -> None:
+        lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
+        super().__init__(f"{model.path}: no node can be checked.{lines}")
+        self.model = model
+
+
+def _left_out(
+    form: Form, lengths: Lengths, tried: Sequence[Stage], beyond: Stage | None
+) -> Iterator[str]:
+    """The calls that a program makes and that are not ``tried``."""
+    labels = {stage.label for stage in tried}
+    left_out = [each for each in possible_stages_of(form, lengths) if each.label not in labels]
+    if left_out:
+        tokens = ",".join(map(str, sorted({stage.tokens for stage in left_out})))
+        option = "" if lengths.tokens else f" without --lengths {tokens}"
+        yield f"{plural(len(left_out), 'long call')} not tried{option}"
+    if beyond is not None and beyond.label in labels:
+        fewer = beyond.words.partition(" with ")[2]
+        yield f"beyond its window of {form.window} only with {fewer}"
+    elif form.window and not lengths.tokens and all(s.tokens <= form.window for s in tried):
+        yield f"not tried beyond its window of {form.window}"
 
 
 def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:

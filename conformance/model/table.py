@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 from conformance.base.words import plural
 from conformance.maintain.known.update import TODO
 from conformance.model.answers import (
+    DRAWN,
     WORDS,
     Answer,
     Kind,
+    Part,
     at_fault,
     short,
     workaround,
@@ -42,18 +44,6 @@ from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Verdict
 from conformance.results.wrong_outputs import is_beyond
 
-#: The verdict that has the drawing and the colours of each kind.
-_DRAWN: Final[Mapping[Kind, Verdict]] = {
-    "wrong": "wrong",
-    "crash": "crash",
-    "timeout": "timeout",
-    "fallback": "fallback",
-    "refused": "unsupported",
-    "untried": "skip",
-    "right": "pass",
-}
-
-
 _NUMBER: Final = re.compile(r"\d+")
 _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 
@@ -78,7 +68,7 @@ def table_of(
     series = series_of(target for target in targets if target.name in answers)
     by_series = [columns_of(answers, each, together=told is None) for each in series]
     columns = [column for some in by_series for column in some]
-    causes = [*_causes(answers, series, similar)]
+    causes = [*_causes(answers, series, similar), *_refusals(answers, series)]
     return ModelTable(
         heading=f"{model.path}{by}: {nodes}, {kinds}",
         notes=(*subject.notes, *_insensitive(answers)),
@@ -101,7 +91,6 @@ def _row(
 ) -> ModelRow:
     """The row of the group with this number: a line for each use, or one if they do not differ."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
-    notes = dict.fromkeys(note for _, one in each for note in one.notes)
     uses = [use for use in USES if any(use in one.uses for _, one in each)]
     if told is not None or all(one.alike for _, one in each):
         cells = (_cell(target, one, told(one) if told else one.sentence) for target, one in each)
@@ -113,7 +102,7 @@ def _row(
             )
             for use in uses
         ]
-    return ModelRow(ranges(group.layers), group.what, tuple(lines), tuple(notes))
+    return ModelRow(ranges(group.layers), group.what, tuple(lines))
 
 
 def _elsewhere(
@@ -147,8 +136,8 @@ def _reason(group: Group, record: ResultRecord) -> str:
 
 
 def _worst(answers: Sequence[Answer]) -> Verdict:
-    order = list(_DRAWN)
-    return _DRAWN[min((one.kind for one in answers), key=order.index)]
+    order = list(DRAWN)
+    return DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
 def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
@@ -157,7 +146,7 @@ def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
         told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
     return ModelCell(
-        _DRAWN[one.kind],
+        DRAWN[one.kind],
         told,
         first.case if first else "",
         first.target if first else target.name,
@@ -207,6 +196,34 @@ def _causes(
         yield {each.record.target for each in members}, _cause(members, series, near[key])
 
 
+def _refusals(
+    answers: Mapping[str, Sequence[Answer]], series: Sequence[Sequence[KnownTarget]]
+) -> Iterator[tuple[Set[str], ModelCause]]:
+    """The messages with which targets refuse the model itself, or crash, each once."""
+    found: dict[tuple[Kind, str], list[tuple[str, Answer, Part]]] = {}
+    for target in (target for each in series for target in reversed(each)):
+        for one in answers[target.name]:
+            for part in one.bad:
+                if part.message:
+                    member = target.name, one, part
+                    found.setdefault((part.kind, part.message), []).append(member)
+    for (kind, message), members in found.items():
+        names = dict.fromkeys(name for name, _, _ in members)
+        layers = layers_of(one.group for _, one, _ in members)
+        yield (
+            names.keys(),
+            ModelCause(
+                target=members[0][0],
+                where=in_words(names, series),
+                verdict=DRAWN[kind],
+                what=f"{members[0][2].sentence} in {layers}",
+                said=message,
+                example=f"the model itself, {members[0][2].call or 'without a call'}",
+                case="",
+            ),
+        )
+
+
 def _cause(
     members: Sequence[_Member], series: Sequence[Sequence[KnownTarget]], near: Similar | None
 ) -> ModelCause:
@@ -214,7 +231,7 @@ def _cause(
     known = record.known or near
     link = known.link if known and known.link != TODO else ""
     told = []
-    for kind in _DRAWN:
+    for kind in DRAWN:
         of_kind = [each for each in members if each.kind == kind]
         if of_kind:
             # Layers alone say more than the graph of one of them with another layer.
@@ -225,7 +242,7 @@ def _cause(
     return ModelCause(
         record.target,
         in_words({each.record.target for each in members}, series),
-        _DRAWN[min((each.kind for each in members), key=list(_DRAWN).index)],
+        DRAWN[min((each.kind for each in members), key=list(DRAWN).index)],
         "; ".join(told),
         short(record.message) if record.message else _reason(group, record),
         f"{layers_of([group])}, {stage.words}",

@@ -32,12 +32,11 @@ class ModelLine:
 @dataclass(frozen=True)
 class ModelRow:
     """A group of layers that make the same call: its layers, what they compute, and what becomes of
-    it in each use; ``notes`` are what else is to be said of them."""
+    it in each use."""
 
     layers: str
     what: str
     lines: tuple[ModelLine, ...]
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,110 @@
+"""What is pinned of a model: the results of its cases, and what the model itself does.
+
+Of the model itself there is no case. A line for it names its layers, and the use in which it is not
+right, as ``model/global[model=batches]``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from conformance.judge.expectations import Expectation
+from conformance.maintain.known.update import TODO
+from conformance.model.answers import DRAWN, Answer, Kind
+from conformance.model.groups import Group
+from conformance.model.known import KnownTarget
+
+#: In place of a use: the model itself was not run.
+NOT_RUN: Final = "not run"
+_MARK: Final = "[model="
+Answers = Mapping[str, Sequence[Answer]]
+
+
+def is_of_model(line: Expectation) -> bool:
+    """Whether a line is for the model itself, not for a case."""
+    return any(_MARK in pattern for pattern in line.known.cases)
+
+
+class ModelPins:
+    """The lines for the model itself; ``theme`` is that of its cases."""
+
+    def __init__(self, lines: Sequence[Expectation], theme: str) -> None:
+        self._lines = [line for line in lines if is_of_model(line)]
+        self._theme = theme
+
+    def line(self, target: KnownTarget, group: Group, use: str, kind: Kind) -> Expectation | None:
+        """The line that says so of layers on a target in a use."""
+        found = (
+            line
+            for line in self._lines
+            if _is_for(line, target)
+            and line.known.verdict == _verdict(kind)
+            and _id(self._theme, group, use) in line.known.cases
+        )
+        return next(found, None)
+
+    def better(
+        self, targets: Mapping[str, KnownTarget], answers: Answers
+    ) -> Iterator[tuple[Expectation, str]]:
+        """The lines for these targets that hold no more, with the target's name."""
+        for name, target in targets.items():
+            held = [self.line(target, *each[:3]) for each in of_model(answers[name])]
+            for line in self._lines:
+                if _is_for(line, target) and line not in held:
+                    yield line, name
+
+    def text(
+        self, before: str, answers: Answers, targets: Sequence[KnownTarget]
+    ) -> tuple[str, int]:
+        """The text of a file with pins of ``targets``, which have one base name, with lines for
+        what the model itself does on them, and the number of these lines."""
+        versions = {f"=={target.version}" for target in targets}
+        lines = dict.fromkeys(
+            self._written(target, *each)
+            for target in targets
+            for each in of_model(answers[target.name])
+        )
+        kept = [each for each in before.splitlines() if not _is_replaced(each, versions)]
+        if lines:
+            kept = [each.replace("expectations: []", "expectations:") for each in kept]
+        return "\n".join([*kept, *lines, ""]), len(lines)
+
+    def _written(self, target: KnownTarget, group: Group, use: str, kind: Kind, why: str) -> str:
+        known = {
+            "cases": _id(self._theme, group, use),
+            "versions": f"=={target.version}",
+            "verdict": _verdict(kind),
+            "link": TODO,
+            "why": f"Pinned as it was: {why}",
+            **({"adapters": [target.adapter]} if target.adapter else {}),
+        }
+        return f"  - {json.dumps(known, ensure_ascii=False)}"
+
+
+def of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, Kind, str]]:
+    """What is not right of the model itself: layers, use, what it comes to, and a sentence."""
+    for one in answers:
+        for part in one.bad:
+            if not part.results:
+                yield one.group, part.use, part.kind, f"{part.sentence} {part.message}".rstrip()
+        if one.unseen and one.group.graph is None:
+            yield one.group, NOT_RUN, "untried", f"not run: {one.unseen}"
+
+
+def _is_for(line: Expectation, target: KnownTarget) -> bool:
+    return line.is_for(target.base) and line.holds_for(target.version, target.adapter)
+
+
+def _is_replaced(line: str, versions: set[str]) -> bool:
+    start, _, rest = line.partition("- {")
+    return not start.strip() and _MARK in rest and json.loads("{" + rest)["versions"] in versions
+
+
+def _id(theme: str, group: Group, use: str) -> str:
+    return f"{theme}/{group.name}{_MARK}{use}]"
+
+
+def _verdict(kind: Kind) -> str:
+    return "unsupported" if kind == "untried" else DRAWN[kind]
