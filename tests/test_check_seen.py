@@ -149,6 +149,9 @@ def test_what_is_surely_a_mistake(gqa: Gqa, tmp_path: Path) -> None:
         "query_pre_attn_scalar": 64,
         "num_attention_heads": 8,
         "max_position_embeddings": 4096,
+        "attn_logit_softcapping": 30.0,
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
     }
     genai = {
         "model": {"decoder": {"session_options": {"provider_options": [{"cuda": {"x": "1"}}]}}}
@@ -173,8 +176,11 @@ def test_what_is_surely_a_mistake(gqa: Gqa, tmp_path: Path) -> None:
     _, said = checked(gqa, tmp_path, model)
     notes = " ".join(said.split())
     assert "config.json calls layer 0 full_attention, and the node has a window of 4." in notes
-    assert "config.json has a scale of 0.125, and layer 0 has 0.25" in notes
-    assert "config.json has 8 query heads, and layer 0 has 4." in notes
+    assert "config.json has a scale of 0.125, and layer 0 has 0.25, unless the graph" in notes
+    assert "config.json has a num_heads of 8, and layer 0 has 4." in notes
+    assert "config.json has a softcap of 30, and layer 0 has 0." in notes
+    assert "config.json has a base of the rotary tables of 10000, and layer 0 has 100." in notes
+    assert "config.json has a rotated share of a head of 0.5, and layer 0 has 1." in notes
     assert "A RotaryEmbedding in front of layer 0 rotates, and the node rotates again" in notes
     assert "The rotary tables have 64 rows, and the configuration allows 4096 tokens" in notes
     assert "genai_config.json sets x (cuda), which this check does not apply" in notes

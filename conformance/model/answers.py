@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations, product
 from typing import Final, Literal
 
@@ -283,57 +282,37 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
     """
     if not others:
         return ""
-    longest = max(stage.tokens for stage in others)
-    least = min((s.tokens for s in these if s.tokens > longest), default=0)
-    found = [
-        (words, {stage.label for stage in these if holds(stage)})
-        for words, holds in _conditions(min(stage.tokens for stage in these), least)
-        if any(map(holds, these)) and not any(map(holds, others))
-    ]
-    every = {stage.label for stage in these}
-    for words, covered in found:
-        if covered == every:
-            return words
+    every, labels = [*these, *others], {stage.label for stage in these}
+    least, longest = min(s.tokens for s in these), max(s.tokens for s in others)
+    beyond = min((s.tokens for s in these if s.tokens > longest), default=least)
+    longer = f"from {least} tokens on"
+    phases = {words: [s for s in every if s.phase == phase] for phase, words in _PHASES.items()}
+    conditions = {
+        longer: [s for s in every if s.tokens >= least],
+        **phases,
+        "on a past": [s for s in every if s.phase != "prompt"],
+        "in ragged batches": [s for s in every if s.ragged],
+        "with the cache in a buffer": [s for s in every if s.buffer],
+        **{
+            f"{words} {longer}": [s for s in of if s.tokens >= least]
+            for words, of in phases.items()
+        },
+        f"from {beyond} tokens on": [s for s in every if s.tokens >= beyond],
+    }
+    covered = {words: {stage.label for stage in of} for words, of in conditions.items()}
+    found = [(words, own) for words, own in covered.items() if own and own <= labels]
     alone = [(f"for {stage.words}", {stage.label}) for stage in these]
     pairs = [*combinations(found, 2), *product(found, alone)]
-    for (words, covered), (more, other) in pairs:
-        if covered | other == every and covered - other and other - covered:
-            return f"{words} and {more}"
-    named = [stage.words for stage in these[:2]]
-    more_calls = len(these) - len(named)
-    return "for " + listed([*named, *([plural(more_calls, "other call")] if more_calls else [])])
-
-
-_Holds = Callable[[Stage], bool]
-
-
-def _conditions(least: int, beyond: int) -> Iterator[tuple[str, _Holds]]:
-    """Conditions on a stage in words, the simplest first.
-
-    ``least`` is the smallest number of tokens of the stages, and ``beyond`` the smallest that no
-    other stage reaches, 0 if there is none.
-    """
-    longer = f"from {least} tokens on"
-    in_phase: dict[str, _Holds] = {
-        words: partial(_is_in, phase) for phase, words in _PHASES.items()
-    }
-    yield longer, lambda s: s.tokens >= least
-    yield from in_phase.items()
-    yield "on a past", lambda s: s.phase != "prompt"
-    yield "in ragged batches", lambda s: s.ragged
-    yield "with the cache in a buffer", lambda s: s.buffer
-    for words, holds in in_phase.items():
-        yield f"{words} {longer}", partial(_both, holds, lambda s: s.tokens >= least)
-    if beyond > least:
-        yield f"from {beyond} tokens on", lambda s: s.tokens >= beyond
-
-
-def _is_in(phase: str, stage: Stage) -> bool:
-    return stage.phase == phase
-
-
-def _both(one: _Holds, other: _Holds, stage: Stage) -> bool:
-    return one(stage) and other(stage)
+    ways = [*found, *((f"{a} and {b}", x | y) for (a, x), (b, y) in pairs if x - y and y - x)]
+    told = next((words for words, own in ways if own == labels), None)
+    if told is None:
+        more = len(these) - len(these[:2])
+        named = [
+            *(stage.words for stage in these[:2]),
+            *([plural(more, "other call")] if more else []),
+        ]
+        told = f"for {listed(named)}"
+    return told
 
 
 def workaround(link: str) -> str:

@@ -33,9 +33,10 @@ from conformance.model.configuration import Configuration
 from conformance.model.entries import case_files_of
 from conformance.model.feeds import Feeds, feeds_of, interface_of
 from conformance.model.forms import Form
-from conformance.model.groups import Group, disagreements
+from conformance.model.groups import Group
 from conformance.model.layers import only_layers
 from conformance.model.nodes import AttentionNode
+from conformance.model.notes import notes_on
 from conformance.model.reading import told_of
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
@@ -110,7 +111,7 @@ def captured_subject(
         groups=groups,
         stages=stages,
         faults={**subject.faults, **faults},
-        notes=[*disagreements(single, configuration)],
+        notes=[*notes_on(model, single, configuration)],
         files=case_files_of(model, groups, stages),
         told=_told(found, wanted),
     )

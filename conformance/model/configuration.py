@@ -24,9 +24,9 @@ class Configuration:
     """What the graph need not say; None: unknown.
 
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
-    ``sliding_window`` and ``softcap`` are those that some of its layers have, ``scale`` is that of
-    the scores, and ``heads`` are those of queries and of keys. ``cache_slack``: rows of a window
-    cache beyond the window. ``layer_types``: whether each layer has a window. ``padding_side``
+    ``sliding_window`` is that of some of its layers. ``expected`` has numbers that each layer must
+    have, of which it may have any. ``cache_slack``: rows of a window cache beyond the window.
+    ``layer_types``: whether each layer has a window. ``padding_side``
     is the tokenizer's. ``provider_options`` are those that GenAI sets, and
     ``context`` is the largest number of tokens.
     ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to
@@ -37,11 +37,9 @@ class Configuration:
     dtype: str | None = None
     shared_buffer: bool = False
     sliding_window: int | None = None
-    softcap: float | None = None
     cache_slack: int = 0
     layer_types: tuple[str, ...] = ()
-    scale: float | None = None
-    heads: tuple[int | None, int | None] = (None, None)
+    expected: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     padding_side: str = ""
     provider_options: tuple[str, ...] = ()
     context: int | None = None
@@ -67,7 +65,6 @@ def configuration_beside(model: Path) -> Configuration:
     hidden, heads = (_number(transformers, name) for name in ("hidden_size", "num_attention_heads"))
     if size is None and hidden and heads:
         size = hidden // heads
-    cap = transformers.get("attn_logit_softcapping")
     dtype = transformers.get("dtype") or transformers.get("torch_dtype")
     return Configuration(
         head_size=size,
@@ -76,16 +73,11 @@ def configuration_beside(model: Path) -> Configuration:
         sliding_window=_sliding_window(transformers),
         cache_slack=_number(_inside(decoder, "sliding_window"), "cache_slack") or 0,
         layer_types=_layer_types(transformers),
-        scale=_scale(transformers),
-        heads=(
-            _number(transformers, "num_attention_heads"),
-            _number(transformers, "num_key_value_heads"),
-        ),
+        expected={name: found for name, found in _expected(transformers, size).items() if found},
         padding_side=str(_read(model.parent / "tokenizer_config.json").get("padding_side", "")),
         context=_number(_inside(genai, "model"), "context_length")
         or _number(transformers, "max_position_embeddings"),
         provider_options=tuple(_provider_options(decoder)),
-        softcap=float(cap) if isinstance(cap, int | float) and cap else None,
         vocabulary=_number(_inside(genai, "model"), "vocab_size")
         or _number(transformers, "vocab_size"),
         names={
@@ -102,10 +94,38 @@ def _layer_types(transformers: dict[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, kinds)) if isinstance(kinds, list) else ()
 
 
-def _scale(transformers: dict[str, Any]) -> float | None:
-    """The scale of scores, where the configuration says it in so many words."""
-    scalar = _positive(transformers, "query_pre_attn_scalar")
-    return scalar**-0.5 if scalar else _positive(transformers, "attention_multiplier")
+def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, tuple[float, ...]]:
+    """The numbers that attention must have, those of layers of any kind; none, where nothing says
+    them, or tables are scaled for long contexts."""
+
+    def of(*names: str) -> tuple[float, ...]:
+        found = [_positive(transformers, name) for name in names]
+        return tuple(number for number in found if number is not None)
+
+    parameters = _inside(transformers, "rope_parameters")
+    rotary = [
+        transformers,
+        parameters,
+        *(_inside(parameters, kind) for kind in ("sliding_attention", "full_attention")),
+    ]
+    scaled = any(
+        _inside(each, "rope_scaling") or each.get("rope_type", "default") != "default"
+        for each in rotary
+    )
+    bases = [
+        _positive(each, name) for each in rotary for name in ("rope_theta", "rope_local_base_freq")
+    ]
+    shares = [_positive(each, "partial_rotary_factor") for each in rotary]
+    scalar = of("query_pre_attn_scalar")
+    return {
+        "num_heads": of("num_attention_heads"),
+        "kv_num_heads": of("num_key_value_heads", "num_global_key_value_heads"),
+        "head_size": (*of("global_head_dim"), *([head_size] if head_size else [])),
+        "scale": (scalar[0] ** -0.5,) if scalar else of("attention_multiplier"),
+        "softcap": of("attn_logit_softcapping"),
+        "rotated share of a head": tuple(filter(None, shares)),
+        "base of the rotary tables": () if scaled else tuple(filter(None, bases)),
+    }
 
 
 def _positive(data: dict[str, Any], name: str) -> float | None:

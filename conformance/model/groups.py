@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isclose
 from typing import Final
 
-from conformance.base.words import listed
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import reason_of
 
-#: Whether layers of a kind have a window, by the words of config.json.
-_WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 #: What the names of a layer that borrows begin with, in a graph of it and its owner.
 BORROWER: Final = "borrower_"
 
@@ -88,70 +84,6 @@ def groups_of(
     ]
     groups.sort(key=lambda group: group.layers)
     return list(_unique(groups)), unclear
-
-
-def disagreements(groups: Sequence[Group], configuration: Configuration) -> Iterator[str]:
-    """What in the graph contradicts itself or the model's configuration."""
-    windows = sorted({group.form.window for group in groups if group.form.window})
-    expected = configuration.sliding_window
-    # Some exporters count the query's own token as part of the window, and others do not.
-    if expected and not any(abs(window - expected) <= 1 for window in windows):
-        has = f"has windows of {ranges(windows)}" if windows else "has no local window"
-        yield f"config.json has a sliding window of {expected}, and the graph {has}."
-    for group in groups:
-        node = group.nodes[0]
-        batches = {node.type(name).dim(0) for name in ("query", "key", "value", "past_key")} - {
-            None
-        }
-        fixed = [dim for dim in batches if isinstance(dim, int)]
-        if fixed and len(batches) > 1:
-            yield (
-                f"Only a batch of {min(fixed)} can run in {layers_of([group])}: query, key, value"
-                f" and past have batch sizes of {listed(sorted(map(str, batches)))}."
-            )
-    softcaps = {group.form.fields.get("softcap") or 0.0 for group in groups}
-    if configuration.softcap and configuration.softcap not in softcaps:
-        yield f"config.json has a softcap of {configuration.softcap:g}, and no node has it."
-    yield from _other_than_configured(groups, configuration)
-    if configuration.provider_options:
-        yield (
-            f"genai_config.json sets {listed(configuration.provider_options)}, which this check"
-            " does not apply; rotary tables and caches may mean something else with it."
-        )
-
-
-def _other_than_configured(groups: Sequence[Group], configuration: Configuration) -> Iterator[str]:
-    """The attributes that config.json contradicts, with the layers that have them."""
-    kinds = configuration.layer_types
-    for group in groups:
-        wrong = [
-            layer
-            for layer in group.layers
-            if layer < len(kinds)
-            and kinds[layer] in _WINDOW_OF
-            and _WINDOW_OF[kinds[layer]] != (group.form.window is not None)
-        ]
-        if wrong:
-            has = f"has a window of {group.form.window}" if group.form.window else "has no window"
-            layers = f"{'layer' if len(wrong) == 1 else 'layers'} {ranges(wrong)}"
-            yield f"config.json calls {layers} {kinds[wrong[0]]}, and the node {has}."
-        fields = group.form.fields
-        scale = fields.get("scale") or fields["head_size"] ** -0.5
-        normalised = fields.get("qk_norm")
-        if (
-            configuration.scale
-            and not normalised
-            and not isclose(scale, configuration.scale, rel_tol=1e-3)
-        ):
-            yield (
-                f"config.json has a scale of {configuration.scale:.6g}, and {layers_of([group])}"
-                f" has {scale:.6g}, unless the graph multiplies queries before."
-            )
-        heads = fields["num_heads"], fields["kv_num_heads"]
-        named = zip(("query heads", "key/value heads"), heads, configuration.heads, strict=True)
-        for what, has_heads, wanted in named:
-            if wanted and has_heads != wanted:
-                yield f"config.json has {wanted} {what}, and {layers_of([group])} has {has_heads}."
 
 
 def _unique(groups: Sequence[Group]) -> Iterator[Group]:

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import isclose
 from typing import Final
 
 import onnx
 
 from conformance.base.words import listed
 from conformance.model.configuration import Configuration
-from conformance.model.groups import Group, layers_of
+from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.nodes import ATTENTION
 from conformance.model.reading import ReadModel, makers_in, nodes_in
+from conformance.model.rotary import base_of
 
 #: What passes elements on, in another order or type.
 _PASSING: Final = frozenset(
     ["Cast", "Concat", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"]
 )
+#: Whether layers of a kind have a window, by the words of config.json.
+_WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 
 
 def notes_on(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Iterator[str]:
-    """Notes on the graph around the attention nodes, and on other attention in it."""
+    """Notes on what the graph and its configuration disagree in, on the graph around the attention
+    nodes, and on other attention in it."""
+    yield from _on_windows(groups, configuration)
+    for group in groups:
+        yield from _on_numbers(model, group, configuration)
+        yield from _on_batch(group)
+    if configuration.provider_options:
+        yield (
+            f"genai_config.json sets {listed(configuration.provider_options)}, which this check"
+            " does not apply; rotary tables and caches may mean something else with it."
+        )
     graph = model.proto.graph
     every = Counter(node.op_type for node in nodes_in(graph))
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
@@ -48,6 +62,65 @@ def notes_on(
         yield (
             f"The rotary tables have {min(rows)} rows, and the configuration allows {context}"
             " tokens: no call beyond the tables can run."
+        )
+
+
+def _on_windows(groups: Sequence[Group], configuration: Configuration) -> Iterator[str]:
+    windows = sorted({group.form.window for group in groups if group.form.window})
+    expected = configuration.sliding_window
+    # Some exporters count the query's own token as part of the window, and others do not.
+    if expected and not any(abs(window - expected) <= 1 for window in windows):
+        has = f"has windows of {ranges(windows)}" if windows else "has no local window"
+        yield f"config.json has a sliding window of {expected}, and the graph {has}."
+    kinds = dict(enumerate(configuration.layer_types))
+    for group in groups:
+        has_window = group.form.window is not None
+        wrong = [
+            n for n in group.layers if _WINDOW_OF.get(kinds.get(n, ""), has_window) != has_window
+        ]
+        if wrong:
+            has = f"has a window of {group.form.window}" if has_window else "has no window"
+            layers = f"{'layer' if len(wrong) == 1 else 'layers'} {ranges(wrong)}"
+            yield f"config.json calls {layers} {kinds[wrong[0]]}, and the node {has}."
+
+
+def _on_numbers(model: ReadModel, group: Group, configuration: Configuration) -> Iterator[str]:
+    """The numbers that config.json contradicts."""
+    fields, layers = group.form.fields, layers_of([group])
+    has = {
+        "num_heads": fields["num_heads"],
+        "kv_num_heads": fields["kv_num_heads"],
+        "head_size": fields["head_size"],
+        "softcap": fields.get("softcap") or 0.0,
+    }
+    if not fields.get("qk_norm"):  # a norm often takes the scale over
+        has["scale"] = fields.get("scale") or fields["head_size"] ** -0.5
+    if fields.get("rotary"):
+        share = fields.get("rotary_dim", fields["head_size"]) / fields["head_size"]
+        has["rotated share of a head"] = share
+        base = base_of(model, group.nodes[0], round(share * fields["head_size"]))
+        has |= {"base of the rotary tables": base} if base else {}
+    for name, number in has.items():
+        wanted = configuration.expected.get(name, ())
+        near = 0.1 if name.startswith("base") else 1e-3  # tables in float16 tell it roughly
+        if wanted and not any(isclose(number, each, rel_tol=near) for each in wanted):
+            numbers = " or ".join(f"{each:g}" for each in dict.fromkeys(wanted))
+            but = ", unless the graph multiplies queries before" if name == "scale" else ""
+            yield f"config.json has a {name} of {numbers}, and {layers} has {number:.6g}{but}."
+    norms = [name for name in ("q_norm_weight", "k_norm_weight") if name in group.nodes[0].inputs]
+    if len(norms) == 1:
+        yield f"{layers[:1].upper()}{layers[1:]} has {norms[0]} and not the other norm's weight."
+
+
+def _on_batch(group: Group) -> Iterator[str]:
+    node = group.nodes[0]
+    names = ("query", "key", "value", "past_key")
+    batches = {node.type(name).dim(0) for name in names} - {None}
+    fixed = [dim for dim in batches if isinstance(dim, int)]
+    if fixed and len(batches) > 1:
+        yield (
+            f"Only a batch of {min(fixed)} can run in {layers_of([group])}: query, key, value"
+            f" and past have batch sizes of {listed(sorted(map(str, batches)))}."
         )
 
 

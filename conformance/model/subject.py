@@ -14,7 +14,7 @@ from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of
 from conformance.model.forms import Form
-from conformance.model.groups import Group, disagreements, groups_of, layers_of
+from conformance.model.groups import Group, groups_of, layers_of
 from conformance.model.layers import only_layers
 from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
@@ -76,7 +76,7 @@ def _subject_of(
     if not groups:
         raise NoCalls(model, faults)
     groups = only_layers(groups, layers)
-    notes = [*disagreements(groups, beside), *notes_on(model, groups, beside)]
+    notes = [*notes_on(model, groups, beside)]
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
     stages: dict[str, list[Stage]] = {}
