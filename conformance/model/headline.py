@@ -113,21 +113,17 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
     every = [target for target, _ in releases]
     uses: dict[tuple[str, ...], list[str]] = {}
     for use in USES:
-        texts = [_in_use(answers, use) for _, answers in releases]
+        texts = [_in_use(answers, use, where=len(columns) == 1) for _, answers in releases]
         if any(texts):
-            in_full = [_in_use(answers, use, where=True) for _, answers in releases]
-            # Which calls it is can be told only if it is the same in all releases of one text.
-            same = {full for full, text in zip(in_full, texts, strict=True) if text == texts[-1]}
-            now = in_full[-1] if len(same) == 1 else texts[-1]
-            key = tuple(text or "not tried" for text in (*texts, now))
+            key = tuple(text or "not tried" for text in texts)
             uses.setdefault(key, []).append(_IN[use])
-    changes = any(len({*texts[:-1]}) > 1 for texts in uses)
+    changes = any(len({*texts}) > 1 for texts in uses)
     label = _name(every[0]) if changes else label_of(every)
     if every[-1].is_software:
         label += (
             f" (software adapter; a GPU may differ{''.join(f', {link}' for link in elsewhere)})"
         )
-    told = [_over_time(every, texts[:-1], texts[-1]) for texts in uses]
+    told = [_over_time(every, texts) for texts in uses]
     if len(uses) > 1:
         told = [f"{listed(words)} {text}" for words, text in zip(uses.values(), told, strict=True)]
     if faults:
@@ -148,13 +144,11 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
     return f"{label}: {'; '.join(told)}."
 
 
-def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str], now: str) -> str:
-    """What the releases do, the newest first: ``right in every layer since 1.24.4 (…)``.
-
-    ``now`` is the text of the newest, which can say more than that in ``texts``.
-    """
+def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str]) -> str:
+    """What the releases do, the newest first: ``right in every layer since 1.24.4 (…)``."""
     text_of = {target.name: text for target, text in zip(targets, texts, strict=True)}
     *earlier, (_, run) = _runs(targets, lambda target: text_of[target.name])
+    now = texts[-1]
     if not earlier:
         return now
     since = f"since {run[0].version}"
@@ -162,7 +156,7 @@ def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str], now: str) -
     return f"{first} ({'; '.join(f'{_range(run)}: {text}' for text, run in reversed(earlier))})"
 
 
-def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
+def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
     """What becomes of all layers in one use, and ``where`` it does; "" if there is no such call."""
     single = [one for one in answers if one.group.graph is None]
     missing = [one.group for one in single if not one.parts]
@@ -200,12 +194,11 @@ def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
     for kind in SIGNS:
         found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
         if found:
-            wheres = {part.where for _, part in found} if where else {""}
-            if {part.where for _, part in found} == {LOADING}:
-                yield f"{WORDS[kind]} {LOADING}"
-                continue
-            text = f"{WORDS[kind]} {min(wheres)}" if len(wheres) == 1 else WORDS[kind]
-            yield f"{text.rstrip()} in {layers_of(_at_fault(*each) for each in found)}"
+            wheres = {part.where for _, part in found}
+            told = min(wheres) if len(wheres) == 1 and (where or wheres == {LOADING}) else ""
+            text = f"{WORDS[kind]} {told}"
+            layers = f" in {layers_of(_at_fault(*each) for each in found)}"
+            yield f"{text.rstrip()}{'' if wheres == {LOADING} else layers}"
 
 
 def _at_fault(one: Answer, part: Part) -> Group:

@@ -30,8 +30,8 @@ def notes_on(
     """Notes on what the graph and its configuration disagree in, on the graph around the attention
     nodes, and on other attention in it."""
     yield from _on_windows(groups, configuration)
+    yield from _on_numbers(model, groups, configuration)
     for group in groups:
-        yield from _on_numbers(model, group, configuration)
         yield from _on_batch(group)
     if configuration.provider_options:
         yield (
@@ -84,32 +84,41 @@ def _on_windows(groups: Sequence[Group], configuration: Configuration) -> Iterat
             yield f"config.json calls {layers} {kinds[wrong[0]]}, and the node {has}."
 
 
-def _on_numbers(model: ReadModel, group: Group, configuration: Configuration) -> Iterator[str]:
-    """The numbers that config.json contradicts."""
-    fields, layers = group.form.fields, layers_of([group])
-    has = {
-        "num_heads": fields["num_heads"],
-        "kv_num_heads": fields["kv_num_heads"],
-        "head_size": fields["head_size"],
-        "softcap": fields.get("softcap") or 0.0,
-    }
-    if not fields.get("qk_norm"):  # a norm often takes the scale over
-        has["scale"] = fields.get("scale") or fields["head_size"] ** -0.5
-    if fields.get("rotary"):
-        share = fields.get("rotary_dim", fields["head_size"]) / fields["head_size"]
-        has["rotated share of a head"] = share
-        base = base_of(model, group.nodes[0], round(share * fields["head_size"]))
-        has |= {"base of the rotary tables": base} if base else {}
-    for name, number in has.items():
+def _on_numbers(
+    model: ReadModel, groups: Sequence[Group], configuration: Configuration
+) -> Iterator[str]:
+    """The numbers that config.json contradicts, and norms of which one lacks its weight."""
+    found: dict[tuple[str, float], list[Group]] = {}
+    for group in groups:
+        for name, number in _numbers(model, group):
+            found.setdefault((name, number), []).append(group)
+    for (name, number), those in found.items():
         wanted = configuration.expected.get(name, ())
         near = 0.1 if name.startswith("base") else 1e-3  # tables in float16 tell it roughly
         if wanted and not any(isclose(number, each, rel_tol=near) for each in wanted):
             numbers = " or ".join(f"{each:g}" for each in dict.fromkeys(wanted))
             but = ", unless the graph multiplies queries before" if name == "scale" else ""
-            yield f"config.json has a {name} of {numbers}, and {layers} has {number:.6g}{but}."
-    norms = [name for name in ("q_norm_weight", "k_norm_weight") if name in group.nodes[0].inputs]
-    if len(norms) == 1:
-        yield f"{layers[:1].upper()}{layers[1:]} has {norms[0]} and not the other norm's weight."
+            has = f"{layers_of(those)} {'has' if len(those) == 1 else 'have'} {number:.6g}"
+            yield f"config.json has a {name} of {numbers}, and {has}{but}."
+    for name, other in (("q_norm_weight", "k_norm_weight"), ("k_norm_weight", "q_norm_weight")):
+        alone = [g for g in groups if name in g.nodes[0].inputs and other not in g.nodes[0].inputs]
+        if alone:
+            yield f"Of {layers_of(alone)}, {name} is connected and {other} is not."
+
+
+def _numbers(model: ReadModel, group: Group) -> Iterator[tuple[str, float]]:
+    fields = group.form.fields
+    for name in ("num_heads", "kv_num_heads", "head_size"):
+        yield name, fields[name]
+    yield "softcap", fields.get("softcap") or 0.0
+    if not fields.get("qk_norm"):  # a norm often takes the scale over
+        yield "scale", fields.get("scale") or fields["head_size"] ** -0.5
+    if fields.get("rotary"):
+        rotary_dim = fields.get("rotary_dim", fields["head_size"])
+        yield "rotated share of a head", rotary_dim / fields["head_size"]
+        base = base_of(model, group.nodes[0], rotary_dim)
+        if base is not None:
+            yield "base of the rotary tables", base
 
 
 def _on_batch(group: Group) -> Iterator[str]:
