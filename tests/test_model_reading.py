@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import pytest
 from attention_models import DOMAIN, GEMMA, Layer, decoder, saved, weight
-from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -27,7 +26,6 @@ from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
 from conformance.model.reading import ModelError, read_model
 from conformance.model.stages import Lengths, stages_of
-from conformance.model.wire import LARGE, without_weights
 from conformance.oracle.call import read_call
 
 PLAIN = Configuration()
@@ -57,24 +55,21 @@ def test_weights_inside_are_not_loaded(tmp_path: Path) -> None:
     model.graph.initializer.extend([big, small])
     file = saved(model, tmp_path)
     assert file.stat().st_size > 1 << 24
-    tracemalloc.start()
     read = read_model(file).proto
-    assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    tracemalloc.stop()
     kept = {tensor.name: tensor for tensor in read.graph.initializer}
     assert list(kept["big"].dims) == [1 << 22]
     assert not kept["big"].raw_data
     assert numpy_helper.to_array(kept["small"]).tolist() == [0, 1, 2, 3]
 
 
-def test_only_large_tensors_lose_their_content() -> None:
-    tensors = [numpy_helper.from_array(np.ones(n, np.uint8), f"t{n}") for n in (LARGE, LARGE + 1)]
+def test_only_large_tensors_lose_their_content(tmp_path: Path) -> None:
+    tensors = [numpy_helper.from_array(np.ones(n, np.uint8), f"t{n}") for n in (4000, 5000)]
     branch = helper.make_graph([], "branch", [], [], tensors)
     inner = helper.make_node("If", ["c"], ["r"], then_branch=branch, else_branch=branch)
     model = helper.make_model(helper.make_graph([inner], "g", [], []))
-    read = onnx.ModelProto.FromString(without_weights(memoryview(model.SerializeToString())))
+    read = read_model(saved(model, tmp_path)).proto
     for attribute in read.graph.node[0].attribute:
-        assert [len(t.raw_data) for t in attribute.g.initializer] == [LARGE, 0]
+        assert [len(t.raw_data) for t in attribute.g.initializer] == [4000, 0]
         assert attribute.g.initializer[1].data_location == TensorProto.EXTERNAL
 
 
@@ -82,9 +77,12 @@ def test_only_large_tensors_lose_their_content() -> None:
 def test_a_damaged_file_is_an_error_and_no_other(noise: bytes, at: int) -> None:
     whole = decoder(Layer()).SerializeToString()
     at = min(at, len(whole))
-    for damaged in (noise, whole[:at] + noise + whole[at:], whole[:at]):
-        with suppress(ValueError, DecodeError):
-            onnx.ModelProto.FromString(without_weights(memoryview(damaged)))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "damaged.onnx"
+        for damaged in (noise, whole[:at] + noise + whole[at:], whole[:at]):
+            file.write_bytes(damaged)
+            with suppress(ModelError):
+                read_model(file)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ one place that turns whatever is raised into a sentence.
 
 from __future__ import annotations
 
-import mmap
 import os
 import traceback
 from collections.abc import Iterator
@@ -18,17 +17,22 @@ from pathlib import Path
 from typing import Final
 
 import onnx
-from onnx import AttributeProto, inliner
+from google.protobuf.message import Message
+from onnx import AttributeProto, TensorProto, inliner
 from pydantic import ValidationError
 
 from conformance.base.files import open_plain
 from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.model.shapes import inferred
-from conformance.model.wire import without_weights
 
 #: What protocol buffers, and so ONNX files, cannot exceed.
 _MOST_BYTES: Final = 2**31 - 1
+#: A tensor with more bytes is left without its content.
+LARGE: Final = 4096
+_KINDS: Final = ("float", "int32", "string", "int64", "double", "uint64")
+#: The fields with the elements of a tensor.
+_ELEMENTS: Final = ("raw_data", *(f"{kind}_data" for kind in _KINDS))
 #: Nodes, and bytes of them, once functions are put in place of their calls.
 _MOST_NODES: Final = 1 << 17
 _MOST_INLINED: Final = 1 << 28
@@ -121,9 +125,8 @@ def read_model(path: Path) -> ReadModel:
                     f"{shown(path)}: the file has {size / 2**30:.1f} GiB, and ONNX's limit is 2;"
                     " save its weights as external data."
                 )
-            # It is not closed: a traceback may still hold slices of it.
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            proto = _parsed(path, memoryview(mapped))
+            file.seek(0)
+            proto = _parsed(path, file.read())
     except OSError as error:
         raise ModelError(f"{shown(path)}: cannot be read: {error.strerror}.") from None
     if not proto.graph.node:
@@ -142,14 +145,15 @@ def value_names(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (name for node in graph.node for name in node.output if name)
 
 
-def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:
-    if bytes(view[4:8]) == b"ORTM":
+def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
+    if content[4:8] == b"ORTM":
         raise ModelError(
             f"{shown(path)}: a model in ONNX Runtime's own format; give the .onnx file that it was"
             " made from."
         )
     try:
-        proto = onnx.ModelProto.FromString(without_weights(view))
+        proto = onnx.ModelProto.FromString(content)
+        _leave_out_weights(proto)
     except Exception as error:  # Python's, or of protocol buffers
         raise ModelError(f"{shown(path)}: not an ONNX model, or a damaged one: {error}.") from None
     if not proto.HasField("graph") or not proto.opset_import:
@@ -157,6 +161,19 @@ def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:
     if any(isinstance(text, bytes) for text in _texts(proto)):
         raise ModelError(f"{shown(path)}: a damaged ONNX model: a name is no text in UTF-8.")
     return proto
+
+
+def _leave_out_weights(message: Message) -> None:
+    """Takes the content of each large tensor away, and marks the tensor as external. Shapes and
+    other small constants stay."""
+    for field, value in message.ListFields():
+        if field.message_type is not None and field.name != "type":
+            for each in (value,) if isinstance(value, Message) else value:
+                _leave_out_weights(each)
+    if isinstance(message, TensorProto) and message.ByteSize() > LARGE:
+        for name in _ELEMENTS:
+            message.ClearField(name)
+        message.data_location = TensorProto.EXTERNAL
 
 
 def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
