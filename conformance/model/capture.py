@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from conformance.base.paths import data_path, shown
 from conformance.base.processes import ask
 from conformance.case.given import GivenError, npz_types
 from conformance.model.answers import short
-from conformance.model.feeds import Feeds, Interface, word_of
+from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file, word_of
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.outer_norm import has_norm, put_norm_outside
@@ -35,6 +36,8 @@ from conformance.model.reading import ModelError, ReadModel, value_names
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30
+#: Rows of a static cache are a multiple of this where the graph leaves their number open.
+_ROWS: Final = 64
 #: Standard error of the process is told up to here, where it says nothing itself.
 _MOST_STDERR: Final = 400
 
@@ -131,7 +134,7 @@ def check_weights(model: ReadModel) -> None:
 def capture(
     model: ReadModel,
     nodes: Sequence[AttentionNode],
-    feeds: Feeds,
+    interface: Interface,
     tokens: Tokens | None,
     folder: Path,
     python: str | None = None,
@@ -140,7 +143,7 @@ def capture(
     """Runs the model and keeps what ``nodes`` get in the empty ``folder``.
 
     ``python`` is the interpreter whose onnxruntime runs it, by default this one. ``given`` is the
-    file with the inputs of a single call. Raises :class:`CaptureError`.
+    file with the inputs of a single call. Raises :class:`ModelError`.
     """
     graph = model.proto.graph
     values = dict.fromkeys(value for node in nodes for value in node.inputs.values())
@@ -148,18 +151,18 @@ def capture(
     fixed |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
     once = [value for value in values if value in fixed]
     each = [value for value in values if value not in fixed]
-    known = {*feeds.inputs, *(output.name for output in graph.output)}
-    calls = 1 if tokens is None else tokens.steps + 1
+    known = {*interface.inputs, *(output.name for output in graph.output)}
+    feeds = [*_feeds(interface, tokens, given, folder)]
     plan = {
         "model": str(_file_with(model, values, folder)),
         "append": base64.b64encode(_outputs(v for v in values if v not in known)).decode(),
         "folder": str(model.path.resolve().parent),
-        "feeds": {name: feed.__dict__ for name, feed in feeds.inputs.items()},
+        "types": interface.types,
+        "feeds": feeds,
         "given": None if given is None else str(given.resolve()),
-        "ids": [] if tokens is None else tokens.prompt,
-        "steps": calls - 1,
-        "states": feeds.states if calls > 1 else {},
-        "logits": feeds.logits,
+        "ids": [name for name in interface.inputs if interface.kind(name) == "ids"],
+        "states": interface.states if len(feeds) > 1 else {},
+        "logits": interface.logits(),
         "once": once,
         "each": each,
         "out": str(folder),
@@ -171,42 +174,86 @@ def capture(
     if answer["outcome"] == "failed":
         raise CaptureError(_failure(model, answer["place"], answer["message"], folder))
     files = {
-        value: [folder / f"{call}_{index}.pb" for call in range(calls)]
+        value: [folder / f"{call}_{index}.pb" for call in range(len(feeds))]
         for index, value in enumerate(each, start=len(once))
     }
     constants = {value: folder / f"0_{index}.pb" for index, value in enumerate(once)}
-    return Captured(calls, files, constants, answer["ids"], answer["seconds"], answer["version"])
+    return Captured(
+        len(feeds), files, constants, answer["ids"], answer["seconds"], answer["version"]
+    )
 
 
-def check_tokens(model: ReadModel, feeds: Feeds, tokens: Tokens) -> None:
+def _feeds(
+    interface: Interface, tokens: Tokens | None, given: Path | None, folder: Path
+) -> Iterator[dict[str, str | None]]:
+    """For each call the files with the values of inputs, None for those that the user gives."""
+    own = {} if given is None else check_inputs(interface, given)
+    batch = next((shape[0] for shape in own.values() if shape), 1)
+    calls = [ProgramCall("the given inputs", 0, (0,) * batch)]
+    if tokens is not None:
+        new = [len(tokens.prompt), *[1] * tokens.steps]
+        calls = [
+            ProgramCall("", n, (total,)) for n, total in zip(new, accumulate(new), strict=True)
+        ]
+    feeder = Feeder(interface, interface.inputs, rows_for(tokens.total if tokens else 0))
+    for number, call in enumerate(calls):
+        files: dict[str, str | None] = {}
+        for index, name in enumerate(interface.inputs):
+            if name in own or (number and name in interface.states):
+                files |= {name: None} if name in own else {}
+                continue
+            past = interface.is_past(name)
+            if not past and (given is not None or interface.kind(name) is None):
+                raise _unknown(interface, name, given)
+            array = feeder.array(name, call)
+            if interface.kind(name) == "ids" and not number and tokens is not None:
+                array[...] = tokens.prompt
+            file = folder / f"feed_{number}_{index}.pb"
+            _write(file, tensor_file(array, name))
+            files[name] = str(file)
+        yield files
+
+
+def rows_for(tokens: int) -> int:
+    """Rows of a buffer for so many tokens, where the graph leaves their number open."""
+    return -(-tokens // _ROWS) * _ROWS
+
+
+def _unknown(interface: Interface, name: str, given: Path | None) -> CaptureError:
+    if given is not None:
+        why = f"there are no values for its input {interface.describe(name)}"
+    else:
+        why = (
+            f"nothing tells what its input {interface.describe(name)} is; give the inputs of one"
+            " call with --capture FILE.npz"
+        )
+    return CaptureError(f"{interface.path}: {why}.")
+
+
+def check_tokens(model: Interface, tokens: Tokens) -> None:
     """Raises :class:`CaptureError` for tokens that are unknown, or that cannot be gone on from."""
-    most = feeds.vocabulary
+    logits = model.logits()
+    most = (model.outputs[logits].size(-1) if logits else None) or model.configuration.vocabulary
     wrong = next((i for i in tokens.prompt if most is not None and i >= most), None)
+    why = ""
     if wrong is not None:
-        raise CaptureError(
-            f"{shown(model.path)}: the token {wrong} is not in its vocabulary of {most}, 0 to"
-            f" {(most or 0) - 1}."
-        )
-    if tokens.steps and feeds.logits is None:
-        raise CaptureError(
-            f"{shown(model.path)}: no output is known to be the logits, so no next token can be"
-            " chosen; give --steps 0."
-        )
-    pasts = [name for name, feed in feeds.inputs.items() if feed.fill == "zeros"]
-    lost = next((name for name in pasts if name not in feeds.states), None)
-    if tokens.steps and lost is not None:
-        raise CaptureError(
-            f"{shown(model.path)}: nothing tells which output its input {lost} is in the next call;"
-            " give --steps 0."
-        )
+        why = f"the token {wrong} is not in its vocabulary of {most}, 0 to {(most or 0) - 1}"
+    elif tokens.steps and logits is None:
+        why = "no output is known to be the logits, so no next token can be chosen; give --steps 0"
+    elif tokens.steps:
+        pasts = filter(model.is_past, model.inputs)
+        lost = next((name for name in pasts if name not in model.states), None)
+        if lost is not None:
+            why = f"nothing tells which output its input {lost} is in the next call; give --steps 0"
+    if why:
+        raise CaptureError(f"{model.path}: {why}.")
 
 
 def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays in the user's ``file``, which must fit the model's inputs.
+    """The shapes of the arrays in the user's ``file``, which must be inputs of the model.
 
     Raises :class:`CaptureError`.
     """
-    declared, types = model.inputs, model.types
     try:
         found = npz_types(file)
     except GivenError as error:
@@ -217,28 +264,16 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
             f"{shown(file)}: its arrays have {size / 2**30:.3g} GiB, and at most"
             f" {MOST_BYTES / 2**30:.3g} GiB are read."
         )
-    for name, (shape, dtype) in found.items():
-        if name not in declared:
+    for name, (_, dtype) in found.items():
+        if name not in model.inputs:
+            inputs = ", ".join(model.inputs)
             raise CaptureError(
-                f"{shown(file)}: the model has no input {name}; its inputs are"
-                f" {', '.join(declared)}."
+                f"{shown(file)}: the model has no input {name}; its inputs are {inputs}."
             )
-        if types[name] and dtype != onnx.helper.tensor_dtype_to_np_dtype(types[name]):
+        kind = model.types[name]
+        if kind and dtype != onnx.helper.tensor_dtype_to_np_dtype(kind):
             raise CaptureError(
-                f"{shown(file)}: {name} is {dtype}; the model takes {word_of(types[name])}."
-            )
-        dims = declared[name].dims
-        fits = dims is None or (
-            len(dims) == len(shape)
-            and all(
-                not isinstance(dim, int) or dim == size
-                for dim, size in zip(dims, shape, strict=True)
-            )
-        )
-        if not fits:
-            raise CaptureError(
-                f"{shown(file)}: {name} has the shape {list(shape)}; the model takes"
-                f" {list(dims or ())}.".replace("'", "")
+                f"{shown(file)}: {name} is {dtype}; the model takes {word_of(kind)}."
             )
     return {name: shape for name, (shape, _) in found.items()}
 
@@ -259,11 +294,15 @@ def _file_with(model: ReadModel, values: Mapping[str, None], folder: Path) -> Pa
     if has_norms:
         put_norm_outside(whole.graph)
     copy = folder / "model.onnx"
-    try:
-        copy.write_bytes(whole.SerializeToString())
-    except OSError as error:
-        raise CaptureError(f"Cannot write {copy}: {error.strerror}.") from None
+    _write(copy, whole.SerializeToString())
     return copy
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise CaptureError(f"Cannot write {file}: {error.strerror}.") from None
 
 
 def _outputs(values: Iterator[str]) -> bytes:

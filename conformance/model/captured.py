@@ -25,13 +25,13 @@ from conformance.model.capture import (
     Tokens,
     capturable,
     capture,
-    check_inputs,
     check_tokens,
     check_weights,
+    rows_for,
 )
 from conformance.model.configuration import Configuration
 from conformance.model.entries import case_files_of
-from conformance.model.feeds import Feeds, feeds_of, interface_of
+from conformance.model.feeds import interface_of
 from conformance.model.forms import Form
 from conformance.model.groups import Group
 from conformance.model.layers import only_layers
@@ -71,16 +71,6 @@ class CapturedSubject(Subject):
     told: str
 
 
-@dataclass(frozen=True)
-class _Lengths:
-    """Of a call: its new tokens, the rows of its past (None: it has none), and the tokens of each
-    sequence after it."""
-
-    new: int
-    rows: int | None
-    totals: tuple[int, ...]
-
-
 def captured_subject(
     subject: Subject, configuration: Configuration, wanted: Wanted, folder: Path
 ) -> CapturedSubject:
@@ -97,14 +87,12 @@ def captured_subject(
                 f"{shown(model.path)}: every node is in a subgraph; none can be captured."
             )
         groups = each_node(single, nodes)
-        given = None if wanted.inputs is None else check_inputs(interface, wanted.inputs)
-        feeds = feeds_of(interface, 0 if tokens is None else tokens.total, given)
         if tokens is not None:
-            check_tokens(model, feeds, tokens)
-            check_size(groups, feeds, tokens)
+            check_tokens(interface, tokens)
+            check_size(groups, tokens)
         check_weights(model)
     with tempfile.TemporaryDirectory(prefix="gqa-") as values:
-        found = capture(model, nodes, feeds, tokens, Path(values), wanted.python, wanted.inputs)
+        found = capture(model, nodes, interface, tokens, Path(values), wanted.python, wanted.inputs)
         stages = stages_of_captured(groups, found, tokens, folder)
     return CapturedSubject(
         model=model,
@@ -144,7 +132,7 @@ def each_node(groups: Sequence[Group], nodes: Sequence[AttentionNode]) -> list[G
     return unique
 
 
-def check_size(groups: Sequence[Group], feeds: Feeds, tokens: Tokens) -> None:
+def check_size(groups: Sequence[Group], tokens: Tokens) -> None:
     """Raises :class:`CaptureError` where the values would be too many, before the model is run."""
     cases = len(groups) * (tokens.steps + 1)
     if cases > MOST_CASES:
@@ -155,16 +143,10 @@ def check_size(groups: Sequence[Group], feeds: Feeds, tokens: Tokens) -> None:
         )
     total = 0
     for group in groups:
-        pasts = feeds.inputs.get(group.nodes[0].inputs.get("past_key", ""))
         for call in range(tokens.steps + 1):
-            new = 1 if call else len(tokens.prompt)
-            after = len(tokens.prompt) + call
-            rows: int | None = after if group.form.borrows else after - new
-            if group.form.cache == "none":
-                rows = None
-            elif group.form.cache != "growing":
-                rows = int(pasts.shape[2]) if pasts is not None else tokens.total
-            total += _bytes(_step(group.form, _fields(group.form, _Lengths(new, rows, (after,)))))
+            new, after = 1 if call else len(tokens.prompt), len(tokens.prompt) + call
+            rows = group.form.rows(new, after, rows_for(tokens.total))
+            total += _bytes(_step(group.form, group.form.lengths(new, [after], rows)))
     if total > MOST_BYTES:
         raise CaptureError(
             f"The nodes get {total / 2**30:.1f} GiB of values, and at most {MOST_BYTES >> 30} GiB"
@@ -223,25 +205,24 @@ def _as_case(form: Form, arrays: dict[str, Array]) -> tuple[dict[str, Any], dict
     Of rotary tables the rows are left out that no token of the call needs.
     """
     past = arrays.get("past_key")
-    lengths = _Lengths(
-        new=arrays["query"].shape[1],
-        rows=None if past is None else past.shape[2],
-        totals=tuple(int(each) + 1 for each in arrays["seqlens_k"].ravel()),
-    )
-    batch = arrays["query"].shape[0]
-    fields = _fields(form, lengths, batch)
+    batch, new = arrays["query"].shape[:2]
+    totals = [int(each) + 1 for each in arrays["seqlens_k"].ravel()]
+    fields = form.lengths(new, totals, None if past is None else past.shape[2])
+    if len(totals) != batch:
+        fields.pop("total_sequence_lengths", None)
+        fields["batch_size"] = batch
     if form.chunks:
         counts = [int(each) for each in arrays["query_seqlens"].ravel()]
-        starts = [total - count for total, count in zip(lengths.totals, counts, strict=False)]
+        starts = [total - count for total, count in zip(totals, counts, strict=False)]
         fields |= {
             "query_seqlens": counts,
-            "total_sequence_lengths": list(lengths.totals),
+            "total_sequence_lengths": totals,
             "total_sequence_length": int(arrays["total_sequence_length"].ravel()[0]),
         }
         if form.cache in ("static", "window"):
             fields["past_sequence_length"] = max(starts, default=0)
     key = arrays.get("key")
-    if key is not None and not form.borrows and key.shape[1] != lengths.new:
+    if key is not None and not form.borrows and key.shape[1] != new:
         fields["kv_sequence_length"] = key.shape[1]
     step = _step(form, fields)
     table = step.input("cos_cache").shape
@@ -274,28 +255,6 @@ def _overrides(
             changes["dtype"] = array.dtype.name
         if changes and changes != said:
             yield tensor.name, changes
-
-
-def _fields(form: Form, lengths: _Lengths, batch: int = 1) -> dict[str, Any]:
-    """The fields that say how many tokens there are."""
-    fields: dict[str, Any] = {"sequence_length": lengths.new}
-    if batch > 1:
-        fields["batch_size"] = batch
-    longest = max(lengths.totals, default=0)
-    added = 0 if form.borrows else lengths.new
-    before = 0
-    if lengths.rows is not None and form.cache in ("static", "window"):
-        fields["max_sequence_length"] = lengths.rows
-        before = max(longest - added, 0)
-    elif lengths.rows is not None:
-        before = lengths.rows
-        if not before:
-            fields["cache"] = "concatenated"
-    if before:
-        fields["past_sequence_length"] = before
-    if any(total != before + added for total in lengths.totals) and len(lengths.totals) == batch:
-        fields["total_sequence_lengths"] = list(lengths.totals)
-    return fields
 
 
 def _step(form: Form, fields: Mapping[str, Any]) -> Step:

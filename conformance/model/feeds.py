@@ -1,27 +1,29 @@
-"""What a decoder feeds to the inputs of a model: tokens, masks, positions, and the KV cache."""
+"""What a program gives to the inputs of a model: tokens, masks, positions, and the KV cache."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from onnx import TensorProto
+import numpy as np
+from onnx import TensorProto, numpy_helper
 
-from conformance.base.array_types import WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.paths import shown
 from conformance.case.call import Call
 from conformance.case.tensors import steps_of
 from conformance.model.configuration import Configuration
-from conformance.model.forms import Form, plain_lengths
+from conformance.model.forms import Form
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError, ReadModel
-from conformance.model.shapes import Dim, ValueType, types_of
+from conformance.model.shapes import ValueType, types_of
+from conformance.model.skeleton import rotary_table
 
-#: Rows of a static cache are a multiple of this where the graph leaves their number open.
-_ROWS: Final = 64
+Array = np.ndarray
 
 #: What the inputs of a decoder are, by the names that exporters give them.
 _BY_NAME: Final[Mapping[str, str]] = {
@@ -30,51 +32,49 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "attention_mask": "mask",
     "position_ids": "positions",
     "cache_position": "positions",
-    "use_cache_branch": "P",
-    "past_seq_len": "P",
-    "past_sequence_length": "P",
-    "total_seq_len": "T",
-    "total_sequence_length": "T",
+    "use_cache_branch": "past",
+    "past_seq_len": "past",
+    "past_sequence_length": "past",
+    "total_seq_len": "total",
+    "total_sequence_length": "total",
     "num_logits_to_keep": "one",
     "logits_to_keep": "one",
 }
 #: What an input is that a node takes directly.
 _BY_PARAMETER: Final[Mapping[str, str]] = {
     "seqlens_k": "last",
-    "total_sequence_length": "T",
+    "total_sequence_length": "total",
     "position_ids": "positions",
-    "query_seqlens": "S",
+    "query_seqlens": "new",
 }
-#: The last dims of an input with this fill: S new tokens, T tokens with those before.
-_LENGTHS: Final[Mapping[str, str]] = {"ids": "S", "mask": "T", "positions": "S"}
-_INTEGERS: Final = (TensorProto.INT32, TensorProto.INT64)
-_PASTS: Final = (("past_key", "present_key"), ("past_value", "present_value"))
+_PASTS: Final = {"past_key": "present_key", "past_value": "present_value"}
+_TABLES: Final = ("cos_cache", "sin_cache")
+
+
+class CannotFeed(ModelError):
+    """Nothing tells what an input is; the message names it."""
 
 
 @dataclass(frozen=True)
-class Feed:
-    """An input: its TensorProto type, its shape, and what fills it.
+class ProgramCall:
+    """One call: ``new`` tokens for each sequence, after which sequence b has ``totals[b]`` tokens.
 
-    ``S``, ``P`` and ``T`` in ``shape`` are the numbers of new tokens, of those before, and of both.
-    ``fill`` is a word of ``runners/onnxruntime/capture.py``.
+    The shorter sequences of a prompt are padded at the right.
     """
 
-    type: int
-    shape: tuple[int | str, ...]
-    fill: str
+    words: str
+    new: int
+    totals: tuple[int, ...]
 
+    @property
+    def total(self) -> int:
+        """Tokens of the longest sequence after the call."""
+        return max(self.totals)
 
-@dataclass(frozen=True)
-class Feeds:
-    """The inputs of a model, the output that each past is in the next call, and the logits.
-
-    ``vocabulary`` is the number of tokens that the model knows, None if nothing says it.
-    """
-
-    inputs: Mapping[str, Feed]
-    states: Mapping[str, str]
-    logits: str | None
-    vocabulary: int | None
+    @property
+    def past(self) -> int:
+        """Rows of a growing past: the tokens before the call."""
+        return self.total - self.new
 
 
 @dataclass(frozen=True)
@@ -92,40 +92,64 @@ class Interface:
     takers: Mapping[str, tuple[str, AttentionNode, Form]]
     configuration: Configuration
 
+    @cached_property
+    def states(self) -> Mapping[str, str]:
+        """Each past with its present: by the nodes, by GenAI's names, and by the usual names."""
+        found = {}
+        for name in self.inputs:
+            present = next((each for each in self._presents(name) if each in self.outputs), None)
+            if present is not None:
+                found[name] = present
+        return found
 
-def feeds_of(
-    model: Interface, tokens: int, given: Mapping[str, tuple[int, ...]] | None = None
-) -> Feeds:
-    """The feeds for a sequence that grows to ``tokens`` tokens.
+    def _presents(self, name: str) -> Iterator[str]:
+        if name in self.takers:
+            parameter, node, _ = self.takers[name]
+            yield node.outputs.get(_PASTS.get(parameter, ""), "")
+        names = self.configuration.names
+        for what in ("key", "value"):
+            pattern = re.escape(names.get(f"past_{what}_names", "")).replace("%d", r"(\d+)")
+            found = re.fullmatch(pattern, name) if "(" in pattern else None
+            if found is not None:
+                yield names.get(f"present_{what}_names", "").replace("%d", found[1])
+        if "past" in name:
+            yield name.replace("past_key_values", "present")
+            yield name.replace("past_key_values", "present_key_values")
+            yield name.replace("past", "present")
 
-    ``given`` are the inputs that the user gives for one call, with their shapes: only empty pasts
-    are then added. Raises :class:`ModelError` for an input of which nothing tells what it is.
-    """
-    states = states_of(model)
-    symbols = dict(_symbols(model))
-    feeds: dict[str, Feed] = {}
-    unknown: list[str] = []
-    for name, declared in model.inputs.items():
-        data_type = model.types[name]
-        if given is not None and name in given:
-            feeds[name] = Feed(data_type, given[name], "given")
-        elif name in states or _is_past(model, name):
-            batch = next((shape[0] for shape in (given or {}).values() if shape), 1)
-            feeds[name] = Feed(data_type, _past(model, name, symbols, tokens, batch), "zeros")
-        elif given is None and (fill := fill_of(model, name)) is not None:
-            feeds[name] = Feed(data_type, _shape(declared, fill), fill)
-        else:
-            unknown.append(f"{name} ({_words(declared)})")
-    if unknown and given is not None:
-        raise ModelError(f"{model.path}: there are no values for its input {unknown[0]}.")
-    if unknown:
-        raise ModelError(
-            f"{model.path}: nothing tells what its input {unknown[0]} is; give the inputs of one"
-            " call with --capture FILE.npz."
-        )
-    logits = _logits(model)
-    width = model.outputs[logits].size(-1) if logits else None
-    return Feeds(feeds, states, logits, width or model.configuration.vocabulary)
+    def taken_as(self, name: str) -> str:
+        """Which of the operator's inputs a value is, "" if no node takes it directly."""
+        return self.takers[name][0] if name in self.takers else ""
+
+    def is_past(self, name: str) -> bool:
+        """Whether an input is a cache that a program starts without."""
+        borrowed = name in self.takers and self.takers[name][2].borrows
+        return name in self.states or (self.taken_as(name) in _PASTS and not borrowed)
+
+    def kind(self, name: str) -> str | None:
+        """What an input is, None if nothing tells."""
+        if self.taken_as(name) in _BY_PARAMETER:
+            return _BY_PARAMETER[self.taken_as(name)]
+        words = {own: word for word, own in self.configuration.names.items() if "%d" not in own}
+        known = _BY_NAME.get(words.get(name, name))
+        integers = WORD_OF_ONNX.get(self.types.get(name, 0)) in ("int32", "int64")
+        return "mask" if known is None and "mask" in name and integers else known
+
+    def logits(self) -> str | None:
+        """The output that says the next token."""
+        wanted = self.configuration.names.get("logits", "logits")
+        if wanted in self.outputs:
+            return wanted
+        presents = {name for _, node, _ in self.takers.values() for name in node.outputs.values()}
+        of_rank_3 = {name for name, known in self.outputs.items() if len(known.dims or ()) == 3}
+        others = of_rank_3 - presents
+        return others.pop() if len(others) == 1 else None
+
+    def describe(self, name: str) -> str:
+        """``pixels (float32 [batch, 3])``."""
+        known = self.inputs.get(name, ValueType())
+        dims = "" if known.dims is None else f" {list(known.dims)}".replace("'", "")
+        return f"{name} ({known.dtype or word_of(self.types.get(name, 0))}{dims})"
 
 
 def interface_of(
@@ -151,123 +175,118 @@ def interface_of(
     )
 
 
-def states_of(model: Interface) -> dict[str, str]:
-    """Each past with its present: by the nodes, by GenAI's names, and by the usual names."""
-    found = {}
-    for name in model.inputs:
-        present = next((each for each in _presents(model, name) if each in model.outputs), None)
-        if present is not None:
-            found[name] = present
-    return found
+@dataclass(frozen=True)
+class Feeder:
+    """Gives the ``inputs`` of a model, or of a part of it, their values in a call.
 
+    ``rows`` is the number of rows of a buffer whose size the graph leaves open.
+    """
 
-def _presents(model: Interface, name: str) -> Iterator[str]:
-    if name in model.takers:
-        parameter, node, _ = model.takers[name]
-        yield node.outputs.get(dict(_PASTS).get(parameter, ""), "")
-    names = model.configuration.names
-    for what in ("key", "value"):
-        pattern = re.escape(names.get(f"past_{what}_names", "")).replace("%d", r"(\d+)")
-        found = re.fullmatch(pattern, name) if "(" in pattern else None
-        if found is not None:
-            yield names.get(f"present_{what}_names", "").replace("%d", found[1])
-    if "past" in name:
-        yield name.replace("past_key_values", "present")
-        yield name.replace("past_key_values", "present_key_values")
-        yield name.replace("past", "present")
+    interface: Interface
+    inputs: Mapping[str, ValueType]
+    rows: int
 
+    def arrays(self, call: ProgramCall, number: int = 0) -> dict[str, Array]:
+        """The values in a call, without the pasts from the second ``number`` on.
 
-def _is_past(model: Interface, name: str) -> bool:
-    return name in model.takers and model.takers[name][0] in dict(_PASTS)
+        What a program would compute from weights is drawn. Raises :class:`CannotFeed`.
+        """
+        return {
+            name: self.array(name, call, number)
+            for name in self.inputs
+            if not (number and name in self.interface.states)
+        }
 
+    def array(self, name: str, call: ProgramCall, number: int = 0) -> Array:
+        """The values of one input in a call. Raises :class:`CannotFeed`."""
+        declared, kind = self.inputs[name], self.interface.kind(name)
+        data_type = self.interface.types.get(name, 0)
+        if declared.dtype is None and data_type != TensorProto.BOOL:
+            raise CannotFeed(
+                f"its input {name} is {word_of(data_type)}, which no runner can pass on"
+            )
+        dtype = np.dtype(bool) if declared.dtype is None else NUMPY[declared.dtype]
+        array = np.zeros(self._shape(name, call), dtype)
+        numbers = {"past": call.past, "total": call.total, "new": call.new, "one": 1}
+        if kind == "ids":
+            array[...] = np.arange(array.size).reshape(array.shape) % 7 + 1
+        elif kind == "mask":
+            array[..., : call.total] = 1
+            for row, total in enumerate(call.totals[: len(array) if array.ndim > 1 else 0]):
+                array[row, ..., total : call.total] = 0
+        elif kind == "positions":
+            places = np.arange(call.past, call.total)
+            array[...] = places if array.shape[-1:] == (call.new,) else call.past
+        elif kind == "last":
+            lasts = np.asarray(call.totals, array.dtype) - 1
+            array[...] = lasts.reshape(array.shape) if array.size == lasts.size else call.total - 1
+        elif kind is not None:
+            array[...] = numbers[kind]
+        elif not self.interface.is_past(name):
+            self._draw(name, array, number)
+        return array
 
-def _symbols(model: Interface) -> Iterator[tuple[str, int]]:
-    """What names of dims stand for, where a node says it."""
-    for name, (parameter, _, form) in model.takers.items():
-        if parameter in dict(_PASTS) and name in model.inputs:
-            for dim, size in zip(model.inputs[name].dims or (), _of_past(form), strict=False):
-                if isinstance(dim, str) and size is not None:
+    def _draw(self, name: str, array: Array, number: int) -> None:
+        parameter = self.interface.taken_as(name)
+        if parameter in _TABLES:
+            array[...] = rotary_table(array.shape[0], array.shape[1], parameter)
+        elif parameter in ("k_scale", "v_scale"):
+            array[...] = 0.01
+        elif array.dtype.kind not in "iub":
+            draws = np.random.default_rng([number, *name.encode()])
+            array[...] = draws.uniform(-1, 1, array.shape).astype(array.dtype)
+        elif parameter not in _PASTS:
+            raise CannotFeed(f"nothing tells what its input {name} is")
+
+    def _shape(self, name: str, call: ProgramCall) -> tuple[int, ...]:
+        declared, batch = self.inputs[name].dims, len(call.totals)
+        if declared is None:
+            raise CannotFeed(f"the rank of its input {name} is not declared")
+        symbols = dict(self._symbols(call))
+        known = self._known_shape(name, call) or (None,) * len(declared)
+        words = (("past", call.past), ("total", call.total), ("batch", batch))
+        shape = []
+        for axis, (dim, own) in enumerate(zip(declared, known, strict=True)):
+            usual = (batch, call.new)[axis] if axis < max(1, min(2, len(declared) - 1)) else None
+            named = next((size for word, size in words if word in str(dim).lower()), usual)
+            found = (dim, own, symbols.get(str(dim)), named)
+            size = next((each for each in found if isinstance(each, int)), None)
+            if size is None:
+                raise CannotFeed(f"the size of its input {name} cannot be told")
+            shape.append(size)
+        return tuple(shape)
+
+    def _symbols(self, call: ProgramCall) -> Iterator[tuple[str, int]]:
+        """What names of dims stand for in a call, by the inputs whose meaning is known."""
+        for name, declared in self.inputs.items():
+            for dim, size in zip(
+                declared.dims or (), self._known_shape(name, call) or (), strict=False
+            ):
+                if isinstance(dim, str):
                     yield dim, size
 
-
-def _of_past(form: Form) -> tuple[int | None, int | None, int | None, int | None]:
-    """The shape of a node's past, None for what depends on the call."""
-    call = Call.model_validate({**form.fields, **plain_lengths(form)})
-    past = steps_of(call)[0].input("past_key").shape or (None,) * 4
-    return None, past[1], None, past[3]
-
-
-def _past(
-    model: Interface, name: str, symbols: Mapping[str, int], tokens: int, batch: int
-) -> tuple[int, ...]:
-    """The shape of a past at the start: without tokens, or a buffer for ``tokens`` of them."""
-    declared = model.inputs[name]
-    rows = 0
-    if name in model.takers:
-        form = model.takers[name][2]
-        if form.cache == "window":
-            rows = form.capacity or form.window or 0
-        elif form.cache == "static":
-            rows = form.capacity or -(-tokens // _ROWS) * _ROWS
-        expected = _of_past(form)
-    else:
-        expected = (None,) * 4
-    if declared.dims is None:
-        raise ModelError(f"{model.path}: the graph does not say the rank of its input {name}.")
-    shape = []
-    for axis, dim in enumerate(declared.dims):
-        own = expected[axis] if axis < 4 else None
-        if isinstance(dim, int):
-            shape.append(dim)
-        elif axis == 0:
-            shape.append(batch)
-        elif own is not None:
-            shape.append(own)
-        elif axis == 2 and name in model.takers:
-            shape.append(rows)
+    def _known_shape(self, name: str, call: ProgramCall) -> tuple[int, ...] | None:
+        """The shape of an input whose meaning is known, where its rank is the usual one."""
+        shape: tuple[int, ...] | None = None
+        if name in self.interface.takers:
+            parameter, _, form = self.interface.takers[name]
+            fields = form.lengths(call.new, call.totals, form.rows(call.new, call.total, self.rows))
+            try:
+                step = steps_of(Call.model_validate({**form.fields, **fields}))[0]
+                shape = step.input(parameter).shape
+            except ValueError:  # the node has no such call: the target says so
+                shape = None
         else:
-            shape.append(symbols.get(str(dim), 0))
-    return tuple(shape)
+            widths = {"ids": call.new, "positions": call.new, "mask": call.total}
+            kind = self.interface.kind(name)
+            shape = (len(call.totals), widths[kind]) if kind in widths else None
+        dims = self.inputs[name].dims
+        return shape if shape is not None and len(shape) == len(dims or ()) else None
 
 
-def fill_of(model: Interface, name: str) -> str | None:
-    """What fills an input, None if nothing tells."""
-    if name in model.takers and model.takers[name][0] in _BY_PARAMETER:
-        return _BY_PARAMETER[model.takers[name][0]]
-    words = {own: word for word, own in model.configuration.names.items() if "%d" not in own}
-    known = _BY_NAME.get(words.get(name, name))
-    return "mask" if known is None and "mask" in name and model.types[name] in _INTEGERS else known
-
-
-def _shape(declared: ValueType, fill: str) -> tuple[int | str, ...]:
-    """The declared shape, with lengths for its open dims and 1 for the batch."""
-    dims: Sequence[Dim] = declared.dims if declared.dims is not None else (None, None)
-    last = len(dims) - 1
-    shape: list[int | str] = []
-    for axis, dim in enumerate(dims):
-        if isinstance(dim, int):
-            shape.append(dim)
-        else:
-            shape.append(_LENGTHS.get(fill, 1) if axis == last else 1)
-    return tuple(shape)
-
-
-def _logits(model: Interface) -> str | None:
-    wanted = model.configuration.names.get("logits", "logits")
-    if wanted in model.outputs:
-        return wanted
-    presents = {name for _, node, _ in model.takers.values() for name in node.outputs.values()}
-    others = [
-        name
-        for name, declared in model.outputs.items()
-        if name not in presents and len(declared.dims or ()) == 3
-    ]
-    return others[0] if len(others) == 1 else None
-
-
-def _words(declared: ValueType) -> str:
-    dims = "" if declared.dims is None else f" {list(declared.dims)}".replace("'", "")
-    return f"{declared.dtype or 'of an unknown type'}{dims}"
+def tensor_file(array: Array, name: str) -> bytes:
+    """The file of a tensor, as runners read it."""
+    return bytes(numpy_helper.from_array(array, name).SerializeToString())
 
 
 def word_of(data_type: int) -> str:

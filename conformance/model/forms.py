@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
@@ -74,6 +74,38 @@ class Form:
         """The local window, None if there is none."""
         window = self.fields.get("local_window_size")
         return window if window is not None and window > 0 else None
+
+    def rows(self, new: int, total: int, buffer: int) -> int | None:
+        """Rows of the past in a call of ``new`` tokens after which there are ``total``; None if
+        there is none. A buffer whose size the graph leaves open has as many as ``buffer`` says."""
+        if self.cache == "none":
+            return None
+        if self.cache == "growing":
+            return total if self.borrows else total - new
+        window = (self.window or buffer) + self.slack if self.cache == "window" else buffer
+        return self.capacity or window
+
+    def lengths(self, new: int, totals: Sequence[int], rows: int | None) -> dict[str, Any]:
+        """The fields that say how many tokens there are: ``new`` in the call, ``totals`` of each
+        sequence after it, and ``rows`` in the past."""
+        fields: dict[str, Any] = {"sequence_length": new}
+        if len(totals) > 1:
+            fields["batch_size"] = len(totals)
+        longest, added, before = max(totals, default=0), 0 if self.borrows else new, 0
+        if rows is not None and self.cache in ("static", "window"):
+            fields["max_sequence_length"] = rows
+            before = max(longest - added, 0)
+        elif rows is not None:
+            before = rows
+            if not before:
+                fields["cache"] = "concatenated"
+        if before:
+            fields["past_sequence_length"] = before
+        if any(total != before + added for total in totals):
+            fields["total_sequence_lengths"] = list(totals)
+        if self.chunks:
+            fields["query_seqlens"] = [new] * len(totals)
+        return fields
 
     @property
     def key(self) -> str:
@@ -232,24 +264,11 @@ def _features(node: AttentionNode) -> Iterator[tuple[str, Any]]:
         )
 
 
-def plain_lengths(form: Form) -> dict[str, Any]:
-    """Lengths that every form has: those of a short prompt, or of one token on a short past."""
-    new = form.sequence_length or 2
-    if form.chunks:
-        return {"sequence_length": new, "past_sequence_length": 2, "query_seqlens": [new]}
-    if form.cache == "none":
-        return {"sequence_length": new}
-    if form.borrows:
-        return {"sequence_length": new, "past_sequence_length": new + 2}
-    return {"sequence_length": new, "past_sequence_length": 2}
-
-
 def _plainest(form: Form) -> Call:
-    """A call of this form, from which tensors follow."""
-    lengths: dict[str, Any] = plain_lengths(form)
-    if form.cache in ("static", "window"):
-        lengths["max_sequence_length"] = form.capacity or max(form.window or 0, 16)
-    return Call.model_validate({**form.fields, **lengths})
+    """A short call of this form, from which tensors follow."""
+    new = form.sequence_length or 2
+    fields = form.lengths(new, [new + 2], form.rows(new, new + 2, max(form.window or 0, 16)))
+    return Call.model_validate({**form.fields, **fields})
 
 
 def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:

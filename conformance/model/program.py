@@ -16,17 +16,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.base.array_types import NUMPY
-from conformance.bundle.contents import tensor_file
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
-from conformance.model.feeds import Interface, fill_of, states_of, word_of
-from conformance.model.forms import Form
+from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
-from conformance.model.shapes import ValueType
-from conformance.model.skeleton import Skeleton, rotary_table
+from conformance.model.skeleton import Skeleton
 from conformance.model.stages import Use
 
 Array = np.ndarray
@@ -35,28 +31,6 @@ Array = np.ndarray
 _ROWS: Final = 32
 #: Seconds for all calls of a program together.
 SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True)
-class ProgramCall:
-    """One call: ``new`` tokens for each sequence, after which sequence b has ``totals[b]`` tokens.
-
-    The shorter sequences of a prompt are padded at the right.
-    """
-
-    words: str
-    new: int
-    totals: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """Tokens of the longest sequence after the call."""
-        return max(self.totals)
-
-    @property
-    def past(self) -> int:
-        """Rows of a growing past: the tokens before the call."""
-        return self.total - self.new
 
 
 @dataclass(frozen=True)
@@ -83,10 +57,6 @@ class Step:
     given: Mapping[str, Array]
     carried: Mapping[str, str]
     got: Mapping[str, Array] = field(default_factory=dict)
-
-
-class CannotFeed(ValueError):
-    """Nothing tells what an input is; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -136,164 +106,18 @@ class Program:
     def _fixed_length(self) -> int | None:
         """The number of new tokens that an input of the graph fixes."""
         for name, declared in self.skeleton.inputs.items():
-            if fill_of(self.interface, name) == "ids" and isinstance(declared.dim(-1), int):
+            if self.interface.kind(name) == "ids" and isinstance(declared.dim(-1), int):
                 return declared.size(-1)
         return None
 
     def steps(self, run: Run) -> list[Step]:
         """The calls of a run with their arrays. Raises :class:`CannotFeed`."""
-        states = {n: o for n, o in states_of(self.interface).items() if n in self.skeleton.inputs}
-        steps = []
-        for number, call in enumerate(run.calls):
-            symbols = dict(self._symbols(call))
-            given = {
-                name: self._array(name, declared, call, symbols, number)
-                for name, declared in self.skeleton.inputs.items()
-                if not (number and name in states)
-            }
-            steps.append(Step(call, given, states if number else {}))
-        return steps
-
-    def _symbols(self, call: ProgramCall) -> Iterator[tuple[str, int]]:
-        """What the names of dims stand for in a call, by the inputs whose meaning is known."""
-        for name, declared in self.skeleton.inputs.items():
-            shape = self._known_shape(name, declared, call)
-            for dim, size in zip(declared.dims or (), shape or (), strict=False):
-                if isinstance(dim, str):
-                    yield dim, size
-
-    def _known_shape(
-        self, name: str, declared: ValueType, call: ProgramCall
-    ) -> tuple[int, ...] | None:
-        batch, fill = len(call.totals), fill_of(self.interface, name)
-        rank = len(declared.dims) if declared.dims is not None else None
-        if name in self.interface.takers:
-            parameter, node, form = self.interface.takers[name]
-            kv, size = form.fields["kv_num_heads"], form.fields["head_size"]
-            rows = call.new if node.type("key").dim(1) != 0 else 0
-            cached = self._rows(form, call)
-            known = {
-                "query": (batch, call.new, -1),
-                "key": (batch, rows, -1),
-                "value": (batch, rows, -1),
-                "past_key": (batch, kv, cached, node.type("past_key").size(3) or size),
-                "past_value": (batch, kv, cached, node.type("past_value").size(3) or size),
-                "seqlens_k": (batch,),
-                "query_seqlens": (batch,),
-                "position_ids": (batch, call.new),
-                "attention_bias": (batch, form.fields["num_heads"], call.new, call.total),
-            }.get(parameter)
-            if known is not None and rank in (None, len(known)):
-                return known
-        if rank != 2:
-            return None
-        widths = {"ids": call.new, "positions": call.new, "mask": call.total}
-        return (batch, widths[fill]) if fill in widths else None
-
-    def _rows(self, form: Form, call: ProgramCall) -> int:
-        if form.cache == "window":
-            return form.capacity or (form.window or _ROWS) + form.slack
-        if form.cache == "static":
-            return form.capacity or _ROWS
-        return call.total if form.borrows else call.past
-
-    def _array(
-        self,
-        name: str,
-        declared: ValueType,
-        call: ProgramCall,
-        symbols: Mapping[str, int],
-        number: int,
-    ) -> Array:
-        """What a call gives to an input."""
-        if declared.dtype is None:
-            kind = word_of(self.interface.types.get(name, 0))
-            raise CannotFeed(f"its input {name} is {kind}, which no runner can pass on")
-        shape = self._shape(name, declared, call, symbols)
-        dtype, fill = NUMPY[declared.dtype], fill_of(self.interface, name)
-        array = np.zeros(shape, dtype)
-        batch = len(call.totals)
-        if fill == "ids":
-            array[...] = np.arange(array.size).reshape(shape) % 7 + 1
-        elif fill == "mask":
-            self._mask(array, call)
-        elif fill == "positions":
-            places = np.arange(call.past, call.past + call.new)
-            array[...] = places if shape and shape[-1] == call.new else call.past
-        elif fill == "last":
-            per_sequence = np.asarray(call.totals, dtype) - 1
-            array[...] = per_sequence.reshape(shape) if array.size == batch else call.total - 1
-        elif fill in ("P", "T", "S", "one"):
-            array[...] = {"P": call.past, "T": call.total, "S": call.new, "one": 1}[fill]
-        elif fill is None and name not in self._pasts():
-            self._draw(name, array, number)
-        return array
-
-    def _pasts(self) -> set[str]:
-        takers = self.interface.takers.items()
-        named = {name for name, (what, *_) in takers if what in ("past_key", "past_value")}
-        borrowed = {n for n in named if self.interface.takers[n][2].borrows}
-        return (named - borrowed) | states_of(self.interface).keys()
-
-    def _mask(self, array: Array, call: ProgramCall) -> None:
-        array[..., : call.total] = 1
-        for row, total in enumerate(call.totals[: len(array) if array.ndim > 1 else 0]):
-            array[row, ..., total : call.total] = 0
-
-    def _draw(self, name: str, array: Array, number: int) -> None:
-        parameter = self._taken_as(name)
-        draws = np.random.default_rng([number, *name.encode()])
-        if array.dtype.kind in "iub" and parameter not in ("past_key", "past_value"):
-            raise CannotFeed(f"nothing tells what its input {name} is")
-        if parameter in ("cos_cache", "sin_cache"):
-            array[...] = rotary_table(array.shape[0], array.shape[1], parameter)
-        elif parameter in ("k_scale", "v_scale"):
-            array[...] = 0.01
-        elif array.dtype.kind not in "iub":
-            array[...] = draws.uniform(-1, 1, array.shape).astype(array.dtype)
-
-    def _shape(
-        self, name: str, declared: ValueType, call: ProgramCall, symbols: Mapping[str, int]
-    ) -> tuple[int, ...]:
-        if declared.dims is None:
-            raise CannotFeed(f"the rank of its input {name} is not declared")
-        known = self._known_shape(name, declared, call)
-        plain = (len(call.totals), call.new)
-        named = (("past", call.past), ("total", call.total), ("batch", plain[0]))
-        shape = []
-        for axis, dim in enumerate(declared.dims):
-            size = known[axis] if known is not None else -1
-            if isinstance(dim, int):
-                size = dim
-            elif size < 0 and isinstance(dim, str) and dim in symbols and symbols[dim] >= 0:
-                size = symbols[dim]
-            elif size < 0 and self._taken_as(name) in ("cos_cache", "sin_cache") and axis == 0:
-                size = max(_ROWS, call.total)
-            elif size < 0:
-                size = self._unnamed(name, axis, len(declared.dims), plain)
-                words = str(dim).lower()
-                size = next((n for word, n in named if word in words), size)
-                if size < 0:
-                    raise CannotFeed(f"the size of its input {name} cannot be told")
-            shape.append(size)
-        return tuple(shape)
-
-    def _taken_as(self, name: str) -> str:
-        return self.interface.takers[name][0] if name in self.interface.takers else ""
-
-    def _unnamed(self, name: str, axis: int, rank: int, plain: tuple[int, int]) -> int:
-        """The size of a dim that nothing names: batch and new tokens come first."""
-        if name in self.interface.takers:
-            _, node, form = self.interface.takers[name]
-            size, heads = form.fields["head_size"], form.fields["num_heads"]
-            kv = form.fields["kv_num_heads"]
-            if axis == rank - 1 and self._taken_as(name) == "query":
-                return int(size * (heads if "key" in node.inputs else heads + 2 * kv))
-            if axis == rank - 1 and self._taken_as(name) in ("key", "value"):
-                return int(size * kv)
-        if axis < min(2, rank - 1):
-            return plain[axis]
-        return plain[0] if axis == 0 else -1
+        feeder = Feeder(self.interface, self.skeleton.inputs, _ROWS)
+        states = {n: o for n, o in self.interface.states.items() if n in feeder.inputs}
+        return [
+            Step(call, feeder.arrays(call, number), states if number else {})
+            for number, call in enumerate(run.calls)
+        ]
 
 
 def _run(use: Use, lengths: Sequence[int], batch: int) -> Run:

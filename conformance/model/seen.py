@@ -13,13 +13,11 @@ from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
 from conformance.model.answers import IN_MODEL, LOADING, Answer, Kind, Part, short
 from conformance.model.configuration import Configuration
-from conformance.model.feeds import interface_of
+from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
 from conformance.model.groups import Group
 from conformance.model.program import (
-    CannotFeed,
     Finding,
     Program,
-    ProgramCall,
     Step,
     findings,
     job_of,

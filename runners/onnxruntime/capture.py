@@ -9,13 +9,14 @@ the outputs of both, so the file is neither parsed nor copied. The plan has:
 
 ``model``, ``append``, ``folder``
     the file, the bytes (base64), and the folder of the model's external data. Paths are absolute.
+``types``
+    the TensorProto type of each input
 ``feeds``
-    for each input its TensorProto type, shape and ``fill``. ``S``, ``P`` and ``T`` in a shape are
-    the numbers of new tokens, of those before, and of both together.
+    for each call its inputs, each with the file of its tensor, or null if it is in ``given``
 ``given``
-    an .npz file with the inputs whose ``fill`` is ``given``
-``ids``, ``steps``
-    the tokens of the prompt, and how many calls with one token each follow
+    an .npz file with inputs
+``ids``
+    the inputs that get the token that the call before chose
 ``states``, ``logits``
     which output each past is in the next call, and the output that says the next token
 ``once``, ``each``
@@ -41,7 +42,7 @@ import ort_availability
 from answers import shortened
 from availability import Unavailable
 from serving import send, take_streams
-from tensor_file import write_tensor
+from tensor_file import read_tensor, write_tensor
 
 
 def main() -> int:
@@ -89,27 +90,25 @@ class Capture:
         session = self.load()
         self.seconds["load"] = perf_counter() - start
         given = np.load(plan["given"], allow_pickle=False) if plan["given"] else {}
-        ids, past, chosen = plan["ids"], 0, []
+        chosen: list[int] = []
         states: dict[str, Any] = {}
-        for step in range(plan["steps"] + 1):
+        for step, files in enumerate(plan["feeds"]):
             self.place = str(step)
-            lengths = {"S": len(ids), "P": past, "T": past + len(ids)}
-            feeds, kept = dict(states), []
-            for name, feed in plan["feeds"].items():
-                if name not in feeds:
-                    array = given[name] if feed["fill"] == "given" else filled(feed, lengths, ids)
-                    kept.append(np.asarray(array, order="C"))
-                    feeds[name] = self.value(kept[-1], feed["type"])
+            arrays = {
+                name: given[name] if file is None else read(file) for name, file in files.items()
+            }
+            for name in plan["ids"] if step else []:
+                arrays[name][...] = chosen[-1]
+            kept = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+            feeds = {name: self.value(array, plan["types"][name]) for name, array in kept.items()}
+            feeds |= states
             outputs = self.call(session, feeds, step)
             self.write(step, {**feeds, **outputs})
-            if step == plan["steps"]:
+            if step == len(plan["feeds"]) - 1:
                 break
             states = {name: outputs[present] for name, present in plan["states"].items()}
-            past += len(ids)
-            ids = [
-                int(np.argmax(self.onnxruntime.OrtValue(outputs[plan["logits"]]).numpy()[0, -1]))
-            ]
-            chosen += ids
+            logits = self.onnxruntime.OrtValue(outputs[plan["logits"]]).numpy()
+            chosen.append(int(np.argmax(logits[0, -1])))
         return {"ids": chosen, "seconds": self.seconds}
 
     def load(self) -> Any:
@@ -133,7 +132,7 @@ class Capture:
         """The outputs of a call that somebody needs."""
         plan = self.plan
         names = [*plan["each"], *([] if step else plan["once"])]
-        if step < plan["steps"]:
+        if step < len(plan["feeds"]) - 1:
             names += [*plan["states"].values(), plan["logits"]]
         wanted = [name for name in dict.fromkeys(names) if name not in feeds]
         wanted = wanted or [session.outputs_meta[0].name]  # an empty list means all
@@ -155,25 +154,12 @@ class Capture:
         self.seconds["write"] += perf_counter() - start
 
 
-def filled(feed: dict[str, Any], lengths: dict[str, int], ids: list[int]) -> Any:
-    """The array of an input, by its ``fill``; integers of any type, and zeros."""
-    import numpy as np
-    from ort_execution import CARRIERS
+def read(file: str) -> Any:
+    """The array in a tensor's file."""
+    from ort_execution import as_array
 
-    shape = tuple(lengths.get(dim, dim) for dim in feed["shape"])
-    dtype, fill = CARRIERS[feed["type"]], feed["fill"]
-    array = np.zeros(shape, dtype)
-    if fill == "ids":
-        array[:] = ids
-    elif fill == "positions":
-        array[:] = np.arange(lengths["P"], lengths["T"])
-    elif fill == "mask":
-        array[..., : lengths["T"]] = 1
-    elif fill in lengths:
-        array[...] = lengths[fill]
-    else:
-        array[...] = {"last": lengths["T"] - 1, "zeros": 0, "one": 1}[fill]
-    return array
+    tensor = read_tensor(file)
+    return as_array(tensor, bytearray(tensor.raw))
 
 
 if __name__ == "__main__":
