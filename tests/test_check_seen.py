@@ -126,7 +126,7 @@ def test_scales_of_zero(gqa: Gqa, tmp_path: Path) -> None:
     node.attribute.append(helper.make_attribute("kv_cache_bit_width", 8))
     answers, said = checked(gqa, tmp_path, model)
     assert "wrong" in one_chat(answers), said
-    assert "k_scale has scales of 0" in " ".join(said.split())
+    assert "k_scale and v_scale have scales of 0" in " ".join(said.split())
 
 
 def test_an_input_of_which_nothing_tells_what_it_is(gqa: Gqa, tmp_path: Path) -> None:

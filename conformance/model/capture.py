@@ -108,29 +108,6 @@ def capturable(
     return sorted(nodes, key=lambda node: node.layer), faults
 
 
-def check_weights(model: ReadModel) -> None:
-    """Raises :class:`CaptureError` if a file with weights is not there, or too short."""
-    needed: dict[str, int] = {}
-    for tensor in model.proto.graph.initializer:
-        where = {entry.key: entry.value for entry in tensor.external_data}
-        if "location" in where:
-            place = (where.get(key, "") for key in ("offset", "length"))
-            end = sum(int(text) for text in place if text.isdecimal())
-            needed[where["location"]] = max(needed.get(where["location"], 0), end)
-    for name, size in needed.items():
-        file = model.path.parent / name
-        if not file.is_file():
-            raise CaptureError(
-                f"{shown(model.path)}: the external data {name} is not there; to run the model, its"
-                " weights are needed."
-            )
-        if file.stat().st_size < size:
-            raise CaptureError(
-                f"{shown(file)}: has {file.stat().st_size} bytes, and the model's weights need"
-                f" {size}; it is of another model, or cut off."
-            )
-
-
 def capture(
     model: ReadModel,
     nodes: Sequence[AttentionNode],

@@ -26,15 +26,13 @@ from conformance.model.capture import (
     capturable,
     capture,
     check_tokens,
-    check_weights,
     rows_for,
 )
 from conformance.model.configuration import Configuration
 from conformance.model.entries import case_files_of
 from conformance.model.feeds import interface_of
 from conformance.model.forms import Form
-from conformance.model.groups import Group
-from conformance.model.layers import only_layers
+from conformance.model.groups import Group, only_layers
 from conformance.model.nodes import AttentionNode
 from conformance.model.notes import notes_on
 from conformance.model.reading import told_of
@@ -90,7 +88,6 @@ def captured_subject(
         if tokens is not None:
             check_tokens(interface, tokens)
             check_size(groups, tokens)
-        check_weights(model)
     with tempfile.TemporaryDirectory(prefix="gqa-") as values:
         found = capture(model, nodes, interface, tokens, Path(values), wanted.python, wanted.inputs)
         stages = stages_of_captured(groups, found, tokens, folder)

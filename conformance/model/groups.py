@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
-from conformance.model.reading import reason_of
+from conformance.model.reading import ModelError, reason_of
 
 #: What the names of a layer that borrows begin with, in a graph of it and its owner.
 BORROWER: Final = "borrower_"
@@ -84,6 +84,25 @@ def groups_of(
     ]
     groups.sort(key=lambda group: group.layers)
     return list(_unique(groups)), unclear
+
+
+def only_layers(groups: Sequence[Group], layers: Collection[int]) -> list[Group]:
+    """The groups with their nodes in ``layers``; none given: all.
+
+    Raises :class:`ModelError` for a layer without attention.
+    """
+    if not layers:
+        return list(groups)
+    there = {layer for group in groups for layer in group.layers}
+    if missing := sorted(set(layers) - there):
+        raise ModelError(
+            f"There is no layer {missing[0]} with attention, only {layers_of(groups)}."
+        )
+    kept = (
+        replace(group, nodes=tuple(node for node in group.nodes if node.layer in layers))
+        for group in groups
+    )
+    return [group for group in kept if group.nodes]
 
 
 def _unique(groups: Sequence[Group]) -> Iterator[Group]:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from conformance.base.words import listed
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
@@ -29,6 +30,8 @@ Array = np.ndarray
 
 #: Rows of a cache in a buffer where the graph leaves their number open.
 _ROWS: Final = 32
+#: A bias below this hides a key.
+_HIDDEN: Final = -1e4
 #: Seconds for all calls of a program together.
 SECONDS: Final = 60.0
 
@@ -154,36 +157,51 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
     found: dict[str, list[AttentionNode]] = {}
     for group in program.groups:
         for node in group.nodes:
-            for sentence in _of_node(program, group, node, steps):
+            values = [_values(program, node, step) for step in steps]
+            for sentence in (
+                *_of_lengths(program, group, steps, values),
+                *(() if group.form.borrows or program.appends else _of_caches(node, steps)),
+                *(_of_tables(values) if group.form.fields.get("rotary") else ()),
+                *_of_scales(values),
+            ):
                 found.setdefault(sentence, []).append(node)
     for sentence, nodes in found.items():
         yield Finding(sentence, tuple(nodes))
 
 
-def _of_node(
-    program: Program, group: Group, node: AttentionNode, steps: Sequence[Step]
+def _of_lengths(
+    program: Program, group: Group, steps: Sequence[Step], values: Sequence[Mapping[str, Array]]
 ) -> Iterator[str]:
-    values = [_values(program, node, step) for step in steps]
+    """The first call whose lengths, positions or mask are wrong."""
     for step, seen in zip(steps, values, strict=True):
         wrong = None if program.appends else next(_of_call(group, seen, step.call), None)
         if wrong is not None:
             yield f"{wrong}, for {step.call.words}"
-            break
-    if not group.form.borrows and not program.appends:
-        yield from _of_caches(node, steps)
-    if group.form.fields.get("rotary"):
-        yield from _of_tables(values)
-    for parameter in ("k_scale", "v_scale"):
-        scales = [seen[parameter] for seen in values if parameter in seen]
-        if any(
-            (scale == 0).any() or not np.isfinite(scale.astype(float)).all() for scale in scales
-        ):
-            yield f"{parameter} has scales of 0, so what is read from the cache is 0"
-        elif any(not np.array_equal(one, two) for one, two in pairwise(scales)):
-            yield (
-                f"{parameter} is computed anew in each call, and does not fit the tokens that are"
-                " in the cache"
-            )
+            return
+
+
+def _of_scales(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
+    names = ("k_scale", "v_scale")
+    scales = {name: [seen[name].astype(float) for seen in values if name in seen] for name in names}
+    zero = [name for name, of in scales.items() if any(not _is_scale(each) for each in of)]
+    anew = [
+        name
+        for name, of in scales.items()
+        if any(not np.array_equal(one, two) for one, two in pairwise(of))
+    ]
+    if zero:
+        has = "have" if zero[1:] else "has"
+        yield f"{listed(zero)} {has} scales of 0, so what is read from the cache is 0"
+    elif anew:
+        is_, does = ("are", "do") if anew[1:] else ("is", "does")
+        yield (
+            f"{listed(anew)} {is_} computed anew in each call, and {does} not fit the tokens that"
+            " are in the cache"
+        )
+
+
+def _is_scale(scale: Array) -> bool:
+    return bool(np.isfinite(scale).all() and (scale != 0).all())
 
 
 def _of_caches(node: AttentionNode, steps: Sequence[Step]) -> Iterator[str]:
@@ -195,92 +213,68 @@ def _of_caches(node: AttentionNode, steps: Sequence[Step]) -> Iterator[str]:
             gets = before.got.get(after.carried.get(past, ""), after.got.get(past))
             if gave is None or gets is None:
                 continue
-            alike = gave.shape == gets.shape and np.allclose(
-                gave.astype(float), gets.astype(float), atol=1e-2, equal_nan=True
-            )
-            if not alike:
+            if gave.shape != gets.shape or not _alike(gave, gets):
                 yield (
                     f"past_{part} is not what present_{part} was in the call before,"
                     f" for {after.call.words}"
                 )
 
 
+def _alike(one: Array, two: Array | float, atol: float = 1e-2) -> bool:
+    other = np.asarray(two).astype(float)
+    return bool(np.allclose(one.astype(float), other, atol=atol, equal_nan=True))
+
+
 def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
     """Whether the rotary tables begin with position 0 in every call."""
-    names = ("cos_cache", "sin_cache")
-    first = [values[0][name] for name in names if name in values[0]]
-    if len(first) == 2 and _begins_with(first[0], 0.0) and _begins_with(first[1], 1.0):
+    tables = [
+        [seen[name] for seen in values if name in seen and seen[name].ndim == 2 and seen[name].size]
+        for name in ("cos_cache", "sin_cache")
+    ]
+    if all(tables) and _alike(tables[0][0][0], 0.0, 1e-3) and _alike(tables[1][0][0], 1.0, 1e-3):
         yield "cos_cache has sines, and sin_cache cosines"
-    for name in names:
-        tables = [seen[name] for seen in values if name in seen]
-        for one, two in pairwise(tables):
-            rows = min(len(one), len(two))
-            if one.ndim == two.ndim == 2 and not np.array_equal(one[:rows], two[:rows]):
-                yield (
-                    "the rotary tables have other rows in each call; the operator takes the row of"
-                    " each position itself, so they must begin with position 0"
-                )
-                return
-
-
-def _begins_with(table: Array, value: float) -> bool:
-    first = table[0].astype(float) if table.ndim == 2 and len(table) else np.zeros(0)
-    return bool(first.size and np.allclose(first, value, atol=1e-3))
+    pairs = [pair for of in tables for pair in pairwise(of)]
+    if any(not np.array_equal(one[: len(two)], two[: len(one)]) for one, two in pairs):
+        yield (
+            "the rotary tables have other rows in each call; the operator takes the row of each"
+            " position itself, so they must begin with position 0"
+        )
 
 
 def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iterator[str]:
     """What is wrong in one call."""
-    totals = np.asarray(call.totals)
-    lengths = seen.get("seqlens_k")
-    if lengths is not None and not np.array_equal(_spread(lengths, totals), totals - 1):
-        got = _spread(lengths, totals)
-        at = int(np.flatnonzero(got != totals - 1)[0])
-        count = ": it is a count, and must be the index of the last token"
-        yield (
-            f"seqlens_k is {got[at]}, not {totals[at] - 1}"
-            f"{count if np.array_equal(got, totals) else ''}"
-        )
-    total = seen.get("total_sequence_length")
-    if total is not None and total.size == 1:
-        value = int(total.ravel()[0])
-        buffer = group.form.cache == "static" and value > call.total
-        if value != call.total and not buffer and not group.form.chunks:
-            yield f"total_sequence_length is {value}, not {call.total}"
-    positions = seen.get("position_ids")
-    if positions is not None and group.form.fields.get("rotary") and positions.ndim == 2:
-        expected = np.arange(call.past, call.total)
+    totals, last = np.asarray(call.totals), np.asarray(call.totals) - 1
+    lengths = np.resize(seen.get("seqlens_k", last).astype(np.int64).ravel(), totals.shape)
+    for got, wanted in zip(lengths, last, strict=True):
+        if got != wanted:
+            count = ": it is a count, and must be the index of the last token"
+            is_count = np.array_equal(lengths, totals)
+            yield f"seqlens_k is {got}, not {wanted}{count if is_count else ''}"
+    total = int(seen.get("total_sequence_length", totals.max()).max(initial=0))
+    buffer = group.form.cache == "static" and total > call.total
+    if total != call.total and not buffer and not group.form.chunks:
+        yield f"total_sequence_length is {total}, not {call.total}"
+    positions = seen.get("position_ids", np.zeros(0))
+    if group.form.fields.get("rotary") and positions.ndim == 2 and positions.shape[1] == call.new:
         for row, length in zip(positions, totals, strict=False):
-            valid = max(length - call.past, 0)
-            got = row[:valid]
-            if len(row) == call.new and not np.array_equal(got, expected[:valid]):
-                at = int(np.flatnonzero(got != expected[:valid])[0])
-                yield f"position_ids is {int(got[at])} for token {at}, not {int(expected[at])}"
-                break
-    bias = seen.get("attention_bias")
-    if bias is not None and bias.ndim == 4 and len({*call.totals}) == 1:
+            for at, got in enumerate(row[: max(length - call.past, 0)]):
+                if got != call.past + at:
+                    yield f"position_ids is {int(got)} for token {at}, not {call.past + at}"
+    bias = seen.get("attention_bias", np.zeros(0))
+    if bias.ndim == 4 and len({*call.totals}) == 1:
         reach = bias.astype(float)[..., : call.new, : call.total]
-        if reach.size and (reach.max(-1) < -1e4).any():
+        if reach.size and (reach.max(-1) < _HIDDEN).any():
             yield "attention_bias hides all keys from a token"
         elif reach.size and bias.shape[-1] >= call.total:
             own = np.stack([reach[..., s, call.past + s] for s in range(reach.shape[-2])])
-            if (own < -1e4).any():
+            if (own < _HIDDEN).any():
                 yield "attention_bias hides a token from itself"
-
-
-def _spread(lengths: Array, totals: Array) -> Array:
-    flat = lengths.astype(np.int64).ravel()
-    return flat if flat.size == totals.size else np.resize(flat, totals.shape)
 
 
 def _values(program: Program, node: AttentionNode, step: Step) -> dict[str, Array]:
     """What a node got in a call, by the operator's names, as far as it is known."""
-    found = {}
-    for parameter, name in node.inputs.items():
-        for values in (step.got, step.given, program.skeleton.constants):
-            if name in values:
-                found[parameter] = values[name]
-                break
-    return found
+    known = {**program.skeleton.constants, **step.given, **step.got}
+    return {parameter: known[name] for parameter, name in node.inputs.items() if name in known}
 
 
 def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:

@@ -14,8 +14,7 @@ from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of
 from conformance.model.forms import Form
-from conformance.model.groups import Group, groups_of, layers_of
-from conformance.model.layers import only_layers
+from conformance.model.groups import Group, groups_of, layers_of, only_layers
 from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
 from conformance.model.reading import ModelError, ReadModel, read_model, reason_of, told_of
