@@ -196,9 +196,11 @@ def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
         if found:
             wheres = {part.where for _, part in found}
             told = min(wheres) if len(wheres) == 1 and (where or wheres == {LOADING}) else ""
-            text = f"{WORDS[kind]} {told}"
+            of_graph = all(part.kind == "wrong" and not part.results for _, part in found)
+            text = f"{WORDS[kind]} {'' if of_graph else told}"
             layers = f" in {layers_of(_at_fault(*each) for each in found)}"
-            yield f"{text.rstrip()}{'' if wheres == {LOADING} else layers}"
+            why = f": {told}" if of_graph and told else ""
+            yield f"{text.rstrip()}{'' if wheres == {LOADING} else layers}{why}"
 
 
 def _at_fault(one: Answer, part: Part) -> Group:
