@@ -108,7 +108,7 @@ def test_tables_that_are_cut_at_the_position(gqa: Gqa, tmp_path: Path) -> None:
     del graph.node[:]
     graph.node.extend(nodes)
     answers, said = checked(gqa, tmp_path, model)
-    assert one_chat(answers) == {"right", "wrong"}
+    assert "wrong" in one_chat(answers)
     assert "the rotary tables have other rows in each call" in " ".join(said.split())
 
 

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from conformance.base.array_types import ONNX
-from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OPSET_VERSION, OUTPUT_NAMES
+from conformance.base.signature import DOMAIN, OPSET_VERSION
 from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION
 from conformance.case.call import Call
 from conformance.case.graph import GraphError, graph_call
@@ -24,8 +24,9 @@ from conformance.case.tensors import ShapeError, steps_of
 from conformance.model.forms import Form
 from conformance.model.groups import BORROWER, Group
 from conformance.model.nodes import AttentionNode
-from conformance.model.reading import ReadModel
+from conformance.model.reading import ReadModel, makers_in
 from conformance.model.shapes import UNKNOWN, Dim, ValueType, types_of
+from conformance.model.skeleton import MOST_WEIGHTS
 from conformance.model.stages import Stage
 from conformance.oracle.graph import unknown_operators
 
@@ -34,8 +35,6 @@ _PROJECTIONS: Final = frozenset(
     ["MatMul", "MatMulNBits", "FusedMatMul", "Gemm", "Add", "Split", "Slice", "Concat", "Cast"]
 )
 _PRODUCTS: Final = frozenset(["MatMul", "MatMulNBits", "FusedMatMul", "Gemm"])
-#: Elements of the weights of a part, which are drawn.
-MOST_WEIGHTS: Final = 1 << 22
 
 _PRESENTS: Final = ("present_key", "present_value")
 
@@ -45,6 +44,7 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
 
     One for each two groups that share a cache, and for each group with packed QKV.
     """
+    makers = makers_in(model.proto.graph)
     node_of = {node.name: (node, group) for group in groups for node in group.nodes}
     seen: set[tuple[str, str]] = set()
     for group in groups:
@@ -59,7 +59,7 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
                 name = f"sharing_{group.name.removeprefix('borrowing_')}"
                 batch = owner.form.batch_size or group.form.batch_size
                 form = replace(owner.form, reads_presents=True, batch_size=batch)
-                graph = _pair(source, owner.form, node, group.form)
+                graph = _pair(makers, source, owner.form, node, group.form)
                 appends = not group.form.borrows
                 yield Group(name, form, (source, node), graph=graph, appends=appends)
     types = types_of(model.proto.graph)
@@ -67,7 +67,7 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
         # The codes of a quantised cache depend on roundings of the projections before it.
         quantised = "k_quant_type" in group.form.fields
         if group.form.fields.get("key_value") == "packed" and not quantised:
-            content = _projected(model, group.nodes[0], group.form, types)
+            content = _projected(model, makers, group.nodes[0], group.form, types)
             if content is not None:
                 yield replace(group, name=f"projected_{group.name}", graph=content)
 
@@ -75,7 +75,13 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
 # A layer and one that borrows its cache
 
 
-def _pair(source: AttentionNode, owner: Form, borrower: AttentionNode, other: Form) -> bytes:
+def _pair(
+    makers: Mapping[str, onnx.NodeProto],
+    source: AttentionNode,
+    owner: Form,
+    borrower: AttentionNode,
+    other: Form,
+) -> bytes:
     """The graph of two nodes with their forms; the past of the second is the first's present."""
     shared = {source.outputs[name]: name for name in _PRESENTS if name in source.outputs}
     names: dict[str, str] = dict(shared)
@@ -95,26 +101,8 @@ def _pair(source: AttentionNode, owner: Form, borrower: AttentionNode, other: Fo
             for parameter, rank in (("output", 3), *((name, 4) for name in _PRESENTS))
             if parameter in node.outputs and (parameter == "output" or read)
         )
-        nodes.append(_node(node, names, made))
+        nodes.append(_renamed(makers[node.outputs["output"]], {**names, **made}))
     return _file(helper.make_graph(nodes, "sharing", inputs, outputs))
-
-
-def _node(
-    node: AttentionNode, inputs: Mapping[str, str], outputs: Mapping[str, str]
-) -> onnx.NodeProto:
-    """The node with other names for its values."""
-    made = helper.make_node(
-        OP_TYPE,
-        [inputs.get(node.inputs.get(name, ""), "") for name in INPUT_NAMES[: node.given_inputs]],
-        [
-            outputs.get(node.outputs.get(name, ""), "")
-            for name in OUTPUT_NAMES[: node.given_outputs]
-        ],
-        name=node.name,
-        domain=DOMAIN,
-    )
-    made.attribute.extend(helper.make_attribute(name, v) for name, v in node.attributes.items())
-    return made
 
 
 def _declared(
@@ -138,18 +126,21 @@ def _declared(
 
 
 def _projected(
-    model: ReadModel, node: AttentionNode, form: Form, types: Mapping[str, ValueType]
+    model: ReadModel,
+    makers: Mapping[str, onnx.NodeProto],
+    node: AttentionNode,
+    form: Form,
+    types: Mapping[str, ValueType],
 ) -> bytes | None:
     """The graph of the node with the projections before it; None if there are none, or too many
     weights."""
     graph = model.proto.graph
-    makers = {output: each for each in graph.node for output in each.output if output}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     attention = makers[node.outputs["output"]]
     chain = _before(attention.input[:3], makers)
     if not any(each.op_type in _PRODUCTS for each in chain):
         return None
-    kept = [each for each in graph.node if any(each is one for one in chain)]
+    kept = [each for each in graph.node if id(each) in set(map(id, chain))]
     made = {output for each in kept for output in each.output}
     needed = dict.fromkeys(name for each in (*kept, attention) for name in each.input if name)
     outside = [name for name in needed if name not in made]

@@ -23,13 +23,15 @@ from conformance.harness.protocol import StepFiles
 from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
-from conformance.model.skeleton import Skeleton
+from conformance.model.skeleton import MOST_TOKENS, Skeleton
 from conformance.model.stages import Use
 
 Array = np.ndarray
 
 #: Rows of a cache in a buffer where the graph leaves their number open.
 _ROWS: Final = 32
+#: Elements of the keys that all caches together have in the longest call.
+_CACHE_ELEMENTS: Final = 1 << 23
 #: A bias below this hides a key.
 _HIDDEN: Final = -1e4
 #: Seconds for all calls of a program together.
@@ -89,6 +91,9 @@ class Program:
         yield _run("one chat", [first, *after], batch)
         if new is None and cached:
             yield _run("chunked prompts", [5, 3, 1], batch)
+        if cached and new in (None, 1) and (most := self._most_tokens()) > _ROWS:
+            words = f"one token on a past of {most - 1}"
+            yield Run("one chat", (ProgramCall(words, 1, (most,) * batch),))
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
             words = "6 tokens, for sequences of 6 and 4 tokens"
             yield Run("batches", (ProgramCall(words, 6, (6, 4)),))
@@ -106,6 +111,20 @@ class Program:
         sizes = [group.form.capacity for group in self.groups if group.form.cache == "static"]
         return all(size is None or size >= tokens for size in sizes)
 
+    def _most_tokens(self) -> int:
+        """As many tokens as the graph and the configuration allow, and as caches of a moderate size
+        have."""
+        row = sum(
+            int(group.form.fields["kv_num_heads"]) * int(group.form.fields["head_size"])
+            for group in self.groups
+            for node in group.nodes
+            if not group.form.borrows or "past_key" in node.given
+        )
+        sizes = [MOST_TOKENS, self.interface.configuration.context, _CACHE_ELEMENTS // max(row, 1)]
+        for form in (group.form for group in self.groups):
+            sizes += [form.table_rows, form.capacity if form.cache == "static" else None]
+        return min(filter(None, sizes))
+
     def _fixed_length(self) -> int | None:
         """The number of new tokens that an input of the graph fixes."""
         for name, declared in self.skeleton.inputs.items():
@@ -115,7 +134,8 @@ class Program:
 
     def steps(self, run: Run) -> list[Step]:
         """The calls of a run with their arrays. Raises :class:`CannotFeed`."""
-        feeder = Feeder(self.interface, self.skeleton.inputs, _ROWS)
+        longest = max(call.total for call in run.calls)
+        feeder = Feeder(self.interface, self.skeleton.inputs, max(_ROWS, longest))
         states = {n: o for n, o in self.interface.states.items() if n in feeder.inputs}
         return [
             Step(call, feeder.arrays(call, number), states if number else {})

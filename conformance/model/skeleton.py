@@ -8,7 +8,7 @@ model.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,13 +23,16 @@ from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
 #: Elements of all weights that are drawn; a model with more of them is cut at its products.
 MOST_WEIGHTS: Final = 1 << 22
-#: Rows of a drawn rotary table: more than the calls of a program have tokens.
-_MOST_ROWS: Final = 2048
+#: Elements of a weight from which on the product with it is left out.
+_MOST_OF_ONE: Final = 1 << 14
+#: Tokens of the longest call of a program, and so rows of a drawn rotary table.
+MOST_TOKENS: Final = 4100
 #: What a node reads that is not computed from weights, as a rule.
 SEEN: Final = (
     *("past_key", "past_value", "key", "seqlens_k", "total_sequence_length", "query_seqlens"),
     *("cos_cache", "sin_cache", "position_ids", "attention_bias", "k_scale", "v_scale"),
 )
+_PRESENTS: Final = ("present_key", "present_value")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def loadable(model: ReadModel) -> bytes | None:
     )
     del graph.initializer[:]
     graph.initializer.extend(kept)
-    _fill_attributes(graph, np.random.default_rng(1), {})
+    _draw(graph, {})
     return bytes(proto.SerializeToString())
 
 
@@ -97,16 +100,18 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     types = types_of(model.inferred[0].graph)
     roots = [each for each in graph.node if any(map(is_attention, _with_inner(each)))]
     tables = _tables(nodes, makers_in(graph))
-    for limit in (1 << 18, 1 << 12, 0):
-        kept, cut = _kept(roots, makers, weights, given, limit, tables)
-        names = {name for each in kept for name in _reads(each)}
-        drawn = [weights[name] for name in names if name in weights and is_empty(weights[name])]
-        if sum(_elements(tensor) for tensor in drawn if tensor.name not in tables) <= MOST_WEIGHTS:
-            break
-    else:
+    heavy = {
+        name
+        for name, tensor in weights.items()
+        if is_empty(tensor) and name not in tables and _elements(tensor) > _MOST_OF_ONE
+    }
+    kept, cut = _kept(roots, makers, heavy, given)
+    names = {name for each in kept for name in _reads(each)}
+    drawn = [weights[name] for name in names & weights.keys() - tables.keys()]
+    if sum(map(_elements, filter(is_empty, drawn))) > MOST_WEIGHTS:
         raise CannotCut("what computes the inputs of its attention nodes has too many weights")
     made = GraphProto(name=graph.name)
-    made.node.extend(each for each in graph.node if any(each is one for one in kept))
+    made.node.extend(each for each in graph.node if id(each) in set(map(id, kept)))
     made.initializer.extend(tensor for tensor in graph.initializer if tensor.name in names)
     made.input.extend(each for each in graph.input if each.name in names)
     for name in cut:
@@ -127,41 +132,32 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
 
 
 def _kept(
-    roots: Iterable[NodeProto],
-    makers: Mapping[str, NodeProto],
-    weights: Mapping[str, TensorProto],
-    given: set[str],
-    limit: int,
-    tables: Mapping[str, str],
+    roots: Iterable[NodeProto], makers: Mapping[str, NodeProto], heavy: Set[str], given: Set[str]
 ) -> tuple[list[NodeProto], list[str]]:
-    """The nodes of the part, and the values at which it is cut."""
-    kept: list[NodeProto] = []
+    """The nodes that the ``roots`` come from, up to those that read ``heavy`` weights, and the
+    values that these make."""
+    kept: dict[int, NodeProto] = {}
     cut: dict[str, None] = {}
     waiting = [*roots]
     while waiting:
         node = waiting.pop()
-        if any(node is one for one in kept):
+        if id(node) in kept:
             continue
-        kept.append(node)
+        kept[id(node)] = node
         for name in _reads(node):
-            maker = makers.get(name)
-            if name in given or maker is None:
+            if name in given or name not in makers:
                 continue
-            heavy = any(
-                is_empty(weights[each]) and _elements(weights[each]) > limit
-                for each in _reads(maker)
-                if each in weights and each not in tables
-            )
-            if heavy:
-                cut[name] = None
+            if heavy.isdisjoint(_reads(makers[name])):
+                waiting.append(makers[name])
             else:
-                waiting.append(maker)
-    return kept, [*cut]
+                cut[name] = None
+    return [*kept.values()], [*cut]
 
 
 def _seen(nodes: Iterable[AttentionNode]) -> Iterator[str]:
     for node in nodes:
         yield from (node.inputs[name] for name in SEEN if name in node.inputs)
+        yield from (node.outputs[name] for name in _PRESENTS if name in node.outputs)
 
 
 def _tables(nodes: Iterable[AttentionNode], makers: Mapping[str, NodeProto]) -> dict[str, str]:
@@ -191,29 +187,26 @@ def _origins(name: str, makers: Mapping[str, NodeProto]) -> Iterator[str]:
 def _draw(graph: GraphProto, tables: Mapping[str, str]) -> None:
     """Give each weight of the graph content, a rotary table its cosines and sines."""
     draws = np.random.default_rng(1)
-    for tensor in graph.initializer:
+    for name, tensor in _tensors(graph):
         if is_empty(tensor):
-            _fill(tensor, draws, tables.get(tensor.name, ""))
-    _fill_attributes(graph, draws, tables)
+            _fill(tensor, draws, tables.get(name, ""))
 
 
-def _fill_attributes(
-    graph: GraphProto, draws: np.random.Generator, tables: Mapping[str, str]
-) -> None:
+def _tensors(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """The constants of the graph and of its subgraphs, with the names of their values."""
+    yield from ((tensor.name, tensor) for tensor in graph.initializer)
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.type == AttributeProto.TENSOR and is_empty(attribute.t):
-                _fill(attribute.t, draws, tables.get(node.output[0], ""))
-            elif attribute.type == AttributeProto.GRAPH:
-                for tensor in filter(is_empty, attribute.g.initializer):
-                    _fill(tensor, draws, tables.get(tensor.name, ""))
-                _fill_attributes(attribute.g, draws, tables)
+            if attribute.type == AttributeProto.TENSOR:
+                yield node.output[0], attribute.t
+        for inner in subgraphs(node):
+            yield from _tensors(inner)
 
 
 def _fill(tensor: TensorProto, draws: np.random.Generator, table: str) -> None:
     dims, word = [*tensor.dims], WORD_OF_ONNX.get(tensor.data_type)
     if table and len(dims) == 2:
-        dims[0] = min(dims[0], _MOST_ROWS)
+        dims[0] = min(dims[0], MOST_TOKENS)
     values: np.ndarray
     if word in NUMPY and np.dtype(NUMPY[word]).kind not in "iu":
         values = draws.standard_normal(dims) / 8
