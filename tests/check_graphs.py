@@ -325,7 +325,7 @@ def _feed(
         if present is not None:
             return present.astype(dtype)
         shape = [
-            dim if isinstance(dim, int) else (batch, KV_HEADS, 0, SIZE)[axis]
+            dim if isinstance(dim, int) else (batch, KV_HEADS, ROWS * kind.static, SIZE)[axis]
             for axis, dim in enumerate(declared.shape)
         ]
         return np.zeros(shape, dtype)

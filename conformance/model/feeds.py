@@ -169,7 +169,7 @@ def interface_of(
             value: (parameter, node, group.form)
             for group in groups
             for node in group.nodes
-            for parameter, value in node.inputs.items()
+            for parameter, value in reversed([*node.inputs.items()])
         },
         configuration=configuration,
     )

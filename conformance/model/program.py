@@ -251,8 +251,14 @@ def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
         [seen[name] for seen in values if name in seen and seen[name].ndim == 2 and seen[name].size]
         for name in ("cos_cache", "sin_cache")
     ]
-    if all(tables) and _alike(tables[0][0][0], 0.0, 1e-3) and _alike(tables[1][0][0], 1.0, 1e-3):
-        yield "cos_cache has sines, and sin_cache cosines"
+    if all(tables):
+        cos, sin = (of[0][0] for of in tables)
+        if _alike(cos, 0.0, 1e-3) and _alike(sin, 1.0, 1e-3):
+            yield "cos_cache has sines, and sin_cache cosines"
+        elif _alike(cos, 0.0, 1e-3):
+            yield "cos_cache begins with 0, which is the sine of position 0"
+        elif not _alike(sin, 0.0, 1e-3):
+            yield "sin_cache does not begin with 0, the sine of position 0"
     pairs = [pair for of in tables for pair in pairwise(of)]
     if any(not np.array_equal(one[: len(two)], two[: len(one)]) for one, two in pairs):
         yield (
