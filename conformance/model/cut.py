@@ -7,13 +7,13 @@ form of its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import onnx
-from onnx import NodeProto, TensorProto, ValueInfoProto
+from onnx import TensorProto, ValueInfoProto
 
 from conformance.bundle.model import IR_VERSION
 from conformance.case.call import Call
@@ -22,7 +22,14 @@ from conformance.case.tensors import ShapeError, steps_of
 from conformance.model.forms import Form
 from conformance.model.groups import BORROWER, Group
 from conformance.model.nodes import AttentionNode, is_attention
-from conformance.model.parts import CannotCut, declared, in_order, model_of, reached, too_many
+from conformance.model.parts import (
+    CannotCut,
+    declared,
+    model_of,
+    nodes_that_make,
+    reached,
+    too_many,
+)
 from conformance.model.reading import ReadModel, reads
 from conformance.model.shapes import UNKNOWN, Dim, ValueType, types_of
 from conformance.model.stages import Stage
@@ -44,64 +51,58 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
     """
     yield from _sharing(model, groups)
     types = types_of(model.proto.graph)
+    origins = {
+        name: node.input[:1] if node.op_type in _PRODUCTS else node.input
+        for name, node in model.makers.items()
+        if node.op_type in _PROJECTIONS
+    }
     for group in groups:
         # The codes of a quantised cache depend on roundings of the projections before it.
         quantised = "k_quant_type" in group.form.fields
         if group.form.fields.get("key_value") == "packed" and not quantised:
-            query = [group.nodes[0].inputs["query"]]
-            _, chain = _before(model, query, lambda maker: maker.op_type in _PROJECTIONS)
-            if any(each.op_type in _PRODUCTS for each in chain):
+            node = group.nodes[0]
+            values = reached([node.inputs["query"]], origins.get) & origins.keys()
+            if any(model.makers[value].op_type in _PRODUCTS for value in values):
                 with suppress(CannotCut):
-                    graph = _graph(model, chain, [(group.nodes[0], group.form)], types)
-                    yield replace(group, name=f"projected_{group.name}", graph=_content(graph))
+                    graph = _graph(model, values, [(node, group.form)], types)
+                    yield replace(group, name=f"projected_{group.name}", graph=graph)
 
 
 def _sharing(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
     """Each layer with one whose past is the present of the first, or is computed from it."""
     layers = [(node, group) for group in groups for node in group.nodes]
     owners = {node.outputs.get("present_key", ""): (node, group) for node, group in layers}
+    makers = model.makers.items()
+    origins = {name: [*reads(node)] for name, node in makers if not is_attention(node)}
     # A past that is a present comes before one that is computed from it.
     layers.sort(key=lambda layer: layer[0].inputs.get("past_key", "") not in owners)
-    seen = set()
+    pairs: dict[tuple[str, str], Group] = {}
     for node, group in layers:
         pasts = [node.inputs[name] for name in ("past_key", "past_value") if name in node.inputs]
-        names, between = _before(model, pasts, lambda maker: not is_attention(maker))
-        for source, owner in (owners[name] for name in names if name in owners):
-            if (owner.name, group.name) in seen:
+        values = reached(pasts, origins.get)
+        for source, owner in (owners[value] for value in sorted(values & owners.keys())):
+            if (owner.name, group.name) in pairs:
                 continue
+            name = f"sharing_{group.name.removeprefix('borrowing_')}"
+            batch = owner.form.batch_size or group.form.batch_size
+            form = replace(owner.form, reads_presents=True, batch_size=batch)
+            both = (source, owner.form), (node, group.form)
             with suppress(CannotCut):
-                graph = _graph(model, between, [(source, owner.form), (node, group.form)], {})
-                if any(unknown_operators(graph)):
-                    continue
-                seen.add((owner.name, group.name))
-                name = f"sharing_{group.name.removeprefix('borrowing_')}"
-                batch = owner.form.batch_size or group.form.batch_size
-                form = replace(owner.form, reads_presents=True, batch_size=batch)
-                content, appends = _content(graph), not group.form.borrows
-                yield Group(name, form, (source, node), graph=content, appends=appends)
-
-
-def _before(
-    model: ReadModel, values: Iterable[str], passes: Callable[[NodeProto], bool]
-) -> tuple[list[str], list[NodeProto]]:
-    """What the values come from through nodes that ``passes`` lets through, and these nodes."""
-    makers = {name: each for name, each in model.makers.items() if passes(each)}
-
-    def origins(name: str) -> Iterable[str]:
-        product = name in makers and makers[name].op_type in _PRODUCTS
-        return makers[name].input[:1] if product else reads(makers[name]) if name in makers else ()
-
-    names = reached(values, origins)
-    return names, [makers[name] for name in names if name in makers]
+                graph = _graph(model, values & origins.keys(), both, {})
+                appends = not group.form.borrows
+                cut = Group(name, form, (source, node), graph=graph, appends=appends)
+                pairs[owner.name, group.name] = cut
+    yield from pairs.values()
 
 
 def _graph(
     model: ReadModel,
-    nodes: Sequence[NodeProto],
+    values: Set[str],
     layers: Sequence[tuple[AttentionNode, Form]],
     types: Mapping[str, ValueType],
-) -> onnx.ModelProto:
-    """The graph of the layers and of other ``nodes`` before them.
+) -> bytes:
+    """The graph of the layers and of the nodes before them that make ``values``, without the data
+    of its weights.
 
     What attention reads and makes is called by the operator's names. Its weights are inputs: they
     are small or given by the call, such as the rotary tables. Only values with ``types`` can be
@@ -119,7 +120,7 @@ def _graph(
                 kind = ValueType(node.type(name).dtype or "float32", (None,) * rank)
                 outputs.append(declared(prefix + name, kind))
     graph = model.proto.graph
-    kept = in_order((*nodes, *(model.makers[node.outputs["output"]] for node, _ in layers)), graph)
+    kept = nodes_that_make(values | {node.outputs["output"] for node, _ in layers}, graph)
     known = {tensor.name for tensor in graph.initializer} - parameters.keys()
     known |= {name for each in kept for name in each.output}
     inputs: list[ValueInfoProto] = []
@@ -131,7 +132,13 @@ def _graph(
     cut = model_of(model.proto, kept, inputs, outputs, names)
     if too_many(cut.graph.initializer):
         raise CannotCut("it has too many weights")
-    return cut
+    cut.ir_version = IR_VERSION
+    for tensor in cut.graph.initializer:
+        # Constants of integers, such as the widths of a split, are no weights.
+        if tensor.data_type not in (TensorProto.INT32, TensorProto.INT64):
+            left = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            tensor.CopyFrom(left)
+    return bytes(cut.SerializeToString(deterministic=True))
 
 
 def _of_call(parameter: str, known: ValueType, form: Form) -> ValueType:
@@ -146,17 +153,6 @@ def _of_call(parameter: str, known: ValueType, form: Form) -> ValueType:
         dims[1] = form.fields["kv_num_heads"]
         dims[3] = dims[3] if isinstance(dims[3], int) else form.fields["head_size"]
     return ValueType(known.dtype, known.dims and tuple(dims))
-
-
-def _content(graph: onnx.ModelProto) -> bytes:
-    """The file of the graph, without the data of its weights. Constants of integers, such as the
-    widths of a split, are kept."""
-    graph.ir_version = IR_VERSION
-    for tensor in graph.graph.initializer:
-        if tensor.data_type not in (TensorProto.INT32, TensorProto.INT64):
-            name, kind, dims = tensor.name, tensor.data_type, [*tensor.dims]
-            tensor.CopyFrom(TensorProto(name=name, data_type=kind, dims=dims))
-    return bytes(graph.SerializeToString(deterministic=True))
 
 
 def possible_stages(cut: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:

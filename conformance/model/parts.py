@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 import onnx
@@ -21,22 +21,21 @@ class CannotCut(ValueError):
     """The part cannot be cut out; the message says why."""
 
 
-def reached(values: Iterable[str], before: Callable[[str], Iterable[str]]) -> list[str]:
-    """The values, and all that they come from; ``before`` says from which ones a value comes."""
-    found: dict[str, None] = {}
+def reached(values: Iterable[str], origins: Callable[[str], Iterable[str] | None]) -> set[str]:
+    """The values, and all that they come from; ``origins`` says which a value comes from."""
+    found: set[str] = set()
     waiting = [*values]
     while waiting:
         value = waiting.pop()
         if value not in found:
-            found[value] = None
-            waiting += before(value)
-    return [*found]
+            found.add(value)
+            waiting += origins(value) or ()
+    return found
 
 
-def in_order(nodes: Iterable[NodeProto], graph: GraphProto) -> list[NodeProto]:
-    """The nodes in the order of the graph, each once."""
-    kept = {id(node) for node in nodes}
-    return [node for node in nodes_in(graph) if id(node) in kept]
+def nodes_that_make(values: Set[str], graph: GraphProto) -> list[NodeProto]:
+    """The nodes that make the values, in the order of the graph."""
+    return [node for node in nodes_in(graph) if not values.isdisjoint(node.output)]
 
 
 def model_of(
@@ -52,16 +51,16 @@ def model_of(
     is an input of the part.
     """
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    graph = part.graph
-    graph.name = "part"
-    graph.node.extend(nodes)
-    read = {name for node in graph.node for name in reads(node)} - names.keys()
-    graph.initializer.extend(each for each in model.graph.initializer if each.name in read)
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
-    graph.input.extend(inputs)
-    graph.output.extend(outputs)
+    part.graph.name = "part"
+    part.graph.node.extend(nodes)
+    part.graph.input.extend(inputs)
+    part.graph.output.extend(outputs)
+    read = {name for node in part.graph.node for name in reads(node)} - names.keys()
+    weights = (each for each in model.graph.initializer if each.name in read)
+    part.graph.initializer.extend(weights)
+    for node in part.graph.node:
+        for own in (node.input, node.output):
+            own[:] = [names.get(name, name) for name in own]
     return part
 
 

@@ -14,10 +14,17 @@ from typing import Final
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 from conformance.model.nodes import AttentionNode, is_attention, is_empty
-from conformance.model.parts import CannotCut, declared, in_order, model_of, reached, too_many
+from conformance.model.parts import (
+    CannotCut,
+    declared,
+    model_of,
+    nodes_that_make,
+    reached,
+    too_many,
+)
 from conformance.model.reading import ReadModel, nodes_in, reads, subgraphs, within
 from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
@@ -87,16 +94,16 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     heavy = {each.name for each in weights if math.prod(each.dims) > _MOST_OF_ONE}
     roots = [each for each in graph.node if any(map(is_attention, within(each)))]
     light = [each for each in graph.node if heavy.isdisjoint(reads(each))]
-    makers = {name: each for each in (*light, *roots) for name in each.output if name}
-    results = [name for each in roots for name in each.output[:1]]
-    names = {*reached(results, lambda name: reads(makers[name]) if name in makers else ())}
+    origins = {name: [*reads(each)] for each in (*light, *roots) for name in each.output}
+    results = {name for each in roots for name in each.output[:1]}
+    names = reached(results, origins.get)
     if too_many(each for each in weights if each.name in names):
         raise CannotCut("what computes the inputs of its attention nodes has too many weights")
     made = {name for each in graph.node for name in each.output}
     inputs = [each for each in graph.input if each.name in names]
-    cut = sorted(names & made - makers.keys())
+    cut = sorted(names & made - origins.keys())
     inputs += (declared(name, types.get(name, UNKNOWN)) for name in cut)
-    kept = in_order((makers[name] for name in names & makers.keys()), graph)
+    kept = nodes_that_make(names & origins.keys(), graph)
     own = {name for each in kept for name in each.output}
     outputs = [each for each in graph.output if each.name in own]
     proto = model_of(model.proto, kept, inputs, outputs, {})
@@ -134,9 +141,8 @@ def _made(
     seen = {each[name] for each in values for name in SEEN if name in each}
     made = {name for node in graph.node for name in node.output}
     given = {each.name for each in graph.output}
-    graph.output.extend(
-        onnx.ValueInfoProto(name=name) for name in sorted({*seen, *results} & made - given)
-    )
+    names = sorted({*seen, *results} & made - given)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     fixed, types = {tensor.name: tensor for tensor in graph.initializer}, types_of(graph)
     return Skeleton(
         bytes(proto.SerializeToString()),
@@ -148,12 +154,9 @@ def _made(
 def _draw(graph: GraphProto, tables: Mapping[str, str]) -> None:
     """Give each weight of the graph content, a rotary table its cosines and sines."""
     draws = np.random.default_rng(1)
-    weights = [(tensor.name, tensor) for tensor in graph.initializer]
-    for node in nodes_in(graph):
-        weights += ((each.name, each) for inner in subgraphs(node) for each in inner.initializer)
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.TENSOR:
-                weights.append((node.output[0], attribute.t))
+    graphs = [graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))]
+    weights = [(each.name, each) for inner in graphs for each in inner.initializer]
+    weights += ((n.output[0], a.t) for n in nodes_in(graph) for a in n.attribute if a.HasField("t"))
     for name, tensor in weights:
         if is_empty(tensor):
             values = _values(tensor, draws, tables.get(name, ""))
