@@ -279,6 +279,86 @@ def test_a_layer_and_one_that_borrows_from_it_are_cut_out_together(tmp_path: Pat
         assert possible_stages(cut, wanted) == (wanted, "")
 
 
+def behind(model: onnx.ModelProto, layer: int, *nodes: onnx.NodeProto) -> onnx.ModelProto:
+    """The model with ``nodes`` before a layer, whose past they make: ``past.key`` from
+    ``present.0.key``."""
+    at = next(i for i, node in enumerate(model.graph.node) if f"layers.{layer}/" in node.name)
+    model.graph.node[at].input[3:5] = ["past.key", "past.value"]
+    rest = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend([*rest[:at], *nodes, *rest[at:]])
+    return model
+
+
+def moves(op: str, *given: str, **attributes: int) -> list[onnx.NodeProto]:
+    """A node for the keys and one for the values."""
+    return [
+        helper.make_node(op, [f"present.0.{part}", *given], [f"past.{part}"], **attributes)
+        for part in ("key", "value")
+    ]
+
+
+@pytest.mark.parametrize("op", ["Identity", "Cast", "Slice", "Reshape"])
+def test_nodes_between_a_present_and_a_past_are_cut_out_too(tmp_path: Path, op: str) -> None:
+    given, attributes = {
+        "Identity": ([], {}),
+        "Cast": ([], {"to": TensorProto.FLOAT}),
+        "Slice": (["start", "end", "axis"], {}),
+        "Reshape": (["shape"], {}),
+    }[op]
+    model = decoder(Layer(), Layer(borrows=0))
+    numbers = {"start": [0], "end": [1 << 30], "axis": [2], "shape": [0, 2, -1, 16]}
+    model.graph.initializer.extend(
+        helper.make_tensor(name, TensorProto.INT64, [len(of)], of) for name, of in numbers.items()
+    )
+    read_back = read_model(saved(behind(model, 1, *moves(op, *given, **attributes)), tmp_path))
+    groups, _ = groups_of(nodes_of(read_back).nodes, Configuration())
+    (cut,) = cuts_of(read_back, groups)
+    assert [node.layer for node in cut.nodes] == [0, 1]
+    graph = onnx.load_model_from_string(cut.graph).graph
+    assert [node.op_type for node in graph.node][1:3] == [op, op]
+    assert graph.node[1].input[0] == "present_key"
+    assert {each.name for each in graph.initializer} == set(given)  # with their numbers
+    wanted = graph_stages(stages_of(cut.form, Lengths()), cut.form)
+    assert possible_stages(cut, wanted) == (wanted, "")
+
+
+def test_a_past_that_another_input_decides_is_not_cut_out(tmp_path: Path) -> None:
+    model = decoder(Layer(), Layer(borrows=0))
+    for name in ("start", "end"):
+        typed = helper.make_tensor_value_info(name, TensorProto.INT64, [1])
+        model.graph.input.append(typed)
+    read_back = read_model(saved(behind(model, 1, *moves("Slice", "start", "end")), tmp_path))
+    groups, _ = groups_of(nodes_of(read_back).nodes, Configuration())
+    assert [*cuts_of(read_back, groups)] == []
+
+
+def test_a_layer_that_borrows_directly_is_cut_out_first(tmp_path: Path) -> None:
+    model = decoder(Layer(), Layer(borrows=0), Layer(borrows=0))
+    read_back = read_model(saved(behind(model, 1, *moves("Identity")), tmp_path))
+    groups, _ = groups_of(nodes_of(read_back).nodes, Configuration())
+    (cut,) = cuts_of(read_back, groups)
+    assert [node.layer for node in cut.nodes] == [0, 2]
+
+
+def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path) -> None:
+    model = decoder(Layer(), Layer(borrows=0))
+    read_back = read_model(saved(behind(model, 1, *moves("Celu")), tmp_path))
+    groups, _ = groups_of(nodes_of(read_back).nodes, Configuration())
+    (cut,) = cuts_of(read_back, groups)
+    stages, why = possible_stages(cut, stages_of(cut.form, Lengths()))
+    assert stages == []
+    assert "Celu" in why
+
+
+@needs_onnxruntime
+def test_a_past_behind_other_nodes_is_run_as_one_graph(gqa: Gqa, tmp_path: Path) -> None:
+    file = saved(behind(decoder(Layer(), Layer(borrows=0)), 1, *moves("Identity")), tmp_path)
+    done = gqa("check", str(file), *FEW)
+    assert done.status == 0, done.both
+    assert "one graph: layer 1 borrows the cache of layer 0" in done.out
+
+
 def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None:
     model = decoder(Layer(packed=True))
     product = model.graph.node[0]

@@ -1,32 +1,37 @@
 """Parts of a model with several nodes, cut out as small graphs without weights.
 
-Two kinds are cut: a layer with those that borrow its KV cache, since a runtime may keep a cache in
+Two kinds are cut: a layer with one that borrows its KV cache, since a runtime may keep a cache in
 place between nodes; and a layer with the projections before it, since their fusion decides the
 form of its inputs.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, ValueInfoProto
 
-from conformance.base.array_types import ONNX
-from conformance.base.signature import DOMAIN, OPSET_VERSION
-from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION
+from conformance.bundle.model import IR_VERSION
 from conformance.case.call import Call
 from conformance.case.graph import GraphError, graph_call
 from conformance.case.tensors import ShapeError, steps_of
 from conformance.model.forms import Form
 from conformance.model.groups import BORROWER, Group
-from conformance.model.nodes import AttentionNode
-from conformance.model.reading import ReadModel, makers_in
+from conformance.model.nodes import AttentionNode, is_attention
+from conformance.model.parts import (
+    CannotCut,
+    declared,
+    model_of,
+    nodes_that_make,
+    reached,
+    too_many,
+)
+from conformance.model.reading import ReadModel, reads
 from conformance.model.shapes import UNKNOWN, Dim, ValueType, types_of
-from conformance.model.skeleton import MOST_WEIGHTS
 from conformance.model.stages import Stage
 from conformance.oracle.graph import unknown_operators
 
@@ -35,8 +40,8 @@ _PROJECTIONS: Final = frozenset(
     ["MatMul", "MatMulNBits", "FusedMatMul", "Gemm", "Add", "Split", "Slice", "Concat", "Cast"]
 )
 _PRODUCTS: Final = frozenset(["MatMul", "MatMulNBits", "FusedMatMul", "Gemm"])
-
-_PRESENTS: Final = ("present_key", "present_value")
+#: What a node makes that is compared, with its rank.
+_COMPARED: Final = {"output": 3, "present_key": 4, "present_value": 4}
 
 
 def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
@@ -44,170 +49,110 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
 
     One for each two groups that share a cache, and for each group with packed QKV.
     """
-    makers = makers_in(model.proto.graph)
-    node_of = {node.name: (node, group) for group in groups for node in group.nodes}
-    seen: set[tuple[str, str]] = set()
-    for group in groups:
-        for node in group.nodes:
-            if node.source not in node_of:
-                continue
-            source, owner = node_of[node.source]
-            # Behind another node, which this graph would not have, the past is another value.
-            direct = node.inputs["past_key"] == source.outputs.get("present_key")
-            if direct and (owner.name, group.name) not in seen:
-                seen.add((owner.name, group.name))
-                name = f"sharing_{group.name.removeprefix('borrowing_')}"
-                batch = owner.form.batch_size or group.form.batch_size
-                form = replace(owner.form, reads_presents=True, batch_size=batch)
-                graph = _pair(makers, source, owner.form, node, group.form)
-                appends = not group.form.borrows
-                yield Group(name, form, (source, node), graph=graph, appends=appends)
+    yield from _sharing(model, groups)
     types = types_of(model.proto.graph)
+    origins = {
+        name: node.input[:1] if node.op_type in _PRODUCTS else node.input
+        for name, node in model.makers.items()
+        if node.op_type in _PROJECTIONS
+    }
     for group in groups:
         # The codes of a quantised cache depend on roundings of the projections before it.
         quantised = "k_quant_type" in group.form.fields
         if group.form.fields.get("key_value") == "packed" and not quantised:
-            content = _projected(model, makers, group.nodes[0], group.form, types)
-            if content is not None:
-                yield replace(group, name=f"projected_{group.name}", graph=content)
+            node = group.nodes[0]
+            values = reached([node.inputs["query"]], origins.get) & origins.keys()
+            if any(model.makers[value].op_type in _PRODUCTS for value in values):
+                with suppress(CannotCut):
+                    graph = _graph(model, values, [(node, group.form)], types)
+                    yield replace(group, name=f"projected_{group.name}", graph=graph)
 
 
-# A layer and one that borrows its cache
+def _sharing(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
+    """Each layer with one whose past is the present of the first, or is computed from it."""
+    layers = [(node, group) for group in groups for node in group.nodes]
+    owners = {node.outputs.get("present_key", ""): (node, group) for node, group in layers}
+    makers = model.makers.items()
+    origins = {name: [*reads(node)] for name, node in makers if not is_attention(node)}
+    # A past that is a present comes before one that is computed from it.
+    layers.sort(key=lambda layer: layer[0].inputs.get("past_key", "") not in owners)
+    pairs: dict[tuple[str, str], Group] = {}
+    for node, group in layers:
+        pasts = [node.inputs[name] for name in ("past_key", "past_value") if name in node.inputs]
+        values = reached(pasts, origins.get)
+        for source, owner in (owners[value] for value in sorted(values & owners.keys())):
+            if (owner.name, group.name) in pairs:
+                continue
+            name = f"sharing_{group.name.removeprefix('borrowing_')}"
+            batch = owner.form.batch_size or group.form.batch_size
+            form = replace(owner.form, reads_presents=True, batch_size=batch)
+            both = (source, owner.form), (node, group.form)
+            with suppress(CannotCut):
+                graph = _graph(model, values & origins.keys(), both, {})
+                appends = not group.form.borrows
+                cut = Group(name, form, (source, node), graph=graph, appends=appends)
+                pairs[owner.name, group.name] = cut
+    yield from pairs.values()
 
 
-def _pair(
-    makers: Mapping[str, onnx.NodeProto],
-    source: AttentionNode,
-    owner: Form,
-    borrower: AttentionNode,
-    other: Form,
+def _graph(
+    model: ReadModel,
+    values: Set[str],
+    layers: Sequence[tuple[AttentionNode, Form]],
+    types: Mapping[str, ValueType],
 ) -> bytes:
-    """The graph of two nodes with their forms; the past of the second is the first's present."""
-    shared = {source.outputs[name]: name for name in _PRESENTS if name in source.outputs}
-    names: dict[str, str] = dict(shared)
-    inputs: list[onnx.ValueInfoProto] = []
-    nodes = []
-    outputs: list[onnx.ValueInfoProto] = []
-    for node, form, prefix in ((source, owner, ""), (borrower, other, BORROWER)):
-        for parameter, value in node.inputs.items():
-            if value not in names:
-                names[value] = prefix + parameter
-                known = node.type(parameter)
-                inputs.append(_declared(prefix + parameter, parameter, known, form))
-        made = {value: prefix + parameter for parameter, value in node.outputs.items()}
-        read = node.reads_presents or node is source
-        outputs += (
-            _declared(prefix + parameter, "", ValueType(node.type(parameter).dtype, (None,) * rank))
-            for parameter, rank in (("output", 3), *((name, 4) for name in _PRESENTS))
-            if parameter in node.outputs and (parameter == "output" or read)
-        )
-        nodes.append(_renamed(makers[node.outputs["output"]], {**names, **made}))
-    return _file(helper.make_graph(nodes, "sharing", inputs, outputs))
+    """The graph of the layers and of the nodes before them that make ``values``, without the data
+    of its weights.
+
+    What attention reads and makes is called by the operator's names. Its weights are inputs: they
+    are small or given by the call, such as the rotary tables. Only values with ``types`` can be
+    inputs beside them. Raises :class:`CannotCut`.
+    """
+    parameters: dict[str, tuple[str, ValueType]] = {}
+    names: dict[str, str] = {}
+    outputs = []
+    for (node, form), prefix in zip(layers, ("", BORROWER), strict=False):
+        for name, value in node.inputs.items():
+            parameters.setdefault(value, (prefix + name, _of_call(name, node.type(name), form)))
+        names |= {value: prefix + name for name, value in node.outputs.items()}
+        for name, rank in _COMPARED.items():
+            if name in node.outputs and (name == "output" or node.reads_presents or not prefix):
+                kind = ValueType(node.type(name).dtype or "float32", (None,) * rank)
+                outputs.append(declared(prefix + name, kind))
+    graph = model.proto.graph
+    kept = nodes_that_make(values | {node.outputs["output"] for node, _ in layers}, graph)
+    known = {tensor.name for tensor in graph.initializer} - parameters.keys()
+    known |= {name for each in kept for name in each.output}
+    inputs: list[ValueInfoProto] = []
+    for value in dict.fromkeys(name for each in kept for name in reads(each)):
+        if value not in known:
+            other = f"activation_{len(inputs)}", types.get(value, UNKNOWN)
+            names[value], kind = parameters.get(value, other)
+            inputs.append(declared(names[value], kind))
+    cut = model_of(model.proto, kept, inputs, outputs, names)
+    if too_many(cut.graph.initializer):
+        raise CannotCut("it has too many weights")
+    cut.ir_version = IR_VERSION
+    for tensor in cut.graph.initializer:
+        # Constants of integers, such as the widths of a split, are no weights.
+        if tensor.data_type not in (TensorProto.INT32, TensorProto.INT64):
+            left = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            tensor.CopyFrom(left)
+    return bytes(cut.SerializeToString(deterministic=True))
 
 
-def _declared(
-    name: str, parameter: str, known: ValueType, form: Form | None = None
-) -> onnx.ValueInfoProto:
-    """An input or output; that of a ``parameter`` of attention has the sizes of its ``form``.
+def _of_call(parameter: str, known: ValueType, form: Form) -> ValueType:
+    """The type of an input of attention, with the sizes of the form.
 
     The rows of rotary tables are as many as the call needs.
     """
     dims: list[Dim] = list(known.dims or ())
     if parameter in ("cos_cache", "sin_cache") and dims:
         dims[0] = "rotary_cache_length"
-    if form is not None and parameter in ("past_key", "past_value") and len(dims) == 4:
-        size = form.fields["head_size"]
+    if parameter in ("past_key", "past_value") and len(dims) == 4:
         dims[1] = form.fields["kv_num_heads"]
-        dims[3] = dims[3] if isinstance(dims[3], int) else size
-    return helper.make_tensor_value_info(name, ONNX[known.dtype or "float32"], dims)
-
-
-# A layer and its projections
-
-
-def _projected(
-    model: ReadModel,
-    makers: Mapping[str, onnx.NodeProto],
-    node: AttentionNode,
-    form: Form,
-    types: Mapping[str, ValueType],
-) -> bytes | None:
-    """The graph of the node with the projections before it; None if there are none, or too many
-    weights."""
-    graph = model.proto.graph
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    attention = makers[node.outputs["output"]]
-    chain = _before(attention.input[:3], makers)
-    if not any(each.op_type in _PRODUCTS for each in chain):
-        return None
-    kept = [each for each in graph.node if id(each) in set(map(id, chain))]
-    made = {output for each in kept for output in each.output}
-    needed = dict.fromkeys(name for each in (*kept, attention) for name in each.input if name)
-    outside = [name for name in needed if name not in made]
-    weights = [constants[name] for name in outside if name in constants]
-    # What attention itself reads is small or given by the call, such as the rotary tables.
-    direct = {value: parameter for parameter, value in node.inputs.items()}
-    inner = [tensor for tensor in weights if tensor.name not in direct]
-    if sum(math.prod(tensor.dims) for tensor in inner) > MOST_WEIGHTS:
-        return None
-    inputs: list[onnx.ValueInfoProto] = []
-    renamed = {value: parameter for parameter, value in node.outputs.items()}
-    for name in outside:
-        if name in constants and name not in direct:
-            continue
-        known = node.type(direct[name]) if name in direct else types.get(name, UNKNOWN)
-        if known.dtype is None or known.dims is None:
-            return None
-        renamed[name] = direct.get(name, f"activation_{len(inputs)}")
-        inputs.append(_declared(renamed[name], direct.get(name, ""), known, form))
-    outputs = [
-        _declared(name, "", ValueType(node.type(name).dtype, (None,) * rank))
-        for name, rank in (("output", 3), *((present, 4) for present in _PRESENTS))
-        if name in node.outputs
-    ]
-    nodes = [_renamed(each, renamed) for each in (*kept, attention)]
-    made_graph = helper.make_graph(
-        nodes, "projected", inputs, outputs, [_without_data(tensor) for tensor in inner]
-    )
-    return _file(made_graph, model.proto.opset_import)
-
-
-def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """The node with other ``names`` for some values; those of inputs and outputs must be plain."""
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    for own in (made.input, made.output):
-        given = [names.get(name, name) for name in own]
-        del own[:]
-        own.extend(given)
-    return made
-
-
-def _before(names: Iterable[str], makers: Mapping[str, onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """The projections that the values come from."""
-    found: list[onnx.NodeProto] = []
-    waiting = [makers[name] for name in names if name in makers]
-    while waiting:
-        node = waiting.pop()
-        if node.op_type in _PROJECTIONS and not any(node is one for one in found):
-            found.append(node)
-            first = node.input[:1] if node.op_type in _PRODUCTS else node.input
-            waiting += (makers[name] for name in first if name in makers)
-    return found
-
-
-def _without_data(tensor: TensorProto) -> TensorProto:
-    """A weight without its data; a constant of integers, such as the widths of a split, whole."""
-    if tensor.data_type in (TensorProto.INT32, TensorProto.INT64):
-        return tensor
-    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-
-
-def _file(graph: onnx.GraphProto, opsets: Sequence[onnx.OperatorSetIdProto] = ()) -> bytes:
-    plain = helper.make_opsetid("", DEFAULT_OPSET), helper.make_opsetid(DOMAIN, OPSET_VERSION)
-    model = helper.make_model(graph, opset_imports=list(opsets or plain))
-    model.ir_version = IR_VERSION
-    return bytes(model.SerializeToString(deterministic=True))
+        dims[3] = dims[3] if isinstance(dims[3], int) else form.fields["head_size"]
+    return ValueType(known.dtype, known.dims and tuple(dims))
 
 
 def possible_stages(cut: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:

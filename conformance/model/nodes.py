@@ -14,7 +14,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 from conformance.base.array_types import ONNX
 from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 from conformance.base.words import listed
-from conformance.model.reading import ModelError, ReadModel, nodes_in, subgraphs
+from conformance.model.reading import ModelError, ReadModel, nodes_in, reads, subgraphs
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
 
 #: Other operators that compute attention.
@@ -94,7 +94,8 @@ def nodes_of(model: ReadModel) -> FoundNodes:
         if node.op_type == "Identity" and node.input
     }
     outside = {each.name for each in proto.graph.input}
-    read = set(_names_read(proto.graph))
+    read = {name for node in proto.graph.node for name in reads(node)}
+    read |= {output.name for output in proto.graph.output}
     nodes: list[AttentionNode] = []
     for order, (name, (node, types, _)) in enumerate(zip(names, found, strict=True)):
         inputs = _connected(INPUT_NAMES, node.input)
@@ -146,15 +147,6 @@ def _without_attention(model: ReadModel) -> str:
 def is_attention(node: NodeProto) -> bool:
     """Whether it is a node of the operator that is checked."""
     return (node.op_type, node.domain) == (OP_TYPE, DOMAIN)
-
-
-def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of the values that something reads: a node or the caller."""
-    for node in nodes_in(graph):
-        yield from filter(None, node.input)
-        for inner in subgraphs(node):
-            yield from (output.name for output in inner.output)
-    yield from (output.name for output in graph.output)
 
 
 _Found = tuple[NodeProto, Mapping[str, ValueType], str]

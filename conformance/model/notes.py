@@ -13,7 +13,7 @@ from conformance.base.words import listed
 from conformance.model.configuration import Configuration
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.nodes import ATTENTION
-from conformance.model.reading import ReadModel, makers_in, nodes_in
+from conformance.model.reading import ReadModel, nodes_in
 from conformance.model.rotary import base_of
 
 #: What passes elements on, in another order or type.
@@ -43,8 +43,7 @@ def notes_on(
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
     if others:
         yield f"The model has {listed(others)} as well, which this command does not check."
-    makers = makers_in(graph)
-    twice = [group for group in groups if _rotated_before(group, makers)]
+    twice = [group for group in groups if _rotated_before(group, model.makers)]
     if twice:
         yield (
             f"A RotaryEmbedding in front of {layers_of(twice)} rotates, and the node rotates again"

@@ -91,6 +91,11 @@ class ReadModel:
         """The model with the types of its values, as :func:`conformance.model.shapes.inferred`."""
         return inferred(self.proto)
 
+    @cached_property
+    def makers(self) -> dict[str, onnx.NodeProto]:
+        """The node that makes each value, those of subgraphs included."""
+        return {name: node for node in nodes_in(self.proto.graph) for name in node.output if name}
+
     @property
     def producer(self) -> str:
         """The tool that made it, with its version if it says so."""
@@ -242,14 +247,21 @@ def _check_inlined(proto: onnx.ModelProto) -> None:
 def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """The nodes of the graph and of its subgraphs."""
     for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from nodes_in(inner)
+        yield from within(node)
 
 
-def makers_in(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
-    """The node that makes each value, those of subgraphs included."""
-    return {name: node for node in nodes_in(graph) for name in node.output if name}
+def within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """The node and the nodes of its subgraphs."""
+    yield node
+    for inner in subgraphs(node):
+        yield from nodes_in(inner)
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that the node reads, those of its subgraphs included."""
+    for each in within(node):
+        yield from filter(None, each.input)
+        yield from (output.name for inner in subgraphs(each) for output in inner.output)
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -1,0 +1,76 @@
+"""Some nodes of a model's graph as a model of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Final
+
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from conformance.base.array_types import ONNX
+from conformance.model.reading import nodes_in, reads
+from conformance.model.shapes import ValueType
+
+#: Elements of all weights that are drawn; a model with more of them is not run.
+MOST_WEIGHTS: Final = 1 << 22
+
+
+class CannotCut(ValueError):
+    """The part cannot be cut out; the message says why."""
+
+
+def reached(values: Iterable[str], origins: Callable[[str], Iterable[str] | None]) -> set[str]:
+    """The values, and all that they come from; ``origins`` says which a value comes from."""
+    found: set[str] = set()
+    waiting = [*values]
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting += origins(value) or ()
+    return found
+
+
+def nodes_that_make(values: Set[str], graph: GraphProto) -> list[NodeProto]:
+    """The nodes that make the values, in the order of the graph."""
+    return [node for node in nodes_in(graph) if not values.isdisjoint(node.output)]
+
+
+def model_of(
+    model: onnx.ModelProto,
+    nodes: Iterable[NodeProto],
+    inputs: Iterable[ValueInfoProto],
+    outputs: Iterable[ValueInfoProto],
+    names: Mapping[str, str],
+) -> onnx.ModelProto:
+    """A model of some ``nodes`` of ``model`` in this order, with the weights that they read.
+
+    ``names`` has other names for values, which nodes must read directly. A weight with another name
+    is an input of the part.
+    """
+    part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    part.graph.name = "part"
+    part.graph.node.extend(nodes)
+    part.graph.input.extend(inputs)
+    part.graph.output.extend(outputs)
+    read = {name for node in part.graph.node for name in reads(node)} - names.keys()
+    weights = (each for each in model.graph.initializer if each.name in read)
+    part.graph.initializer.extend(weights)
+    for node in part.graph.node:
+        for own in (node.input, node.output):
+            own[:] = [names.get(name, name) for name in own]
+    return part
+
+
+def declared(name: str, known: ValueType) -> ValueInfoProto:
+    """An input or output of a type. Raises :class:`CannotCut` if too little is known of it."""
+    if known.dtype is None or known.dims is None:
+        raise CannotCut(f"the type of {name} cannot be told")
+    return helper.make_tensor_value_info(name, ONNX[known.dtype], known.dims)
+
+
+def too_many(weights: Iterable[TensorProto]) -> bool:
+    """Whether the weights have more elements than are drawn."""
+    return sum(math.prod(weight.dims) for weight in weights) > MOST_WEIGHTS
