@@ -225,7 +225,7 @@ def _is_scale(scale: Array) -> bool:
 
 
 def _of_caches(node: AttentionNode, steps: Sequence[Step]) -> Iterator[str]:
-    """Whether a node gets in each call what it gave in the call before."""
+    """The first call in which a node does not get what it gave in the call before."""
     for before, after in pairwise(steps):
         for part in ("key", "value"):
             past = node.inputs.get(f"past_{part}", "")
@@ -238,6 +238,7 @@ def _of_caches(node: AttentionNode, steps: Sequence[Step]) -> Iterator[str]:
                     f"past_{part} is not what present_{part} was in the call before,"
                     f" for {after.call.words}"
                 )
+                return
 
 
 def _alike(one: Array, two: Array | float, atol: float = 1e-2) -> bool:
