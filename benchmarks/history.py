@@ -31,7 +31,8 @@ import scaling
 import start
 from ratio import Ratio, parser_for, print_table
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import ROOT
+from conformance.case.corpus import shipped_files
 
 #: A ratio is worse if it is more than this many times the median of earlier ones.
 WORSE: Final = 1.2
@@ -86,7 +87,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=6)
     parser.add_argument("--without", action="append", default=[], choices=BENCHMARKS)
     options = parser.parse_args()
-    files = sorted(data_path("cases").glob("*.yaml"))
+    files = list(shipped_files().values())
     paths = [file for file in files if zlib.crc32(file.name.encode()) % options.every == 0]
     earlier = lines_of(options.file)
     ratios: dict[str, float] = {}

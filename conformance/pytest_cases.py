@@ -7,7 +7,6 @@ runs without case files must not pay.
 from __future__ import annotations
 
 import itertools
-import json
 import pickle
 import re
 import signal
@@ -43,8 +42,8 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
 from conformance.run.ahead import Ahead
 from conformance.run.assessment import Record
-from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
+from conformance.run.instability import Reported
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, TargetError, run_options
@@ -437,13 +436,6 @@ class CaseItem(pytest.Item):
         """Record what is not about this case, for `RunCounter` of the controlling process."""
         if isinstance(found, InstabilityRecord):
             self.user_properties.append(("gqa_instability", found.model_dump_json()))
-        elif isinstance(found, ResultRecord) and found.unexpected:
-            test = f"{other.file}::{name_on(other, self.target.label)}"
-            for item in self.session.items:
-                if isinstance(item, CaseItem) and f"{item.path}::{item.name}" == test:
-                    text = printable("\n".join(tell(case_record(other), found)))
-                    self.user_properties.append(("gqa_blamed", json.dumps([item.nodeid, text])))
-                    return
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The message for the user instead of a traceback."""

@@ -185,9 +185,8 @@ class RunCounter:
     """Counts for each target how many cases were really run, and keeps how long one takes.
 
     A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
-    target. A session in which a result did not repeat says so and fails, and a case that is to
-    blame for the one after it fails after it has passed. The median time of a test decides how many
-    workers of pytest-xdist a later session gets.
+    target. A session in which a result did not repeat says so and fails. The median time of a test
+    decides how many workers of pytest-xdist a later session gets.
     """
 
     def __init__(self, config: pytest.Config, requested: bool) -> None:
@@ -216,20 +215,6 @@ class RunCounter:
                 self._unstable.append(str(value))
             elif name == "gqa_uncalled":
                 self._uncalled[str(value)] = None
-            elif name == "gqa_blamed":
-                self._fail(report, *json.loads(str(value)))
-
-    def _fail(self, met: pytest.TestReport, nodeid: str, text: str) -> None:
-        """Report that the test ``nodeid``, which has ended, is to blame for what ``met`` has met.
-
-        Both are among the last failed, since one of them alone would show nothing.
-        """
-        location = (nodeid.partition("::")[0], None, nodeid.rpartition("::")[2])
-        late = pytest.TestReport(nodeid, location, {}, "failed", text, "call")
-        self._config.hook.pytest_runtest_logreport(report=late)
-        last = self._config.pluginmanager.get_plugin("lfplugin")
-        if last is not None and met.passed:
-            last.lastfailed[met.nodeid] = True
 
     def _not_run(self) -> list[str]:
         return [ep for ep, count in self._run.items() if not count]

@@ -471,7 +471,7 @@ def is_small(name: str, area: str) -> bool:
 
 
 #: What a call is like that must be computed: where texts let a kernel reject it, a rejection is no
-#: fault (conformance/maintain/contracts.py). One alternative of each line.
+#: fault (conformance/case/contracts.py). One alternative of each line.
 _MUST_BE_COMPUTED: tuple[tuple[Needs, ...], ...] = (
     (_all(NOT_SLIDING, {"qk_norm": ("none",)}),),
     ({"phase": ("prefill", "decode")}, _all(CHUNK, {"batch": ("one",)})),

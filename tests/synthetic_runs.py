@@ -200,7 +200,7 @@ def write(
     """A results file of these records, whose header matches them."""
     path.unlink(missing_ok=True)  # a run without a result would keep it
     targets = targets or [target(name) for name in dict.fromkeys(r.target for r in results)]
-    number = sum(not judged.blamed_for for judged in results)  # such a one replaces another
+    number = len(results)
     with Writer(path, header(targets, len(cases), number)) as writer:
         for record in cases:
             writer.case(record)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from conformance.harness.process import RunnerFailed
-from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
+from conformance.results.records import InfrastructureRecord, InstabilityRecord
 from conformance.run.ahead import Ahead
 
 
@@ -99,13 +99,13 @@ def test_a_record_that_does_not_come_in_its_turn_is_that_of_the_case_alone(
 def test_what_is_about_others_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run()
     unstable = InstabilityRecord.model_construct()
-    blamed = ResultRecord.model_construct(blamed_for="b")
+    other = InstabilityRecord.model_construct()
 
     def reported(cases: Iterable[str]) -> Iterator[tuple[str, Any]]:
         first, second = cases
         yield first, unstable
         yield first, "record"
-        yield first, blamed
+        yield first, other
         yield second, InfrastructureRecord.model_construct()
 
     monkeypatch.setattr(run, "run_possible", reported)
@@ -114,4 +114,4 @@ def test_what_is_about_others_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> 
     assert run.aside == [(a, unstable)]
     found.append(runs.record(b, lambda: ()))
     assert found == ["record", InfrastructureRecord.model_construct()]
-    assert run.aside == [(a, unstable), (a, blamed)]
+    assert run.aside == [(a, unstable), (a, other)]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 from shipped import cases_of_theme
 
-from conformance.base.paths import data_path
-from conformance.case.case import Basis, Contract
-from conformance.case.features import BORROWING, BY_NAME, DOCUMENTATION, features_of
-from conformance.maintain.basis import (
+from conformance.case.basis import (
     GROUNDS,
     STRENGTH,
     TOGETHER,
@@ -16,11 +13,14 @@ from conformance.maintain.basis import (
     grounds_of,
     weakest_of,
 )
-from conformance.maintain.contracts import ELSEWHERE, contract_of
+from conformance.case.case import Basis, Contract
+from conformance.case.contracts import ELSEWHERE, contract_of
+from conformance.case.corpus import shipped_files
+from conformance.case.features import BORROWING, BY_NAME, DOCUMENTATION, features_of
 
 #: The themes at the limits of the operator weigh each of their contracts on its own.
 THEMES = sorted(
-    file.stem for file in data_path("cases").glob("*.yaml") if not file.stem.startswith("bounds_")
+    file.stem for file in shipped_files().values() if not file.stem.startswith("bounds_")
 )
 PLAIN = {feature.name: feature.values[0] for feature in BY_NAME.values()}
 

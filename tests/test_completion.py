@@ -16,7 +16,8 @@ from as_user import Desk
 from click.shell_completion import BashComplete
 from shipped import shipped_cases
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import ROOT
+from conformance.case.corpus import shipped_files
 from conformance.case.properties import VOCABULARY
 from conformance.cli.commands import gqa
 from conformance.cli.completion import case_names, words
@@ -69,7 +70,7 @@ def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
     def texts(items: list[object]) -> set[str]:
         return {str(item.value) for item in items if item.type == "plain"}  # type: ignore[attr-defined]
 
-    files = sorted(data_path("cases").glob("*.yaml"))
+    files = list(shipped_files().values())
     assert texts([*case_names(context, parameter, "")]) == {file.stem for file in files}
     loaded = shipped_cases()
     for file in files:

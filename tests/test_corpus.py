@@ -17,6 +17,7 @@ from conformance.case.corpus import (
     find,
     name_on,
     names_of,
+    shipped_files,
     shipped_tags,
     split_target,
 )
@@ -49,7 +50,7 @@ def test_without_arguments_the_shipped_corpus_is_selected() -> None:
     assert isinstance(corpus, Corpus)
     assert corpus.whole
     assert corpus.named == corpus.loaded
-    assert {case.file.parent for case in corpus.named} == {SHIPPED}
+    assert {case.file.parent for case in corpus.named} == {SHIPPED, SHIPPED / "covering"}
 
 
 def test_a_folder_selects_all_files_below_it(own: Path) -> None:
@@ -100,7 +101,7 @@ def test_ids_and_paths_can_be_mixed(own: Path) -> None:
 
 
 def test_all_shipped_files_together_are_the_corpus() -> None:
-    assert find([str(file) for file in SHIPPED.glob("*.yaml")]).whole
+    assert find([str(file) for file in shipped_files().values()]).whole
 
 
 def test_an_existing_path_is_not_an_id(own: Path) -> None:

@@ -29,7 +29,7 @@ _NAME = re.compile(
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     """The levels of each entry, except for `edge`, which is part of its number of keys."""
-    file = data_path("cases") / "dense.yaml"
+    file = data_path("cases") / "covering" / "dense.yaml"
     return [_row(entry["name"]) for entry in yaml.load(file.read_text(), yaml.CSafeLoader)["cases"]]
 
 
@@ -62,5 +62,5 @@ def test_a_row_has_many_features(rows: list[Row]) -> None:
 @pytest.mark.slow
 def test_the_committed_rows_are_what_the_command_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     find_committed_values(monkeypatch, ["dense"], telling_values, dense_cases)
-    fresh = (data_path("cases") / "dense.yaml").read_text(encoding="utf-8") == text()
+    fresh = (data_path("cases") / "covering" / "dense.yaml").read_text(encoding="utf-8") == text()
     assert fresh, "out of date: python -m conformance.maintain.generate cases/dense.yaml"

@@ -85,7 +85,7 @@ def test_the_committed_rows_are_what_the_command_writes(monkeypatch: pytest.Monk
     themes = ["faults_prefill", "faults_decode"]
     find_committed_values(monkeypatch, themes, telling_values)
     for theme in themes:
-        file = data_path("cases") / f"{theme}.yaml"
+        file = data_path("cases") / "covering" / f"{theme}.yaml"
         fresh = file.read_text(encoding="utf-8") == fault_cases.text(theme)
         assert fresh, f"out of date: python -m conformance.maintain.generate cases/{theme}.yaml"
 

@@ -1,4 +1,4 @@
-"""Instability and blame in the results file and in every view of it."""
+"""Instability in the results file and in every view of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from reported import Parsed
-from synthetic_runs import case, expected, result, target, write
+from synthetic_runs import case, expected, result, write
 
 from conformance.base.yaml_source import InputError
 from conformance.cli.terminal import RunSummary
@@ -18,7 +18,6 @@ from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
-from conformance.report.repro.standalone import program_of
 from conformance.results.join import Joined, join
 from conformance.results.reader import Run, read
 from conformance.results.records import ExpectationRecord, InstabilityRecord
@@ -73,38 +72,14 @@ def test_a_file_from_before_there_was_instability(tmp_path: Path) -> None:
     unstable(tmp_path, [])
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     for line in lines:
-        for field in ("instability", "blamed_for"):
-            line.pop(field, None)
+        line.pop("instability", None)
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
     run = read(tmp_path / "r.jsonl")
     assert run.problems == ()
     assert run.instability == ()
 
 
-def test_a_result_that_is_blamed_replaces_the_one_before(tmp_path: Path) -> None:
-    cases = [case("t/a"), case("t/b")]
-    blamed = result("t/a", CPU, "crash", blamed_for="t/b")
-    results = [result("t/a", CPU, "pass"), result("t/b", CPU, "pass"), blamed]
-    run = read(write(tmp_path / "r.jsonl", cases, results))
-    assert run.problems == ()
-    assert [(one.case, one.verdict) for one in run.results] == [("t/a", "crash"), ("t/b", "pass")]
-    assert run.footer is not None
-    assert run.footer.counts == {CPU: {"crash": 1, "pass": 1}}
-    assert run.footer.unexpected == 1
-    # A run that was killed before the blame was known is still right about what it has.
-    lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "r.jsonl").write_bytes(b"".join(lines[:-2]))
-    assert {one.verdict for one in read(tmp_path / "r.jsonl").results} == {"pass"}
-
-
-def test_no_program_is_written_that_would_show_nothing(tmp_path: Path) -> None:
-    one = result("t/a", CPU, "crash", blamed_for="t/b", reproduce="gqa run t/a t/b --ep cpu")
-    program = program_of(case("t/a"), one, target(CPU))
-    assert program.missing is not None
-    assert program.missing.endswith("run both in one process, gqa run t/a t/b --ep cpu")
-
-
-def test_results_twice_without_blame_are_still_a_problem(tmp_path: Path) -> None:
+def test_results_twice_are_a_problem(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", [case("t/a")], [result("t/a", CPU), result("t/a", CPU)])
     assert f"More than one result for t/a on {CPU}." in read(path).problems
 
@@ -112,7 +87,7 @@ def test_results_twice_without_blame_are_still_a_problem(tmp_path: Path) -> None
 def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:
     words = Parsed(render([unstable(tmp_path)])).words
     assert "Unstable: some results did not repeat" in words
-    assert f"{CPU} : {TOLD} No case is to blame" in words
+    assert f"{CPU} : {TOLD}" in words
     assert "crash in t/0, after t/before: The runner died of SIGSEGV" in words
     assert "and 2 more; the results file has all" in words
     assert f"{CPU} unstable" in words

@@ -892,13 +892,6 @@ WHOLE_FILES = {
         "format: gqa-cases/2\nquestion: Q?\ncases: {name: a}\n",
         ["3:8: cases: expected a list, found a mapping"],
     ),
-    "no contract": (
-        "format: gqa-cases/2\nquestion: Q?\ncases:\n  - name: a\n  - name: b\n",
-        [
-            "4:5: there is no contract, neither here nor in defaults",
-            "5:5: there is no contract, neither here nor in defaults",
-        ],
-    ),
     "mistake in defaults": (
         "format: gqa-cases/2\nquestion: Q?\n"
         "defaults: {num_heads: 3, contract: {source: x}}\n"
@@ -1446,3 +1439,24 @@ def test_a_malformed_file_in_the_previous_format_is_an_input_error(
     tmp_path: Path, body: str
 ) -> None:
     assert complaints(tmp_path, f"format: gqa-cases/1\nquestion: Q?\ndefaults: []\ncases: {body}\n")
+
+
+def test_a_contract_follows_from_the_features_of_a_call(tmp_path: Path) -> None:
+    fields = "sequence_length: 4, num_heads: 2, kv_num_heads: 2, head_size: 16"
+    text = f"format: gqa-cases/2\nquestion: Q?\ncases:\n  - {{name: a, {fields}, softcap: 2.0}}\n"
+    (case,) = load_file(write(tmp_path, text))
+    assert (case.contract.demands, case.contract.basis) == ("computes", "established")
+    assert "softcap" in case.contract.why
+
+
+def test_rows_are_read_as_json_with_their_lines(tmp_path: Path) -> None:
+    head = "format: gqa-cases/2\nquestion: Q?\ncases:\n"
+    fields = '"sequence_length": 4, "num_heads": 2, "kv_num_heads": 2, "head_size": 16'
+    rows = f'  - {{"name": "a", {fields}}}\n  - {{"name": "b", {fields}, "scale": 0.5}}\n'
+    assert [case.line for case in load_file(write(tmp_path, head + rows))] == [4, 5]
+    with pytest.raises(InputError) as error:
+        load_file(write(tmp_path, head + rows.replace('"scale"', '"scael"')))
+    assert ":5:5: unknown field 'scael'; did you mean 'scale'?" in str(error.value)
+    with pytest.raises(InputError) as error:  # the reader of YAML tells of a key that is twice
+        load_file(write(tmp_path, head + rows.replace('"scale"', '"num_heads"')))
+    assert "duplicate key 'num_heads'; the first is on line 5" in str(error.value)

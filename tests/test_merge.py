@@ -104,12 +104,8 @@ def test_the_output_is_packed_if_its_name_says_so(gqa: Gqa, shards: list[Path]) 
 
 
 def test_everything_is_counted(tmp_path: Path) -> None:
-    """Replaced results, instability and infrastructure failures."""
-    judged = [
-        result(IDS[0], verdict="wrong"),
-        result(IDS[1]),
-        result(IDS[0], verdict="crash", blamed_for=IDS[1]),
-    ]
+    """Results, instability and infrastructure failures."""
+    judged = [result(IDS[0], verdict="crash"), result(IDS[1])]
     about = {"case": IDS[1], "target": NEW}
     one = write(
         tmp_path / "one.jsonl",

@@ -46,7 +46,7 @@ def _row(name: str) -> Row:
 
 @pytest.fixture(scope="module")
 def entries() -> list[dict[str, Any]]:
-    file = data_path("cases") / "regions.yaml"
+    file = data_path("cases") / "covering" / "regions.yaml"
     found: list[dict[str, Any]] = yaml.load(file.read_text(), yaml.CSafeLoader)["cases"]
     return found
 
@@ -178,5 +178,5 @@ def test_a_covering_has_each_pair_that_is_allowed() -> None:
 @pytest.mark.slow
 def test_the_committed_regions_are_what_the_command_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     find_committed_values(monkeypatch, ["regions"], telling_values)
-    fresh = (data_path("cases") / "regions.yaml").read_text(encoding="utf-8") == text()
+    fresh = (data_path("cases") / "covering" / "regions.yaml").read_text(encoding="utf-8") == text()
     assert fresh, "out of date: python -m conformance.maintain.generate cases/regions.yaml"

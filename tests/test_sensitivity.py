@@ -31,6 +31,7 @@ from conformance.bundle.sensitivity import (
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
+from conformance.case.corpus import shipped_files
 from conformance.case.load import load
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.maintain.sensitivity import main
@@ -429,9 +430,7 @@ def test_an_unknown_feature_name_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "most", [pytest.param(60, id="some"), pytest.param(10_000, id="all", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize(
-    "theme", sorted(data_path("cases").glob("*.yaml")), ids=lambda file: file.stem
-)
+@pytest.mark.parametrize("theme", shipped_files().values(), ids=lambda file: file.stem)
 def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, most: int) -> None:
     """So that runs need not measure it. Of large themes a part is measured, and all every night.
 

@@ -6,8 +6,10 @@ files need a fifth of each limit or less.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sized
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +36,10 @@ _DIRECTIVE: Final = re.compile(r"^%TAG\b", re.MULTILINE)
 _PLAIN_TAGS: Final = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 
 Key = tuple[str | int, ...]
+
+#: What begins the rows of a case file, and each of them.
+_CASES: Final = "\ncases:\n"
+_ROW: Final = "  - {"
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -129,8 +135,9 @@ def read_yaml(file: Path) -> Source:
         raise InputError([Problem(file, 0, 0, reason)]) from None
     try:
         text = raw.decode("utf-8-sig")
-        _check_events(source, text)
-        root = yaml.compose(text, Loader=_LOADER)
+        head, rows = _rows(text)
+        _check_events(source, head)
+        root = yaml.compose(head, Loader=_LOADER)
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise InputError([Problem(file, line, 1, "is not UTF-8 text")]) from None
@@ -149,7 +156,34 @@ def read_yaml(file: Path) -> Source:
     source.data = walk.convert(root, (), ())
     if walk.problems:
         raise InputError(walk.problems)
+    if rows:
+        source.data["cases"] = rows
+        first = head.count("\n") + 1
+        source.keys["cases",] = source.values["cases",] = first, 1
+        for number in range(len(rows)):
+            source.values["cases", number] = first + 1 + number, 5
     return source
+
+
+def _rows(text: str) -> tuple[str, list[Any]]:
+    """The text without its cases, and these, if each is a line that is JSON, too; else the whole
+    text. JSON is read thirty times faster."""
+    head, mark, rest = text.partition(_CASES)
+    lines = rest.splitlines()
+    if mark and lines and all(line.startswith(_ROW) for line in lines):
+        with suppress(ValueError, RecursionError):  # the reader of YAML says what is wrong
+            return head + "\n", [_row(line.removeprefix(_ROW[:-1])) for line in lines]
+    return text, []
+
+
+def _row(line: str) -> Any:
+    return json.loads(line, object_pairs_hook=_unique, parse_constant=float)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key is twice")
+    return dict(pairs)
 
 
 def _place(text: str, error: yaml.reader.ReaderError) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from conformance.base.paths import data_path
 from conformance.bundle.cache import required_effects
 from conformance.bundle.sensitivity import insensitive
 from conformance.case.case import Case
+from conformance.case.corpus import shipped_files
 
 #: The record, in the folder of the corpus.
 RECORD: Final = "sensitive.json"
@@ -52,11 +53,11 @@ def _measured(case: Case) -> str | None:
 @lru_cache(maxsize=1024)
 def _is_recorded(file: Path) -> bool:
     """Whether the file is one of the corpus, and as it was when its cases were measured."""
-    cases = data_path("cases")
+    shipped = shipped_files().get(file.stem)
     return (
-        file.name in _recorded()
-        and file.resolve().parent == cases.resolve()
-        and _digest(file) == _recorded()[file.name]
+        shipped is not None
+        and file.resolve() == shipped.resolve()
+        and _digest(file) == _recorded().get(file.name)
     )
 
 

@@ -74,7 +74,7 @@ def find(arguments: Sequence[str]) -> Corpus:
     id of a shipped case. The brackets may leave out axes, and may name a target (``ep=cpu``).
     Raises :class:`NothingMeant`, and InputError for files with errors.
     """
-    shipped = data_path("cases")
+    shipped, themes = data_path("cases"), shipped_files()
     wanted: list[tuple[Path, str, str | None]] = []
     for argument in arguments:
         if not argument:
@@ -87,10 +87,9 @@ def find(arguments: Sequence[str]) -> Corpus:
         file, separator, name = text.partition("::")
         if separator:
             wanted.append((Path(file), f"{Path(file).stem}/{name}", target))
-        elif not os.path.exists(text) and os.path.isfile(shipped / f"{text}.yaml"):
-            wanted.append((shipped / f"{text}.yaml", "", target))
+        elif not os.path.exists(text) and text in themes:
+            wanted.append((themes[text], "", target))
         elif re.fullmatch(r"\w+", text) and not os.path.exists(text):
-            themes = [file.stem for file in shipped.glob("*.yaml")]
             raise NothingMeant(
                 f"'{text}' is not a file, a folder or a theme of the corpus"
                 f"{did_you_mean(text, themes) or '.'}"
@@ -98,13 +97,13 @@ def find(arguments: Sequence[str]) -> Corpus:
         elif os.path.exists(text) or not _is_id(text):
             wanted.append((Path(text), "", target))
         else:
-            wanted.append((shipped / f"{text.partition('/')[0]}.yaml", text, target))
+            theme = text.partition("/")[0]
+            wanted.append((themes.get(theme, shipped / f"{theme}.yaml"), text, target))
     if not arguments:
         wanted = [(shipped, "", None)]
     paths = dict.fromkeys(path for path, _, _ in wanted)
     for path in paths:
         if not os.path.exists(path) and path.parent == shipped:
-            themes = [file.stem for file in shipped.glob("*.yaml")]
             raise NothingMeant(
                 f"No case file and no shipped theme is called '{path.stem}'"
                 f"{did_you_mean(path.stem, themes) or '.'}"
@@ -114,7 +113,7 @@ def find(arguments: Sequence[str]) -> Corpus:
     index = _Index(loaded)
     meant = tuple((tuple(index.meant(path, text)), target) for path, text, target in wanted)
     files = {file.resolve() for file in {case.file for case in loaded}}
-    whole = all(file.resolve() in files for file in shipped.glob("*.yaml"))
+    whole = all(file.resolve() in files for file in themes.values())
     return Corpus(tuple(loaded), meant, whole)
 
 
@@ -261,8 +260,15 @@ def is_shipped(case: Case) -> bool:
     return _is_shipped(case.file)
 
 
+def shipped_files() -> dict[str, Path]:
+    """The shipped case file of each theme: those written by hand, and those of covering rows."""
+    shipped = data_path("cases")
+    files = [*shipped.glob("*.yaml"), *(shipped / "covering").glob("*.yaml")]
+    return {file.stem: file for file in sorted(files, key=lambda file: file.stem)}
+
+
 def shipped_tags() -> list[str]:
     """The tags of the shipped cases, each once. Searches the files, since loading them is slow."""
-    texts = (file.read_text(encoding="utf-8") for file in sorted(data_path("cases").glob("*.yaml")))
+    texts = (file.read_text(encoding="utf-8") for file in shipped_files().values())
     lists = (found for text in texts for found in _TAGS.findall(text))
     return list(dict.fromkeys(tag.strip() for found in lists for tag in found.split(",")))

@@ -23,6 +23,7 @@ from conformance.base.yaml_source import InputError, Key, Problem, Source, read_
 from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
+from conformance.case.contracts import contract_by_features
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
 from conformance.case.kept_cases import keep_cases, kept_cases
@@ -230,7 +231,7 @@ class _Expander:
                     continue
                 first = taken.setdefault(text, index)
                 if first != index:
-                    line = self.source.values[("cases", first, kind)][0]
+                    line = self.source.problem(("cases", first, kind), "").line
                     self.note((*path, kind), f"the {kind} '{text}' is already used on line {line}")
             cases += self.entry(path, entry)
         return _titled(cases, set(titles))
@@ -387,15 +388,17 @@ class _Expander:
                 place = (*where, *detail["loc"][1:])
                 self.add(explain(self.source, detail, fields_at, place))
             return None
-        if fields.contract is None:
-            note("contract", "there is no contract, neither here nor in defaults")
-            return None
         call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
         wrong: list[tuple[str, str]] = []
         if call.graph is not None:
             call, wrong = self.with_graph(call, merged, fields)
-        wrong = wrong or list(misfits(call, fields.contract.demands, fields.relation))
-        if fields.contract.readings and (fields.relation or fields.contract.demands == "rejects"):
+        demands = fields.contract.demands if fields.contract else "computes"
+        wrong = wrong or list(misfits(call, demands, fields.relation))
+        if (
+            fields.contract
+            and fields.contract.readings
+            and (fields.relation or demands == "rejects")
+        ):
             wrong.append(("contract", "readings need a call with values and without a relation"))
         if call.values_from is not None:
             wrong += _beside_given(merged)
@@ -417,6 +420,10 @@ class _Expander:
             except GivenError as error:
                 note("values_from", str(error))
                 return None
+        contract = fields.contract or contract_by_features(call, steps)
+        if contract is None:
+            note("contract", "none follows from the features of this call; write one")
+            return None
         self.elements += sum(map(input_elements, steps))
         if self.elements > MAX_ELEMENTS:
             sentence = f"with this entry, the file's inputs have more than {MAX_ELEMENTS} elements"
@@ -438,7 +445,7 @@ class _Expander:
             question=self.parsed.question.strip(),
             call=call,
             steps=steps,
-            contract=fields.contract,
+            contract=contract,
             why=fields.why.strip(),
             tags=tuple(dict.fromkeys((*self.parsed.tags, *fields.tags))),
             links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),

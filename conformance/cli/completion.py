@@ -13,8 +13,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from conformance.base.paths import data_path
-from conformance.case.corpus import shipped_tags
+from conformance.case.corpus import shipped_files, shipped_tags
 from conformance.case.properties import VOCABULARY
 from conformance.targets.catalogue import (
     ADAPTER,
@@ -26,7 +25,7 @@ from conformance.targets.catalogue import (
     TARGETS,
 )
 
-_NAME: Final = re.compile(r"^  - name: *([\w.-]+)", re.MULTILINE)
+_NAME: Final = re.compile(r'^  - (?:name: *|\{"name": ")([\w.-]+)', re.MULTILINE)
 
 
 def case_names(
@@ -67,14 +66,14 @@ def programs(
 
 
 def _themes() -> Iterator[str]:
-    return (file.stem for file in sorted(data_path("cases").glob("*.yaml")))
+    return iter(shipped_files())
 
 
 def _text(theme: str) -> str:
     """A shipped case file; empty if there is none of this name."""
     try:
-        return (data_path("cases") / f"{theme}.yaml").read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        return shipped_files()[theme].read_text(encoding="utf-8")
+    except (KeyError, OSError, ValueError):
         return ""
 
 

@@ -190,8 +190,8 @@ def _only(joined: Joined, ids: set[str]) -> Joined:
 class _Summary(RunSummary):
     """The results of many releases, which would take gigabytes in full."""
 
-    def add(self, case: Case, record: ResultRecord) -> bool:
-        return super().add(case, _light(record))
+    def add(self, case: Case, record: ResultRecord) -> None:
+        super().add(case, _light(record))
 
 
 def _of_runs(

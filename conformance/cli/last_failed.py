@@ -21,7 +21,7 @@ from conformance.case.corpus import is_shipped
 from conformance.cli.common import BadArgument
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
-from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.results.records import InfrastructureRecord
 from conformance.run.assessment import Record
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import Target
@@ -34,10 +34,7 @@ _MOST_BYTES: Final = 1 << 26
 
 
 class LastRun:
-    """Notes which cases of a plan fail; a case fails if it has an unexpected result or none.
-
-    Where one is to blame for another, both are noted, since one alone would show nothing.
-    """
+    """Notes which cases of a plan fail; a case fails if it has an unexpected result or none."""
 
     def __init__(self, plan: TargetPlan) -> None:
         self._plan = plan
@@ -47,10 +44,6 @@ class LastRun:
         """A case that was run."""
         failed = isinstance(record, InfrastructureRecord) or record.unexpected
         self._failed[_name(case)] = failed
-        if failed and isinstance(record, ResultRecord) and record.blamed_for:
-            self._failed |= {
-                _name(other): True for other in self._plan.cases if other.id == record.blamed_for
-            }
 
     def give_up(self) -> None:
         """All other cases of the plan cannot be run."""

@@ -46,9 +46,9 @@ from conformance.results.records import (
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
-from conformance.run.blame import Reported
 from conformance.run.bundles import Bundles
 from conformance.run.engine import TargetRun
+from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import AUTO, Shard, ShardError, divided, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
@@ -522,7 +522,8 @@ class ResultsKeeper:
             self._try(lambda writer: writer.case(case_record(case)))
 
     def result(self, case: Case, record: ResultRecord) -> None:
-        self.recorded += self._summary.add(case, record)
+        self._summary.add(case, record)
+        self.recorded += 1
         self._try(lambda writer: writer.result(record))
 
     def copy(self, earlier: Earlier, cases: Sequence[Case]) -> None:

@@ -81,15 +81,9 @@ class RunSummary:
         self.starts: dict[str, float] = {}
         self.targets: Sequence[DescribedTarget] = ()
 
-    def add(self, case: Case, record: ResultRecord) -> bool:
-        """Add a result; False: it takes the place of an earlier one of its case and target."""
-        if record.blamed_for:
-            for number, (other, earlier) in enumerate(self.results):
-                if (other.id, earlier.target) == (case.id, record.target):
-                    self.results[number] = case, record
-                    return False
+    def add(self, case: Case, record: ResultRecord) -> None:
+        """Add a result."""
         self.results.append((case, record))
-        return True
 
     def enough(self, most: int | None) -> bool:
         """Whether there are ``most`` failures: whatever makes the exit status one."""

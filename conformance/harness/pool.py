@@ -163,8 +163,7 @@ class Pool:
 
     ``started`` counts the processes. ``start_seconds`` is the total time of their starts, from the
     launch to the answer to describe. ``described`` is the description by another process, as which
-    each must describe itself. Without ``second_tries`` no case is tried again, and a crash has no
-    sentence.
+    each must describe itself.
     """
 
     def __init__(
@@ -173,11 +172,8 @@ class Pool:
         jobs: int = 1,
         limits: Limits | None = None,
         described: DescribeAnswer | None = None,
-        *,
-        second_tries: bool = True,
     ) -> None:
         self.command = command
-        self._second_tries = second_tries
         self.limits = limits or Limits()
         self.started = 0
         self.start_seconds = 0.0
@@ -437,7 +433,7 @@ class Pool:
         ended = not isinstance(news, bytes) or outcome.damaged
         if ended or slot.worn or isinstance(outcome, InfrastructureFailure):
             slot.drop()
-        again = _again(task, outcome, before) if self._second_tries else None
+        again = _again(task, outcome, before)
         if again is not None:
             remove(task.request.out)
             # Any other runner that reports a crash runs each call in a process of its own.
@@ -614,7 +610,7 @@ def _shown(value: object) -> str:
 
 
 def _again(task: _Task, outcome: Outcome, before: Job | None) -> _Task | None:
-    """``task`` to be run alone: after a crash, and where the case ``before`` may be to blame."""
+    """``task`` to be run alone: after a crash."""
     if isinstance(outcome, Crashed):
         if isinstance(task.first, Crashed | Rejected):
             return None

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from conformance.case.basis import contract_on
 from conformance.case.formats import FORMAT
-from conformance.maintain.basis import contract_on
 
 
 class MadeEntry(NamedTuple):

@@ -14,10 +14,10 @@ from functools import partial
 from itertools import combinations, islice, product
 from typing import Final, NamedTuple
 
+from conformance.case.contracts import contract_of_call
 from conformance.case.features import BY_NAME
 from conformance.maintain import region_cases
 from conformance.maintain.case_text import MadeEntry, file_text
-from conformance.maintain.contracts import contract_of_call
 from conformance.maintain.covering import Covering, Row, Set
 from conformance.maintain.region_cases import (
     Family,

@@ -23,10 +23,10 @@ from typing import Any, Final
 
 from conformance.case.call import Call
 from conformance.case.case import misfits
+from conformance.case.contracts import contract_of, is_excluded
 from conformance.case.features import BY_NAME, FEATURES, RULES, Feature, features_of
 from conformance.case.tensors import ShapeError, steps_of
 from conformance.maintain.case_text import MadeEntry, file_text
-from conformance.maintain.contracts import contract_of, is_excluded
 from conformance.maintain.telling_values import is_sensitive, sensitive
 
 #: The dtypes of every row; some rows have bfloat16 too, so that each value occurs with it.

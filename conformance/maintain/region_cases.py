@@ -18,10 +18,10 @@ from functools import partial
 from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
+from conformance.case.contracts import contract_of_call
 from conformance.case.features import BY_NAME
 from conformance.case.tensors import SCORE
 from conformance.maintain.case_text import MadeEntry, file_text
-from conformance.maintain.contracts import contract_of_call
 from conformance.maintain.covering import Covering, Pair, Row
 from conformance.maintain.telling_values import SEEDS, sensitive
 

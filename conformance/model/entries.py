@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 from conformance.base.yaml_source import yaml_text
 from conformance.case.call import Call, InputOverride
 from conformance.case.case import MAX_TITLE
+from conformance.case.contracts import OMITTED_PRESENTS, contract_by_features
 from conformance.case.features import DOCUMENTATION
 from conformance.case.formats import FORMAT
-from conformance.maintain.contracts import OMITTED_PRESENTS, contract_of_call
+from conformance.case.tensors import steps_of
 from conformance.model.groups import Group
 from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
@@ -99,26 +100,19 @@ def entry_of(
 
     ``known`` has the contracts so far, which YAML writes once each.
     """
-    fields = dict(group.form.fields)
-    contracts = []
-    for stage in stages:
-        contract = _contract({**fields, **stage.fields})
-        contracts.append(known.setdefault(json.dumps(contract), contract))
-    usual = max(contracts, key=contracts.count)
     return {
         "name": group.name,
         "title": "",
         "why": f"{group.title}: {group.what}.",
-        **fields,
-        "contract": usual,
+        **group.form.fields,
         "matrix": {
             "stage": {
                 stage.label: {
                     **stage.fields,
                     **_insensitive(group, stage),
-                    **({} if own is usual else {"contract": own}),
+                    **_contract({**group.form.fields, **stage.fields}, known),
                 }
-                for stage, own in zip(stages, contracts, strict=True)
+                for stage in stages
             }
         },
     }
@@ -159,17 +153,20 @@ def _title(group: Group, titles: dict[str, int]) -> str:
     return text
 
 
-def _contract(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _contract(fields: Mapping[str, Any], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The contract of a call, where none follows from its features."""
     call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
     joined = call.past_sequence_length and call.key_value not in ("zero_length", "omitted")
-    if call.presents == "none" and joined:
-        return dict(_WITHOUT_PRESENTS)
     scale = call.inputs.get("k_scale")
-    if isinstance(scale, InputOverride) and call.k_quant_type == "PER_CHANNEL":
-        return dict(_FLAT_SCALES)
-    if (call.softcap or 0.0) < 0:
-        return dict(_NEGATIVE_SOFTCAP)
-    try:
-        return contract_of_call(fields)
-    except KeyError:  # a feature with a value that is not listed
-        return dict(_PLAIN)
+    contract: Mapping[str, Any]
+    if call.presents == "none" and joined:
+        contract = _WITHOUT_PRESENTS
+    elif isinstance(scale, InputOverride) and call.k_quant_type == "PER_CHANNEL":
+        contract = _FLAT_SCALES
+    elif (call.softcap or 0.0) < 0:
+        contract = _NEGATIVE_SOFTCAP
+    elif contract_by_features(call, steps_of(call)) is None:
+        contract = _PLAIN
+    else:
+        return {}
+    return {"contract": known.setdefault(json.dumps(contract), {**contract})}

@@ -51,7 +51,7 @@ CREATE TABLE cases (
 );
 CREATE INDEX same ON cases (digest);
 CREATE TABLE results (
-  place INTEGER, target INTEGER, part INTEGER, blamed INTEGER, verdict TEXT, unexpected INTEGER,
+  place INTEGER, target INTEGER, part INTEGER, verdict TEXT, unexpected INTEGER,
   line BLOB
 );
 CREATE UNIQUE INDEX once ON results (place, target);
@@ -61,7 +61,7 @@ CREATE TABLE others (place INTEGER, target TEXT, line BLOB);
 
 @dataclass
 class _Part:
-    """One of the files. ``counts`` are of the results that no later one of the file replaces."""
+    """One of the files. ``counts`` are of the results."""
 
     path: Path
     header: Header
@@ -268,26 +268,19 @@ class Merging:
         line = compact(line, record) if self._compact else _whole(line)
         number = len(self._parts) - 1
         key = place, self._numbers[record.target]
-        row = (*key, number, bool(record.blamed_for), record.verdict, record.unexpected, line)
-        added = self._table.execute(
-            "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row
-        )
+        row = (*key, number, record.verdict, record.unexpected, line)
+        added = self._table.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?)", row)
         if not added.rowcount:
-            other, blamed, verdict = self._table.execute(
-                "SELECT part, blamed, verdict FROM results WHERE place = ? AND target = ?", key
+            (other,) = self._table.execute(
+                "SELECT part FROM results WHERE place = ? AND target = ?", key
             ).fetchone()
-            if other != number or not (blamed or record.blamed_for):
-                what = f"a result of {record.case} on {record.target}"
-                before = self._parts[other].path
-                raise ResultsError(
-                    f"{part.path} has {what} twice."
-                    if other == number
-                    else f"Both {before} and {part.path} have {what}."
-                )
-            if not record.blamed_for:
-                return
-            part.counts[record.target][verdict] -= 1
-            self._table.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            what = f"a result of {record.case} on {record.target}"
+            before = self._parts[other].path
+            raise ResultsError(
+                f"{part.path} has {what} twice."
+                if other == number
+                else f"Both {before} and {part.path} have {what}."
+            )
         part.counts[record.target][record.verdict] += 1
 
     def _add_other(

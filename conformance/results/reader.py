@@ -77,23 +77,22 @@ def read(path: Path | str) -> Run:
     cases: dict[str, CaseRecord] = {}
     results: list[ResultRecord] = []
     rest = take(path, MOST_LINES, MOST_BYTES, cases.setdefault, results.append)
-    settled = tuple(_without_the_replaced(results))
     run = Run(
         path,
         rest.header,
         cases,
-        settled,
+        tuple(results),
         tuple(rest.infrastructure),
         rest.footer,
         (),
         tuple(rest.instability),
     )
-    pairs = Counter((r.case, r.target) for r in settled)
+    pairs = Counter((r.case, r.target) for r in results)
     problems = rest.with_doubts(
         cases=len(cases),
         counts=run.counts(),
-        unexpected=sum(r.unexpected for r in settled),
-        unknown={r.case for r in settled} - cases.keys(),
+        unexpected=sum(r.unexpected for r in results),
+        unknown={r.case for r in results} - cases.keys(),
         twice=[pair for pair, n in pairs.items() if n > 1],
     )
     return replace(run, problems=problems)
@@ -196,19 +195,6 @@ def stream(
         raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
     if not begun:
         raise ResultsError(f"{path}: not a results file: it does not begin with a header.")
-
-
-def _without_the_replaced(results: Sequence[ResultRecord]) -> Iterator[ResultRecord]:
-    """The results, each in the place of the one that it replaces."""
-    last = {(result.case, result.target): result for result in results if result.blamed_for}
-    given: set[tuple[str, str]] = set()
-    for result in results:
-        key = result.case, result.target
-        if key not in last:
-            yield result
-        elif key not in given:
-            given.add(key)
-            yield last[key]
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -1,10 +1,9 @@
 """The records of a results file: one JSON object per line.
 
 A file has a header, then each case followed by its results, with infrastructure failures and
-instability in between, and a footer. Of several results of a case on a target, one with
-``blamed_for`` counts. Each line is strict JSON and is written at once, so a run that is killed
-loses nothing that it has judged; a file without a footer is incomplete. Its JSON Schema is
-``reports/results.schema.json``.
+instability in between, and a footer. Each line is strict JSON and is written at once, so a run
+that is killed loses nothing that it has judged; a file without a footer is incomplete. Its JSON
+Schema is ``reports/results.schema.json``.
 """
 
 from __future__ import annotations
@@ -634,12 +633,8 @@ class ResultRecord(_Part):
     contract: Contract | None = None
     """The contract on the target's execution provider, where the case has one for it."""
     expectation: ExpectationRecord | None = None
-    blamed_for: Text | None = None
-    """The case that ran after this one, in the same process, and came to harm by what this one had
-    left behind. Such a record replaces an earlier one of its case and target, which was written
-    before that was known."""
     reproduce: Text
-    """The command that runs this case; where it is to blame for another one, both."""
+    """The command that runs this case."""
 
     @property
     def known(self) -> ExpectationRecord | None:

@@ -167,12 +167,7 @@ class _Results:
         if before is None:
             self._count(result.target, *_counted(result))
             self.worst.put(key, result)
-        elif result.blamed_for:
-            for verdict, unexpected in (_counted(before), *self.others.pop(key, ())):
-                self._count(result.target, verdict, unexpected, -1)
-            self._count(result.target, *_counted(result))
-            self.worst.put(key, result)
-        elif not before.blamed_for:
+        else:
             self._count(result.target, *_counted(result))
             if severity(result) < severity(before):
                 self.worst.put(key, result)

@@ -47,7 +47,6 @@ class Writer:
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._size = self._lines = self._unstable = 0
         #: The verdict of each case and target, and whether it is unexpected.
-        self._results: dict[tuple[str, str], tuple[Verdict, bool]] = {}
         self._finished = self._copying = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
@@ -62,23 +61,11 @@ class Writer:
         self._write(record)
 
     def result(self, record: ResultRecord) -> None:
-        """Write a result and count it. The first of a case that was tried replaces old results.
-
-        One that is blamed for another case is counted instead of the one before.
-        """
+        """Write a result and count it. The first of a case that was tried replaces old results."""
         self._write(record)
         if record.outcome != "unavailable" and self.failure is None and not self._copying:
             self._do(self._place.has_result)
-        counts, key = (
-            self._counts.setdefault(record.target, Counter()),
-            (record.case, record.target),
-        )
-        if record.blamed_for and key in self._results:
-            verdict, unexpected = self._results[key]
-            counts[verdict] -= 1
-            self._unexpected -= unexpected
-        self._results[key] = record.verdict, record.unexpected
-        counts[record.verdict] += 1
+        self._counts.setdefault(record.target, Counter())[record.verdict] += 1
         self._unexpected += record.unexpected
 
     @contextlib.contextmanager

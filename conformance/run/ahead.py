@@ -12,8 +12,8 @@ from conformance.case.case import Case
 from conformance.harness.process import RunnerFailed
 from conformance.results.records import InstabilityRecord
 from conformance.run.assessment import Record
-from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
+from conformance.run.instability import Reported
 
 
 class Ahead:

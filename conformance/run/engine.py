@@ -20,10 +20,10 @@ from conformance.harness.outcomes import InfrastructureFailure, Outcome
 from conformance.harness.pool import Pool
 from conformance.harness.process import Limits, RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
-from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
+from conformance.results.records import InfrastructureRecord, InstabilityRecord
 from conformance.run.assessment import Assessment, CaseJob, Record, job_for
-from conformance.run.blame import Blame, Reported, Watch, unwatched
 from conformance.run.bundles import Bundles
+from conformance.run.instability import Reported, Retries, Watch, unwatched
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
@@ -53,7 +53,7 @@ class TargetRun:
         self._limits = Limits(failures_in_a_row=2 * jobs + 1)
         described = None if ready is None else ready.reported or ready.described
         self._pool = Pool(plan.target.command, jobs, self._limits, described)
-        self._blame: Blame | None = None
+        self._retries: Retries | None = None
         self.aside: list[tuple[Case, Reported]] = []
         self._ready = ready
         self._bundles = bundles
@@ -128,8 +128,7 @@ class TargetRun:
     def run(self) -> Iterator[tuple[Case, Reported]]:
         """Every case of the plan with its record, in the order in which they are complete.
 
-        In between come records that replace earlier ones (`ResultRecord.blamed_for`), and the
-        target's instability.
+        In between comes the target's instability.
 
         A case whose bundle was damaged or deleted during the run is made anew and run once more.
         Raises :class:`RunnerFailed` when the runner has to be given up, and
@@ -214,15 +213,12 @@ class TargetRun:
         self, assessment: Assessment, job: CaseJob, outcome: Outcome, watch: Watch = unwatched
     ) -> Iterator[tuple[Case, Reported]]:
         """What the job's outcome comes to, for its case and for others."""
-        if self._blame is None:
-            self._blame = Blame(self.plan, self.ready, self._limits)
+        if self._retries is None:
+            self._retries = Retries(self.plan, self.ready, self._limits)
         record = assessment.record(job, outcome)
-        for case, found in self._blame.settled(job, outcome, record, watch):
-            if isinstance(found, ResultRecord) and found.blamed_for:
-                assessment.settle(case)
-            yield case, found
-        if self._blame.damaged:
-            self._blame.damaged = False
+        yield from self._retries.settled(job, outcome, record, watch)
+        if self._retries.damaged:
+            self._retries.damaged = False
             self._pool.renew()
 
     def _assessment(self) -> Assessment:

@@ -30,8 +30,8 @@ from conformance.base.memory import reuse_memory
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.harness.process import GRACE_SECONDS, RunnerFailed
-from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
+from conformance.run.instability import Reported
 from conformance.targets.registry import Target
 
 #: So many cases are sent at once at most.

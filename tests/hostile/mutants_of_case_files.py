@@ -24,6 +24,7 @@ from memory import peak_kib
 
 from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
+from conformance.case.corpus import shipped_files
 from conformance.case.load import load
 from conformance.judge.expectations import load_expectations
 from conformance.run.records import case_record
@@ -116,7 +117,9 @@ Draw = random.Random
 
 @cache
 def _texts(kind: str) -> tuple[str, ...]:
-    return tuple(file.read_text("utf-8") for file in sorted(data_path(kind).glob("*.yaml")))
+    of_kind = {"cases": shipped_files().values()}
+    files = of_kind.get(kind) or sorted(data_path(kind).glob("*.yaml"))
+    return tuple(file.read_text("utf-8") for file in files)
 
 
 def _excerpt(draw: Draw, kind: str) -> str:

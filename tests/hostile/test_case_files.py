@@ -26,6 +26,7 @@ from conformance.base import yaml_source
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import MAX_BYTES, MAX_NODES, MAX_TEXT, InputError, read_yaml
 from conformance.case import load as loading
+from conformance.case.corpus import shipped_files
 from conformance.case.load import MAX_CASES, MAX_EFFORT, MAX_ELEMENTS, MAX_ID, load
 from conformance.case.tensors import MAX_BATCH, MAX_INPUT_ELEMENTS, input_elements
 
@@ -87,7 +88,7 @@ def test_a_file_that_asks_for_too_much_is_refused_soon(tmp_path: Path, part: sli
 def test_the_shipped_corpus_is_far_from_every_limit() -> None:
     """Each limit is at least three times what the largest shipped file needs."""
     most: Counter[str] = Counter()
-    for file in data_path("cases").glob("*.yaml"):
+    for file in shipped_files().values():
         source, cases = read_yaml(file), cases_of_theme(file.stem)
         elements = [sum(map(input_elements, case.steps)) for case in cases]
         texts = [value for value in _scalars(source.data) if isinstance(value, str)]

@@ -35,8 +35,7 @@ def _all(outcome: str, names: str) -> dict[str, str]:
 #: What becomes of the case that is lied about: a verdict, or ``infrastructure``. ``never``: the
 #: target does not start. ``stopped``: it crashes, does not start again
 #: and is given up. ``skips``: it takes no case.
-#: ``blames``: the case before it has the verdict.
-#: A line after the answer is noticed with the answer, or too late for the case to be to blame.
+#: A line after the answer is noticed with the answer, or too late.
 LIES: Final = {
     **_all(
         "infrastructure",
@@ -120,8 +119,7 @@ FAULTS: Final = {
         ],
         "crash",
     ),
-    # With no third case before them, the first is as suspicious as the second.
-    "dies_after_another": "blames",
+    "dies_after_another": "pass",
     # It dies after its answer, and only now and then before the next case.
     "dies_while_idle": "pass or crash",
     **dict.fromkeys(["hungry", "long_message", "rejects"], "unsupported"),
@@ -135,7 +133,7 @@ FAULTS: Final = {
 }
 
 #: What says more than what becomes of the case.
-SPECIAL: Final = frozenset({"never", "stopped", "skips", "blames"})
+SPECIAL: Final = frozenset({"never", "stopped", "skips"})
 
 #: Not here, since each case or start runs into its time limit: tests/test_harness.py has them.
 TOO_SLOW: Final = frozenset({"deaf", "never_described"})
@@ -211,7 +209,6 @@ class Trial:
         assert found == {
             "never": {},
             "stopped": {"one": "pass", "faulty": "infrastructure"},
-            "blames": {"one": "crash", "faulty": "pass", "fine": "pass"},
             "skips": dict.fromkeys(("one", "faulty", "fine"), "skip"),
         }.get(self.expected, {"one": "pass", "faulty": lied_about, "fine": "pass"})
         assert self.expected in SPECIAL or lied_about in self.expected.split(" or ")

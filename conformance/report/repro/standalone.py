@@ -91,11 +91,6 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
         return "The case was not run, so there is nothing to reproduce."
     if result.other_kernel:
         return "It ran without the kernel that the target names: there is nothing to reproduce."
-    if result.blamed_for:
-        return (
-            "It shows in the case that runs after this one, and a program has one call: "
-            f"run both in one process, {one_line(shared_command(result.reproduce))}"
-        )
     connected = [tensor for tensor in case.call.inputs if tensor.state == "connected"]
     unknown = [each for each in connected if each.recipe is None and each.same_as is None]
     if any((tensor.values or "").startswith(FROM_FILE) for tensor in unknown):

@@ -1,6 +1,6 @@
-"""The contract of a call with given values of its features: a row of ``cases/pairs.yaml``.
+"""The contract of a call that says none: it follows from the features of the call.
 
-The table :data:`conformance.maintain.basis.GROUNDS` says on what a call that must be computed
+The table :data:`conformance.case.basis.GROUNDS` says on what a call that must be computed
 rests. This module adds where texts are silent and kernels disagree, and where one execution
 provider must behave differently.
 """
@@ -8,9 +8,12 @@ provider must behave differently.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
-from conformance.case.call import Call
+from conformance.case.basis import BIAS_ON_CUDA, BIASES, KERNELS, contract_on, quoted
+from conformance.case.call import Call, GraphCall
+from conformance.case.case import Contract
 from conformance.case.features import (
     BIDIRECTIONAL,
     BY_NAME,
@@ -18,8 +21,7 @@ from conformance.case.features import (
     SLIDING,
     features_of,
 )
-from conformance.case.tensors import steps_of
-from conformance.maintain.basis import BIAS_ON_CUDA, BIASES, KERNELS, contract_on, quoted
+from conformance.case.tensors import Step, steps_of
 
 HEAD_SIZES: Final = f"{KERNELS}/cpu/bert/group_query_attention_helper.h"
 NARROW_TABLES: Final = "https://github.com/microsoft/onnxruntime/pull/19874"
@@ -33,7 +35,7 @@ WINDOWLESS: Final = "https://github.com/microsoft/onnxruntime/pull/32462"
 #: The value of each feature.
 Row = Mapping[str, str]
 #: The fields of a contract, as in a case file.
-Contract = dict[str, Any]
+Terms = dict[str, Any]
 
 #: Questions about a sliding_window_cache that the documentation does not answer.
 OPEN: Final = (
@@ -62,7 +64,7 @@ _CLEAR: Final = (
 
 #: What merged decisions say of single execution providers: the values of a row that it concerns,
 #: the providers, and what is different there. Of several demands the strictest counts.
-ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Contract], ...]] = (
+ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Terms], ...]] = (
     (
         {"causal": ("bidirectional",)},
         ("WebGpuExecutionProvider", "JsExecutionProvider"),
@@ -163,16 +165,16 @@ ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Con
 _STRICTER: Final = ("computes", "either", "rejects")
 
 
-def contract_of(row: Row) -> Contract:
+def contract_of(row: Row) -> Terms:
     """The row's contract: that of its weakest feature, or `either` where kernels disagree."""
     contract = _either(row) or contract_on(row)
     usual = contract.get("demands", "computes")  # on a provider that no text names
-    whole: Contract = {}  # what holds for every provider
+    whole: Terms = {}  # what holds for every provider
     if readings := contract.pop("readings", []):
         whole["readings"] = readings
     if row["key_value"] == "zero_length" and row["window"] == "shorter":
         whole["disputed"] = WINDOWLESS
-    providers: dict[str, Contract] = {}
+    providers: dict[str, Terms] = {}
     if row["cache"] == "sliding_window" and usual == "computes":
         on_cpu = {"demands": "computes", **contract}
         if contract["source"] == DOCUMENTATION:
@@ -224,7 +226,23 @@ def contract_of(row: Row) -> Contract:
     return {**contract, **whole, **({"providers": providers} if providers else {})}
 
 
-def contract_of_call(fields: Mapping[str, Any]) -> Contract:
+def contract_by_features(call: Call, steps: tuple[Step, ...]) -> Contract | None:
+    """The contract of a call; None if one of its features has a value that is not listed."""
+    if isinstance(call, GraphCall):
+        return None
+    try:
+        return _validated(tuple(features_of(call, steps).items()))
+    except KeyError:
+        return None
+
+
+@cache
+def _validated(features: tuple[tuple[str, str | None], ...]) -> Contract:
+    row = {name: value for name, value in features if value is not None}
+    return Contract.model_validate(contract_of(row))
+
+
+def contract_of_call(fields: Mapping[str, Any]) -> Terms:
     """The contract of a call, by the fields of its case."""
     call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
     found = features_of(call, steps_of(call))
@@ -236,7 +254,7 @@ def is_excluded(row: Row) -> bool:
     return row["key_value"] != "omitted" and _excluded(row) is not None
 
 
-def _either(row: Row) -> Contract | None:
+def _either(row: Row) -> Terms | None:
     """The contract of a row on which texts are silent and kernels disagree."""
     if row["key_value"] == "omitted":
         return None
@@ -310,7 +328,7 @@ def _either(row: Row) -> Contract | None:
     return None
 
 
-def _excluded(row: Row) -> Contract | None:
+def _excluded(row: Row) -> Terms | None:
     """The contract of a row that the documentation excludes or does not describe."""
     chunks = row["query_seqlens"] != "none"  # which allow batches of several tokens
     if row["phase"] == "chunked_prefill" and row["batch"] == "more" and not chunks:

@@ -1,18 +1,16 @@
-"""Whose fault a result is: no case has a verdict of what another one did to its process."""
+"""A case is tried again alone: no case has a verdict of what another one did to its process."""
 
 from __future__ import annotations
 
-import json
-import signal
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from as_user import Desk, Done, Gqa, wait_for
+from as_user import Desk, Done, Gqa
 from case_files import entries, write
 
-import conformance.run.blame
+import conformance.run.instability
 from conformance.bundle.cache import digest_of
 from conformance.case.load import load_file
 from conformance.harness.pool import FAILED_TWICE
@@ -80,47 +78,38 @@ def verdicts(run: Run) -> dict[str, str]:
 ALL_RIGHT = dict.fromkeys(NAMES, "pass")
 
 
-@pytest.mark.parametrize(("runner", "verdict"), [("breaks_heap", "crash"), ("spoils", "wrong")])
+@pytest.mark.parametrize(
+    ("runner", "verdict"),
+    [("breaks_heap", "crash"), ("spoils", "wrong"), ("dies_in_the_end", "crash")],
+)
 @pytest.mark.parametrize("jobs", ["1", "3"])
-def test_the_case_before_is_blamed_if_the_two_repeat_it(
+def test_what_a_case_does_to_the_next_is_the_targets_instability(
     bench: Bench, runner: str, verdict: str, jobs: str
 ) -> None:
     done, run = bench.run(runner, "-j", jobs)
     assert done.status == 1
-    found = {run.cases[result.case].name: result.verdict for result in run.results}
     assert not run.problems
-    assert found == {**ALL_RIGHT, "c4": verdict}
-    assert not run.instability
-    guilty = next(result for result in run.results if result.verdict == verdict)
-    assert guilty.unexpected
-    met = guilty.blamed_for
-    assert met is not None
-    assert f": {met}, which ran next, " in guilty.reason
-    assert f" {guilty.case} " in f"{guilty.reproduce} " or "::c4" in guilty.reproduce
-    assert run.footer is not None
-    assert run.footer.unexpected == 1
+    found = {run.cases[result.case].name: result.verdict for result in run.results}
+    assert found == ALL_RIGHT
+    assert {record.verdict for record in run.instability} == {verdict}
+    first = run.instability[0]
+    assert first.before == "twelve/c4"
     if jobs == "1":
-        assert met.endswith("/c5")
-        # The lines of the file: first what the case itself did, and then what came of it.
-        lines = [json.loads(line) for line in bench.results.read_text().splitlines()]
-        of_c4 = [one["verdict"] for one in lines if one.get("case", "").endswith("/c4")]
-        assert of_c4 == ["pass", verdict]
+        assert first.case == "twelve/c5"
 
 
 @pytest.mark.parametrize("answer", ["crashed", "rejected"])
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_case_after_which_the_device_fails_is_to_blame(
+def test_a_failure_of_the_device_after_another_case(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, jobs: str, answer: str
 ) -> None:
     monkeypatch.setenv("FAULT_STICKY", answer)
     done, run = bench.run("poisons_the_next", "-j", jobs)
     assert done.status == 1
     found = {run.cases[result.case].name: result.verdict for result in run.results}
-    assert found == {**ALL_RIGHT, "c4": "crash"}
-    assert not run.instability
-    guilty = next(result for result in run.results if result.verdict == "crash")
-    assert guilty.blamed_for is not None
-    assert f": {guilty.blamed_for}, which ran next, ends so each time after it" in guilty.reason
+    assert found == ALL_RIGHT
+    (record,) = run.instability
+    assert (record.verdict, record.before) == ("crash", "twelve/c4")
 
 
 @pytest.mark.parametrize(("answer", "verdict"), [("crashed", "crash"), ("rejected", "unsupported")])
@@ -139,20 +128,7 @@ def test_a_failure_of_the_device_is_of_its_case_alone(
     assert FAILED_TWICE in where or jobs == "2"  # it may have been a process's first case
 
 
-def test_the_reproduction_of_a_blamed_case_runs_both(bench: Bench) -> None:
-    _, run = bench.run("breaks_heap")
-    guilty = next(result for result in run.results if result.verdict == "crash")
-    assert "/twelve.yaml::c4 " in guilty.reproduce
-    assert "/twelve.yaml::c5 " in guilty.reproduce
-    assert "c6" not in guilty.reproduce
-    assert guilty.message is not None
-    assert guilty.message.endswith(
-        "The runner died of SIGABRT; the last it wrote: corrupted size vs. prev_size."
-    )
-
-
-def test_a_crash_after_any_case_is_blamed_on_none(bench: Bench) -> None:
-    """It dies after every case, so that the one before is as good as any other."""
+def test_a_crash_after_another_case(bench: Bench) -> None:
     done, run = bench.run("dies_after_another")
     assert verdicts(run) == ALL_RIGHT
     (record,) = run.instability
@@ -177,7 +153,7 @@ def test_what_comes_at_random_is_the_targets_instability(
     assert f"{len(run.instability)} not repeated" in done.out
     assert {record.target for record in run.instability} == {run.header.targets[0].name}
     marks = Path(bench.environment["FAULT_MARK"]).stat().st_size
-    assert marks <= 12 + 3 * len(run.instability)  # each alone, and once with the one before
+    assert marks <= 12 + 2 * len(run.instability)  # each alone
 
 
 def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
@@ -191,39 +167,12 @@ def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
     assert Path(bench.environment["FAULT_MARK"]).stat().st_size == 2 * 12
 
 
-def test_last_failed_runs_the_pair_again(bench: Bench) -> None:
-    bench.run("breaks_heap")
-    bench.results.unlink()
-    again, _ = bench.run("breaks_heap", "--lf")
-    assert "--lf: 2 of 12 failed when they were last run" in again.out
-    assert again.status == 1
-    assert "2 results, 1 unexpected" in again.out
-
-
 @pytest.mark.parametrize(("runner", "ran"), [("breaks_heap", 6), ("dies_after_another", 5)])
-def test_x_stops_at_the_blame_and_at_instability(bench: Bench, runner: str, ran: int) -> None:
+def test_x_stops_at_instability(bench: Bench, runner: str, ran: int) -> None:
     done, run = bench.run(runner, "-x")
     assert done.status == 1
     assert len(run.results) == ran
     assert f"stopped with {12 - ran} cases left" in done.out
-
-
-def test_an_interrupt_while_the_cause_is_searched_loses_nothing(bench: Bench) -> None:
-    process = bench.desk.start(
-        *(sys.executable, "-m", "conformance", *bench.command("breaks_heap_slowly")),
-        environment=bench.environment,
-    )
-    mark = Path(bench.environment["FAULT_MARK"])
-    wait_for(lambda: mark.exists() and mark.stat().st_size >= 2)  # two starts more: a search
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in out + err
-    run = read(bench.results)
-    found = {run.cases[result.case].name: result.verdict for result in run.results}
-    assert found == dict.fromkeys(NAMES[:6], "pass")
-    (record,) = run.instability
-    assert (record.case, record.before) == ("twelve/c5", "twelve/c4")
 
 
 def test_a_wrong_result_that_repeats_alone_is_the_cases_own(bench: Bench) -> None:
@@ -237,7 +186,7 @@ def test_only_so_many_unexpected_results_are_tried_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the reason of a result says that it was not."""
-    monkeypatch.setattr("conformance.run.blame.RETRIES", {"wrong": 3})
+    monkeypatch.setattr("conformance.run.instability.RETRIES", {"wrong": 3})
     monkeypatch.setenv("FAULT_ON", "/")
     _, run = bench.run("wrong_alone")
     assert verdicts(run) == dict.fromkeys(NAMES, "wrong")
@@ -250,36 +199,16 @@ def test_of_results_that_are_alike_only_two_are_tried_alone(
 ) -> None:
     kinds = [("wrong", "t", "a"), ("wrong", "t", "a"), ("wrong", "t", "b"), ("wrong", "t", "b")]
     given = iter([*kinds, *[("wrong", "t", "a")] * 8])
-    monkeypatch.setattr("conformance.run.blame._kind", lambda case, record: next(given))
+    monkeypatch.setattr("conformance.run.instability._kind", lambda case, record: next(given))
     starts = []
-    pool = conformance.run.blame.Pool
+    pool = conformance.run.instability.Pool
     monkeypatch.setattr(
-        "conformance.run.blame.Pool", lambda *a, **k: starts.append(a) or pool(*a, **k)
+        "conformance.run.instability.Pool", lambda *a, **k: starts.append(a) or pool(*a, **k)
     )
     monkeypatch.setenv("FAULT_ON", "/")
     _, run = bench.run("wrong_alone")
     assert verdicts(run) == dict.fromkeys(NAMES, "wrong")
     assert len(starts) == 4
-
-
-def test_searches_end_when_they_find_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.run.blame.FRUITLESS", 1)
-    monkeypatch.setenv("FAULT_SHARE", "0.1")
-    _, run = bench.run("dies_at_random")
-    told = [
-        "is to blame was not tried, after 1 such cases" in one.message for one in run.instability
-    ]
-    assert told == [False, *[True] * (len(told) - 1)]
-    assert len(told) >= 2
-
-
-def test_a_case_after_which_its_process_dies_is_to_blame(bench: Bench) -> None:
-    """It has answered, and its process is found dead when it is given the next case."""
-    _, run = bench.run("dies_in_the_end")
-    assert verdicts(run) == {**ALL_RIGHT, "c4": "crash"}
-    guilty = run.results[4]
-    assert guilty.blamed_for == "twelve/c5"
-    assert not run.instability
 
 
 def test_a_timeout_in_company_alone_is_the_targets(bench: Bench) -> None:
@@ -316,24 +245,6 @@ class Pytest:
             (test.get("name", "").partition("[")[0], test.find("failure") is not None)
             for test in ElementTree.parse(junit).iter("testcase")
         ]
-
-
-@pytest.mark.parametrize(
-    ("runner", "verdict", "options"),
-    [("breaks_heap", "crash", ()), ("spoils", "wrong", ("-n1",))],
-)
-def test_pytest_fails_the_blamed_case_after_it_has_passed(
-    bench: Bench, runner: str, verdict: str, options: tuple[str, ...]
-) -> None:
-    session = Pytest(bench, runner, *options)
-    assert session.status == 1
-    assert "1 failed, 12 passed" in session.out
-    assert "twelve/c4 on miniature@1.0: " in session.out
-    assert f": {verdict}\n" in session.out
-    assert "twelve/c5, which ran next" in session.out
-    assert sorted(name for name, failed in session.tests if failed) == ["c4"]
-    again = Pytest(bench, runner, "--lf", *options)
-    assert "1 failed, 2 passed" in again.out  # the two of them
 
 
 def test_pytest_tells_instability_and_fails(bench: Bench) -> None:

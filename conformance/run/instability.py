@@ -1,0 +1,185 @@
+"""Results that a case does not have alone, found out by running it again in a fresh process.
+
+A case's own result is the one that it has alone. What it met in the company of others, and not
+alone, is booked on the target, as instability, with the case before it. Two things are met in
+company: a crash or a failure of the device, of which the pool says that it did not repeat alone
+(`conformance.harness.outcomes.Unrepeated`), and an unexpected result, which is tried alone here.
+
+The cost is bounded: of unexpected results that are alike, `ALIKE` are tried alone that turn out to
+repeat, and `RETRIES` of those with one verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from conformance.bundle.cache import BundleError, untouched
+from conformance.case.case import Case
+from conformance.harness.outcomes import Outcome, Rejected
+from conformance.harness.pool import Pool
+from conformance.harness.process import Limits, RunnerFailed
+from conformance.harness.protocol import DescribedAnswer
+from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
+from conformance.results.verdicts import Verdict, severity
+from conformance.run.assessment import Assessment, CaseJob, Record
+from conformance.run.records import expected_instability
+from conformance.run.target import DescribedTarget, TargetPlan
+
+#: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
+ALIKE: Final = 2
+#: … and of all with a verdict so many. A timeout takes long, and only one in company is tried.
+RETRIES: Final[Mapping[Verdict, int]] = {
+    "timeout": 3,
+    "wrong": 50,
+    "accepted": 50,
+    "unsupported": 50,
+}
+Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
+Watch = Callable[[CaseJob, Outcome], None]
+
+
+def unwatched(job: CaseJob, outcome: Outcome) -> None:
+    """Watches nothing."""
+
+
+class Retries:
+    """Settles the results of one target's cases, by trying them again alone where that can tell
+    more.
+
+    ``damaged``: a process that still runs may be damaged; whoever reads it sets it back.
+    """
+
+    def __init__(self, plan: TargetPlan, ready: DescribedTarget, limits: Limits) -> None:
+        self._plan = plan
+        self._ready = ready
+        self._limits = limits
+        self._company: dict[str, list[CaseJob | None]] = {}
+        #: Results that repeated alone, by their verdict and by their kind.
+        self._repeated: Counter[tuple[object, ...]] = Counter()
+        self.damaged = False
+
+    def settled(
+        self, job: CaseJob, outcome: Outcome, record: Record | None, watch: Watch = unwatched
+    ) -> Iterator[tuple[Case, Reported]]:
+        """What ``outcome`` and the ``record`` that it completes come to, each with its case.
+
+        First the record of the job's case; then the target's instability. ``watch`` gets the
+        outcomes of a case that is tried alone.
+        """
+        before = outcome.before if isinstance(outcome.before, CaseJob) else None
+        self._company.setdefault(job.case.id, []).append(before)
+        if record is not None:
+            yield from self._of_result(job.case, record, outcome, watch)
+        if (crash := outcome.unrepeated) is not None:
+            yield job.case, self._event(job.case, "crash", crash.before, crash.message)
+
+    def _of_result(
+        self, case: Case, record: Record, outcome: Outcome, watch: Watch
+    ) -> Iterator[tuple[Case, Reported]]:
+        befores = [before for before in self._company.pop(case.id) if before is not None]
+        if not isinstance(record, ResultRecord) or not _doubtful(record, outcome, bool(befores)):
+            yield case, record
+            return
+        kind = _kind(case, record)
+        if self._repeated[kind] >= ALIKE:
+            yield case, record
+            return
+        if (repeated := self._repeated[record.verdict,]) >= RETRIES[record.verdict]:
+            told = (
+                f" It was not tried alone, since {repeated} unexpected results of this target with "
+                "this verdict were, and repeated."
+            )
+            yield case, record.model_copy(update={"reason": record.reason + told})
+            return
+        try:
+            alone = self._alone(case, watch)
+        except (KeyboardInterrupt, BundleError):
+            yield case, record
+            raise
+        if not isinstance(alone, ResultRecord) or alone.outcome == "unavailable":
+            yield case, record
+            return
+        yield case, alone
+        if alone.unexpected and severity(alone) <= severity(record):
+            self._repeated.update([(record.verdict,), kind])
+            return
+        self.damaged = True
+        yield (
+            case,
+            self._event(case, record.verdict, befores[0] if befores else None, record.reason),
+        )
+
+    def _alone(self, case: Case, watch: Watch) -> Record | None:
+        """The record of the case, each of its jobs alone in a fresh process; None: it has none."""
+        assessment = Assessment(self._ready, self._plan.lines_for(self._ready))
+        for job in assessment.jobs([case]):
+            outcome = self._run_alone(job)
+            if outcome is None or outcome.unrepeated is not None:
+                return None
+            watch(job, outcome)
+            if (record := assessment.record(job, outcome)) is not None:
+                return record
+        return None
+
+    def _event(
+        self, case: Case, verdict: Verdict, before: object, message: str
+    ) -> InstabilityRecord:
+        described = self._ready.described
+        assert described is not None  # a case ran
+        known = expected_instability(
+            verdict, described.version, described.adapter, self._ready.target.expectations
+        )
+        return InstabilityRecord(
+            target=self._ready.name,
+            case=case.id,
+            verdict=verdict,
+            before=before.case.id if isinstance(before, CaseJob) else None,
+            message=message,
+            unexpected=known is None,
+            expectation=known,
+        )
+
+    def _run_alone(self, job: CaseJob) -> Outcome | None:
+        """The outcome of the job in a fresh process.
+
+        None: it says nothing, since the runner does not start, is another one, or a bundle changed.
+        """
+        try:
+            with Pool(self._plan.target.command, 1, self._limits) as pool:
+                answer = pool.start()
+                if not isinstance(answer, DescribedAnswer) or not self._is_same(answer):
+                    return None
+                outcome = pool.run_one(job)
+        except RunnerFailed:
+            return None
+        return outcome if untouched(job.prepared) else None
+
+    def _is_same(self, answer: DescribedAnswer) -> bool:
+        described = self._ready.described
+        return described is not None and answer.model_copy(update={"id": described.id}) == described
+
+
+def _doubtful(record: ResultRecord, outcome: Outcome, in_company: bool) -> bool:
+    """Whether the result is worth another try, alone."""
+    if not record.unexpected or record.verdict not in RETRIES:
+        return False
+    if isinstance(outcome, Rejected) and outcome.repeated:
+        return False  # it was tried alone
+    if in_company:
+        return True
+    return record.verdict != "timeout" and outcome.unrepeated is None
+
+
+def _kind(case: Case, record: ResultRecord) -> tuple[object, ...]:
+    """What a result has in common with others of one defect.
+
+    Of a rejection it is the message without its numbers, else the entry of the case and what is
+    wrong.
+    """
+    if record.message is not None:
+        return record.verdict, record.stage, record.code, re.sub(r"\d+", "N", record.message)
+    faults = [(fault.kind, fault.output) for fault in record.faults]
+    return record.verdict, case.theme, case.name, *faults
