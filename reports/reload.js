@@ -1,10 +1,9 @@
-// Reloads a served page when there are new results. Keeps the address, the scroll positions and
-// the text that was typed.
+// Reloads a page whose file is rewritten while results come. Keeps the address, the scroll positions
+// and the text that was typed.
 "use strict";
 {
-  const EVERY = 2000; // ms
+  const EVERY = 5000; // ms
   const KEPT = "gqa-reload";
-  const shown = document.querySelector('meta[name="gqa-version"]')?.content ?? "";
 
   /** Whether a reload would interrupt the user. */
   function busy() {
@@ -49,24 +48,19 @@
     scrollTo({ left: kept.scrollX, top: kept.scrollY, behavior: "instant" });
   }
 
-  /** How long to wait, in ms: longer if the server needs long to render a page. */
+  /** How long to wait, in ms: longer for a large page. */
   function pause() {
     const [load] = performance.getEntriesByType("navigation");
-    return Math.max(EVERY, 4 * (load ? load.responseEnd - load.requestStart : 0));
+    return Math.max(EVERY, 4 * (load ? load.loadEventStart : 0));
   }
 
-  async function poll() {
-    try {
-      const answer = await fetch("/version", { cache: "no-store" });
-      if (answer.ok && (await answer.text()) !== shown && !busy()) {
-        saveState();
-        location.reload();
-        return;
-      }
-    } catch {
-      // no answer: try again later
+  function reload() {
+    if (busy()) {
+      setTimeout(reload, EVERY);
+    } else {
+      saveState();
+      location.reload();
     }
-    setTimeout(poll, EVERY);
   }
 
   // After the page's own scripts, which apply the fragment.
@@ -77,6 +71,6 @@
     } else {
       restoreState();
     }
-    setTimeout(poll, pause());
+    setTimeout(reload, pause());
   });
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from conformance.report.changes import Changes
     from conformance.report.model_table import ModelTable
 
+#: How often --watch looks whether results have changed.
+_POLL_SECONDS: Final = 2.0
+
 
 @dataclass(frozen=True)
 class Material:
@@ -42,6 +47,8 @@ class Material:
     """The changes from the baseline, if one was given."""
     stale_after: int | None = None
     """After so many days the page says that its results are old."""
+    watched: bool = False
+    """Whether the page is rewritten, and reloads itself."""
 
 
 # One function writes each form. It imports what it needs, so that other commands start fast.
@@ -53,6 +60,7 @@ def write_html(
     changes: Changes | None = None,
     model: ModelTable | None = None,
     stale_after: int | None = None,
+    watched: bool = False,
 ) -> None:
     """Write the HTML report of ``runs``, with ``changes`` and the answer for a ``model`` if given.
 
@@ -60,12 +68,18 @@ def write_html(
     """
     from conformance.report.html import render
 
-    page = render(runs, changes, model=model, stale_after=stale_after)
+    page = render(runs, changes, model=model, stale_after=stale_after, watched=watched)
     write_file(html, "the report", page)
 
 
 def _html(material: Material, path: Path) -> None:
-    write_html(material.runs, path, material.changes, stale_after=material.stale_after)
+    write_html(
+        material.runs,
+        path,
+        material.changes,
+        stale_after=material.stale_after,
+        watched=material.watched,
+    )
 
 
 def _markdown(material: Material, path: Path) -> None:
@@ -179,21 +193,17 @@ def _forms(command: Callable[..., int]) -> Callable[..., int]:
     help="The HTML page says that its results are old after so many days; for a published page.",
 )
 @click.option(
-    "--serve", "served", is_flag=True, help="Serve the HTML report locally, updated as files grow."
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    help="Port for --serve; default: a free one.",
+    "--watch",
+    "watched",
+    is_flag=True,
+    help="Rewrite --html while results come, until Ctrl-C; the page reloads itself.",
 )
 def report(
     results: Sequence[Path],
     requested: Sequence[tuple[_Form, Path]],
     against: Sequence[Path],
     stale_after: int | None,
-    served: bool,
-    port: int,
+    watched: bool,
 ) -> int:
     """Write a report of one or more results files, with a column for each target of each file.
 
@@ -202,40 +212,50 @@ def report(
     \b
     Exit status: 0 written   2 bad input   3 a file could not be written
     """
-    if not requested and not served:
+    options = {form.option for form, _ in requested}
+    if not requested:
         *most, last = (f"--{form.option}" for form in FORMS)
-        raise BadArgument(
-            f"Give at least one form of a report: {', '.join(most)}, {last} or --serve."
-        )
-    if port and not served:
-        raise BadArgument("--port needs --serve.")
-    if against and not served and not {form.option for form, _ in requested} & {"html", "markdown"}:
-        raise BadArgument("--against needs --html, --markdown or --serve.")
-    if stale_after is not None and "html" not in {form.option for form, _ in requested}:
+        raise BadArgument(f"Give at least one form of a report: {', '.join(most)} or {last}.")
+    if against and not options & {"html", "markdown"}:
+        raise BadArgument("--against needs --html or --markdown.")
+    if stale_after is not None and "html" not in options:
         raise BadArgument("--stale-after needs --html.")
+    if watched and options != {"html"}:
+        raise BadArgument("--watch needs --html, and no other form.")
     named = [(f"--{form.option}", path) for form, path in requested]
     check_separate([*results, *against], named)
     before = join(_read(against)) if against else None
-    status = _write(results, requested, before, stale_after) if requested else ALL_AS_EXPECTED
-    if served:
-        _serve(results, before, port)
-    return status
+    if watched:
+        _watch(results, requested, before, stale_after)
+    return _write(results, requested, before, stale_after)
 
 
-def _serve(results: Sequence[Path], before: Joined | None, port: int) -> None:
-    """Serve the page until Ctrl-C. The files need not exist yet."""
-    from conformance.report.html import render
-    from conformance.report.serve import ServeError, serve
+def _watch(
+    results: Sequence[Path],
+    requested: Sequence[tuple[_Form, Path]],
+    before: Joined | None,
+    stale_after: int | None,
+) -> None:
+    """Rewrite the page until Ctrl-C, whenever a file has changed. The files need not exist yet."""
+    told, written = "", None
+    with suppress(KeyboardInterrupt):
+        while True:
+            now = [_state(path) for path in results]
+            if now != written:
+                try:
+                    _write(results, requested, before, stale_after, watched=True)
+                    written, told = now, ""
+                except ResultsError as error:  # perhaps not begun yet
+                    if str(error) != told:
+                        say(told := str(error))
+            time.sleep(_POLL_SECONDS)
 
-    def page(files: Sequence[Path]) -> str:
-        runs = [read(file) for file in files]
-        changed = _changes(join(runs), before) if before else None
-        return render(runs, changed, served=True)
 
-    try:
-        serve(results, page, port=port, say=click.echo)
-    except ServeError as error:
-        raise BadArgument(str(error)) from None
+def _state(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        about = path.stat()
+        return about.st_size, about.st_mtime_ns
+    return None
 
 
 @uncollected()
@@ -244,12 +264,13 @@ def _write(
     requested: Sequence[tuple[_Form, Path]],
     before: Joined | None,
     stale_after: int | None,
+    watched: bool = False,
 ) -> int:
     """Write the requested forms, and return the exit status."""
     runs = _read(results)
     joined = join(runs)
     changed = _changes(joined, before) if before else None
-    material = Material(runs, joined, changed, stale_after)
+    material = Material(runs, joined, changed, stale_after, watched)
     check_separate(
         (run.path for run in (*runs, *(before.runs if before else ()))),
         [

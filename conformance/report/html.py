@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -26,7 +27,6 @@ from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.history import CHANGE_KINDS
 from conformance.report.model_table import ModelTable
 from conformance.report.score import SHOWN
-from conformance.report.serve import CONNECT, digest, reload_script
 from conformance.report.symptoms import quoted
 from conformance.report.text import clean
 from conformance.report.view import page
@@ -53,23 +53,23 @@ def render(
     runs: Sequence[Run],
     changes: Changes | None = None,
     *,
-    served: bool = False,
+    watched: bool = False,
     model: ModelTable | None = None,
     stale_after: int | None = None,
 ) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
-    The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``served`` page asks
-    its server for new results. A page says so itself when its newest results are older than
-    ``stale_after`` days.
+    The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``watched`` page
+    reloads itself, since its file is rewritten. A page says so itself when its newest results are
+    older than ``stale_after`` days.
     Raises `ResultsError` if there are no runs.
     """
     shown, cells, reports = page(join(runs), changes)
     folder = data_path("reports")
     style = _source(folder / "report.css") + "".join(map(_colours, (*VERDICTS, PRESENTS)))
     scripts = [_source(folder / "page" / f"{name}.js") for name in SCRIPTS]
-    if served:
-        scripts.append(reload_script())
+    if watched:
+        scripts.append(_source(folder / "reload.js"))
     if stale_after is not None:
         scripts.append(_source(folder / "stale.js"))
     environment = Environment(
@@ -102,10 +102,14 @@ def render(
         scripts=[Markup(script) for script in scripts],
         style_digest=digest(style),
         script_digests=[digest(script) for script in scripts],
-        connect=f"{CONNECT}; " if served else "",
         cells=_packed(cells),
         reports=_packed(reports),
     )
+
+
+def digest(text: str) -> str:
+    """The digest by which a policy allows a script or style."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _source(path: Path) -> str:

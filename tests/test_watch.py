@@ -1,0 +1,38 @@
+"""``gqa report --html FILE --watch``: a page that is rewritten while results come."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from as_user import Desk, Gqa, wait_for
+from synthetic_runs import case, result, write
+
+OPTION = "--watch"
+
+
+def test_a_page_is_rewritten_while_results_come(desk: Desk, tmp_path: Path) -> None:
+    results, page = tmp_path / "r.jsonl", tmp_path / "r.html"
+    command = (sys.executable, "-m", "conformance", "report", str(results), "--html", str(page))
+    process = desk.start(*command, OPTION)
+    try:
+        write(results, [case("t/a")], [result("t/a")])
+        wait_for(page.exists)
+        first = page.read_text()
+        assert "sessionStorage" in first
+        assert "location.reload()" in first
+        write(results, [case("t/a")], [result("t/a", verdict="crash")])
+        wait_for(lambda: page.read_text() not in ("", first))
+    finally:
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert "location.reload()" not in page.read_text()
+
+
+def test_only_a_page_can_be_watched(gqa: Gqa, tmp_path: Path) -> None:
+    done = gqa("report", "r.jsonl", "--csv", str(tmp_path / "r.csv"), OPTION)
+    assert done.status == 2
+    assert "--watch needs --html, and no other form." in done.err
