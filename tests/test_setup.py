@@ -348,11 +348,10 @@ def test_the_available_setups_are_listed(gqa: Gqa) -> None:
         assert done.status in (0, 2)
         assert re.search(r"^  cuda +Install onnxruntime-gpu", done.both, re.MULTILINE)
         assert re.search(r"^  tract +Build the tract binary", done.both, re.MULTILINE)
-        assert re.search(r"^  lavapipe +Install Mesa's software", done.both, re.MULTILINE)
         assert re.search(r"^  webgpu +Install onnxruntime-web", done.both, re.MULTILINE)
     done = gqa("setup", "onnx")
     assert (done.status, done.out) == (2, "")
-    known = "cuda, lavapipe, tract, webgpu, and the targets of gqa run"
+    known = "cuda, tract, webgpu, and the targets of gqa run"
     assert done.err == f"gqa setup does not know 'onnx'; known: {known}.\n"
 
 

@@ -17,6 +17,7 @@ import pytest
 from as_user import Desk, Gqa, in_this_process, wait_for
 
 from conformance.cli import terminal
+from conformance.targets.catalogue import LAVAPIPE
 from conformance.targets.setup import npm
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web, why_it_is_not_whole
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, built_onnxruntime_web
@@ -189,7 +190,7 @@ def test_an_adapter_without_float16_is_reported(
 ) -> None:
     monkeypatch.setenv("FAKE_NODE", "no_float16")
     done = gqa("setup", "webgpu")
-    has_not = "without float16; gqa setup lavapipe installs one that has it"
+    has_not = f"without float16; lavapipe has it: {LAVAPIPE}"
     assert (done.status, done.out.splitlines()[1:]) == (
         0,
         [f"adapter: fake adapter, {has_not}", USE],
@@ -199,7 +200,7 @@ def test_an_adapter_without_float16_is_reported(
 @pytest.mark.parametrize(
     ("debian", "mends"),
     [
-        (True, "apt-get install chromium libvulkan1, or for float16 gqa setup lavapipe"),
+        (True, f"apt-get install chromium libvulkan1, or for float16 {LAVAPIPE}"),
         (False, "install one"),
     ],
 )

@@ -43,8 +43,7 @@ COMMANDS: Final = {
     " each file.",
     "run": "Run cases on targets, judge the results, and report what is unexpected.",
     "search": 'Find cases by what their calls are: "softcap and window and head_size>=256".',
-    "setup": "Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or"
-    " a driver.",
+    "setup": "Install what a target needs, in a folder of its own (GQA_TOOLS).",
     "show": "Show one case: the call, its contract, its links, and the ranges of its values.",
 }
 #: Those that are in the module of another one, or of another name.

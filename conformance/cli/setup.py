@@ -11,7 +11,6 @@ from conformance.cli.terminal import Terminal, make_console
 from conformance.targets.catalogue import TargetEntry, entry_of
 from conformance.targets.setup.cargo import Progress as CargoProgress
 from conformance.targets.setup.cuda import how_to_use_cuda, set_up_cuda
-from conformance.targets.setup.lavapipe import set_up_lavapipe
 from conformance.targets.setup.onnxruntime_web import (
     how_to_use_onnxruntime_web,
     set_up_onnxruntime_web,
@@ -61,7 +60,7 @@ def _nothing_to_install(entry: TargetEntry) -> click.Command:
 
 @click.group(cls=_SetupGroup)
 def setup() -> None:
-    """Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or a driver.
+    """Install what a target needs, in a folder of its own (GQA_TOOLS).
 
     The name of a target works, too: gqa setup wasm is gqa setup webgpu.
     """
@@ -107,26 +106,6 @@ def setup_cuda(version: str) -> int:
     terminal.line(f"onnxruntime-gpu {version} is {done}: {ready.path}")
     for line in how_to_use_cuda(version):
         terminal.line(line)
-    return ALL_AS_EXPECTED
-
-
-@setup.command("lavapipe")
-@click.option("--dry-run", is_flag=True, help="Print the commands without running them.")
-def setup_lavapipe(dry_run: bool) -> int:
-    """Install Mesa's software Vulkan driver with apt, as root, unless it is installed.
-
-    \b
-    Exit status: 0 installed   2 bad input   3 the installation failed
-    """
-    result = set_up_lavapipe(say, dry_run)
-    if result.there is None:
-        for command in result.commands:
-            click.echo(command)
-        return ALL_AS_EXPECTED
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    done = "installed" if result.new else "already installed"
-    terminal.line(f"lavapipe of Mesa {result.there.version} is {done}: {result.there.driver}")
-    terminal.line("use it with: gqa run --ep webgpu --adapter lavapipe")
     return ALL_AS_EXPECTED
 
 

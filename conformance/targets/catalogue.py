@@ -46,6 +46,10 @@ PLUGIN: Final = "ort-plugin:"
 #: What ``--adapter`` takes beside a path: two software renderers, and the machine's GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
+#: How Debian and Ubuntu install the software adapters.
+SWIFTSHADER: Final = "apt-get install chromium libvulkan1"
+LAVAPIPE: Final = "apt-get install mesa-vulkan-drivers libvulkan1"
+
 #: What ``--compute-sanitizer`` takes beside a path: the runner searches for it.
 AUTO: Final = "auto"
 
@@ -413,7 +417,8 @@ _ALLOCATES: Final = (
     "captures a graph"
 )
 _ADAPTER_NEEDS: Final = (
-    f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader or lavapipe"
+    f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader "
+    f"({SWIFTSHADER}) or, with float16, lavapipe of Mesa 25 or later ({LAVAPIPE})"
 )
 
 

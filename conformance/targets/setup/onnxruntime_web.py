@@ -17,7 +17,7 @@ from typing import Final
 
 from conformance.base.paths import data_path
 from conformance.harness.protocol import DescribedAnswer
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import LAVAPIPE, SWIFTSHADER, Programs
 from conformance.targets.registry import target_for
 from conformance.targets.setup.described import described, with_fix
 from conformance.targets.setup.npm import (
@@ -89,14 +89,14 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
     if isinstance(answer, DescribedAnswer):
         half = "with float16"
         if "float16" not in answer.dtypes:
-            half = "without float16; gqa setup lavapipe installs one that has it"
+            half = f"without float16; lavapipe has it: {LAVAPIPE}"
         return [
             f"adapter: {answer.device}, {half}",
             f"use it with: gqa run --ep webgpu{option}",
         ]
     fix = answer.fix
     if shutil.which("apt-get"):
-        fix = "apt-get install chromium libvulkan1, or for float16 gqa setup lavapipe"
+        fix = f"{SWIFTSHADER}, or for float16 {LAVAPIPE}"
     return [
         f"webgpu cannot be used yet: {with_fix(answer.reason, fix)}",
         f"without an adapter: gqa run --ep wasm{option}",
