@@ -17,7 +17,7 @@ from conformance.maintain.pin import PLACES, main, mentions, pin_of
 from conformance.results.records import UncalledParts
 from conformance.run.records import case_record
 from conformance.targets.catalogue import TARGETS
-from conformance.targets.setup.npm import find_npm
+from conformance.targets.setup.programs import find_npm
 from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION, ONNXRUNTIME_VERSION, TRACT_VERSION
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="not a checkout")

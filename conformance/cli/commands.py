@@ -57,12 +57,12 @@ ERRORS: Final = {
     "conformance.case.corpus.NothingMeant": BAD_INPUT,
     "conformance.case.selection.SelectionError": BAD_INPUT,
     "conformance.targets.catalogue.TargetError": BAD_INPUT,
-    "conformance.targets.setup.tract.NoRelease": BAD_INPUT,
+    "conformance.targets.setup.programs.NoRelease": BAD_INPUT,
     "conformance.results.errors.ResultsError": INFRASTRUCTURE,
     "conformance.bundle.cache.BundleError": INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": INFRASTRUCTURE,
     "conformance.cli.export.NotExported": INFRASTRUCTURE,
-    "conformance.targets.setup.tract.SetupError": INFRASTRUCTURE,
+    "conformance.targets.setup.programs.SetupError": INFRASTRUCTURE,
     "conformance.report.bisect.CannotBisect": INFRASTRUCTURE,
 }
 

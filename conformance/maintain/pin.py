@@ -37,10 +37,15 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
 from conformance.targets.published import published
 from conformance.targets.releases import releases
-from conformance.targets.setup.environments import install
-from conformance.targets.setup.npm import NpmFailed, find_npm, lock_command, run_npm
-from conformance.targets.setup.pip import pip_command
-from conformance.targets.setup.tract import NoRelease, SetupError
+from conformance.targets.setup.installed import install
+from conformance.targets.setup.onnxruntime_web import lock_command
+from conformance.targets.setup.programs import (
+    NoRelease,
+    SetupError,
+    find_npm,
+    pip_command,
+    run_installer,
+)
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts = {**_edited(pin, release), **generated}
         _install_here(pin, old, release)
         _write(texts)
-    except (PinError, TargetError, SetupError, NoRelease, NpmFailed, ResultsError) as error:
+    except (PinError, TargetError, SetupError, NoRelease, ResultsError) as error:
         return _failed(f"Nothing was edited: {error}", 3)
     except OSError as error:
         return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
@@ -227,7 +232,7 @@ def _read(file: str) -> str:
 def _run(pin: Pin, old: str, new: str, more: Sequence[str]) -> Results:
     """Run every case on both releases, which are installed. Raises `PinError`, `SetupError`."""
     for release, package in product((new, old), pin.packages):
-        install(package, release, print, lambda *_: None)
+        install(package, release, print)
     folder = Path(tempfile.mkdtemp(prefix="gqa-pin-"))
     files = []
     for release in (old, new):
@@ -302,7 +307,7 @@ def _edited(pin: Pin, release: str) -> dict[str, str]:
 
 
 def _generated(pin: Pin, release: str) -> dict[str, str]:
-    """The new text of each generated file. Raises `PinError`, `SetupError` and `NpmFailed`."""
+    """The new text of each generated file. Raises `PinError`, `SetupError`."""
     texts = {}
     for file in (place.file for place in pin.places if place.generated):
         texts[file] = _operator(pin, release) if file == _OPERATOR else _lock(pin, release)
@@ -311,7 +316,7 @@ def _generated(pin: Pin, release: str) -> dict[str, str]:
 
 def _operator(pin: Pin, release: str) -> str:
     (package,) = pin.packages
-    install(package, release, print, lambda *_: None)
+    install(package, release, print)
     return operator_text.text(package.value(release))
 
 
@@ -326,7 +331,7 @@ def _lock(pin: Pin, release: str) -> str:
             _edited(pin, release)["runners/onnxruntime_web/package.json"]
         )
         (folder / "package-lock.json").write_text(_read(_LOCK))
-        run_npm(lock_command(npm), folder, folder / "log", lambda _: None)
+        run_installer(lock_command(npm), folder)
         return (folder / "package-lock.json").read_text()
 
 

@@ -46,8 +46,7 @@ PLUGIN: Final = "ort-plugin:"
 #: What ``--adapter`` takes beside a path: two software renderers, and the machine's GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
-#: How Debian and Ubuntu install the software adapters.
-SWIFTSHADER: Final = "apt-get install chromium libvulkan1"
+#: How Debian and Ubuntu install the software adapter that has float16.
 LAVAPIPE: Final = "apt-get install mesa-vulkan-drivers libvulkan1"
 
 #: What ``--compute-sanitizer`` takes beside a path: the runner searches for it.
@@ -365,7 +364,7 @@ _ONNXRUNTIME: Final = Package(
     oldest="1.20.0",
     dependencies=("numpy",),
 )
-_ONNXRUNTIME_GPU: Final = replace(
+ONNXRUNTIME_GPU: Final = replace(
     _ONNXRUNTIME,
     name="onnxruntime-gpu",
     place=built_onnxruntime_gpu,
@@ -418,7 +417,7 @@ _ALLOCATES: Final = (
 )
 _ADAPTER_NEEDS: Final = (
     f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader "
-    f"({SWIFTSHADER}) or, with float16, lavapipe of Mesa 25 or later ({LAVAPIPE})"
+    f"(apt-get install chromium libvulkan1) or, with float16, lavapipe ({LAVAPIPE})"
 )
 
 
@@ -445,7 +444,7 @@ def _cuda(
         setup="cuda",
         python=_cuda_python,
         maps_device=True,
-        package=_ONNXRUNTIME_GPU,
+        package=ONNXRUNTIME_GPU,
         kernel_variant_of="cuda" if variant else None,
         kernel=kernel,
         script=StandaloneProgram(
