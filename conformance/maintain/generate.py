@@ -23,7 +23,6 @@ from conformance.case.variants import document as relations_page
 from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
 from conformance.maintain import (
-    block_graphs,
     coverage,
     dense_cases,
     fault_cases,
@@ -58,7 +57,6 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "cases/faults_prefill.yaml": lambda: fault_cases.text("faults_prefill"),
     "cases/faults_decode.yaml": lambda: fault_cases.text("faults_decode"),
     "docs/operator.md": operator_text.text,
-    **block_graphs.GRAPHS,
 }
 
 #: Files that are written only if they are named: all but one take long, one needs ONNX Runtime.
