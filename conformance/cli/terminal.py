@@ -1,9 +1,11 @@
-"""The terminal output of ``gqa run`` and the installers."""
+"""The terminal output of ``gqa run``."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,10 +63,12 @@ class RunSummary:
     ``begun`` says that the results file has been started, and ``writing`` is the error that left it
     incomplete. ``stopped_before`` is the number of cases that were left when the run was stopped
     early, and ``starts`` has the seconds that starting the runners of each target took.
-    ``targets`` are those of the run, as soon as all are described.
+    ``targets`` are those of the run, as soon as all are described. ``until`` is the time at which
+    it is stopped, by the clock of `time.monotonic`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, until: float = math.inf) -> None:
+        self.until = until
         self.results: list[tuple[Case, ResultRecord]] = []
         self.troubles: list[InfrastructureRecord] = []
         self.instability: list[InstabilityRecord] = []
@@ -87,7 +91,9 @@ class RunSummary:
         return True
 
     def enough(self, most: int | None) -> bool:
-        """Whether there are ``most`` failures: whatever makes the exit status one."""
+        """Whether time is up or there are ``most`` failures: what makes the exit status one."""
+        if time.monotonic() >= self.until:
+            return True
         if most is None:
             return False
         unexpected = sum(result.unexpected for _, result in self.results)
