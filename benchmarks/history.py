@@ -23,11 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import large_cache
 import overhead
-import peers
-import results
-import scaling
 import start
 from ratio import Ratio, parser_for, print_table
 
@@ -45,10 +41,6 @@ FEWEST: Final = 3
 BENCHMARKS: Final[Mapping[str, Callable[[Sequence[Path]], Iterator[Ratio]]]] = {
     "start": lambda paths: start.measure(3),
     "overhead": lambda paths: overhead.measure(paths, 3),
-    "scaling": lambda paths: scaling.measure(paths, (2, 4, 8, 16), 150),
-    "results": lambda paths: results.measure(paths, (20_000, 80_000)),
-    "large_cache": lambda paths: large_cache.measure(20_000),
-    "peers": lambda paths: peers.measure(paths, 3),
     "report": lambda paths: _report(),
 }
 

@@ -122,14 +122,14 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
         best: dict[str, float] = {}
         for _ in range(repeat):
             floor = floors(bundles)
-            collect = timed([*pytest, "--collect-only"]).seconds
+            collect = timed([*pytest, "--collect-only"])
             for what, taken in (
                 (ALONE, floor.alone),
                 ("the same, inputs read from their files", floor.read),
                 ("`gqa run --jobs 1`", seconds(1)),
                 ("`gqa run --jobs 2`", seconds(2)),
-                ("`pytest --ep cpu`", timed(pytest, statuses=(0, 1)).seconds - collect),
-                ("`pytest --ep cpu -n 2`", timed([*pytest, "-n", "2"], statuses=(0, 1)).seconds),
+                ("`pytest --ep cpu`", timed(pytest, statuses=(0, 1)) - collect),
+                ("`pytest --ep cpu -n 2`", timed([*pytest, "-n", "2"], statuses=(0, 1))),
             ):
                 best[what] = min(taken, best.get(what, math.inf))
         best["`gqa run --jobs 2`, empty cache"] = seconds(2, {CACHE_VARIABLE: f"{name}/cold"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -33,44 +32,29 @@ class Ratio(NamedTuple):
     measured: str
 
 
-class Done(NamedTuple):
-    """A program that has ended: its time in seconds, and its peak of memory in MB."""
-
-    seconds: float
-    megabytes: float
-    output: str
-
-
 def timed(
     command: Sequence[str | Path],
     environment: Mapping[str, str] | None = None,
     statuses: Iterable[int] = (0,),
-) -> Done:
-    """Run a program to its end. Python may write bytecode, even where the environment forbids it.
+) -> float:
+    """Seconds of a program. Python may write bytecode, even where the environment forbids it.
 
     Exits with one sentence if its status is none of ``statuses``.
     """
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
-    with subprocess.Popen(
+    done = subprocess.run(
         [*map(str, command)],
         env={**inherited, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    ) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+    )
     seconds = time.perf_counter() - start
-    if process.returncode not in statuses:
-        sys.exit(f"{' '.join(map(str, command))} ended with {process.returncode}: {output[-2000:]}")
-    return Done(seconds, _megabytes(usage), output)
-
-
-def _megabytes(usage: resource.struct_rusage) -> float:
-    return usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    if done.returncode not in statuses:
+        said = f"{' '.join(map(str, command))} ended with {done.returncode}"
+        sys.exit(f"{said}: {done.stdout[-2000:]}")
+    return seconds
 
 
 def records(results: Path) -> list[dict[str, Any]]:

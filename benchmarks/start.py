@@ -37,7 +37,7 @@ COMMANDS: Final[Mapping[str, Sequence[str | Path]]] = {
 
 def seconds(command: Sequence[str | Path], repeat: int) -> float:
     """The least time of a command, of ``repeat`` and one that fills the caches."""
-    return min([timed(command).seconds for _ in range(repeat + 1)][1:])
+    return min([timed(command) for _ in range(repeat + 1)][1:])
 
 
 def measure(repeat: int) -> Iterator[Ratio]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from conformance.targets.setup.npm import NpmFailed, find_npm, locked_command, run_npm
+from conformance.targets.setup.onnxruntime_web import locked_command
+from conformance.targets.setup.programs import SetupError, find_npm, run_installer
 
 FOLDER = Path(__file__).parent / "packages"
 
@@ -30,10 +31,10 @@ def packages() -> Path:
         try:
             for name in ("package.json", "package-lock.json"):
                 shutil.copy(FOLDER / name, working)
-            run_npm(locked_command(npm), working, working / "npm.log", lambda seconds: None)
+            run_installer(locked_command(npm), working)
             with contextlib.suppress(OSError):  # another process was faster
                 working.rename(folder)
-        except NpmFailed as error:
+        except SetupError as error:
             pytest.skip(f"npm could not install the packages of the tests: {error}")
         finally:
             shutil.rmtree(working, ignore_errors=True)

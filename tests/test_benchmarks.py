@@ -141,16 +141,9 @@ def test_a_benchmark_that_fails_takes_nothing_from_the_others(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["overhead", "scaling", "results", "peers"])
-def test_each_benchmark_gives_ratios(name: str) -> None:
+def test_the_overhead_is_given_as_ratios() -> None:
     paths = [ROOT / "cases" / "smoke.yaml", ROOT / "cases" / "decode_shapes.yaml"]
-    module = __import__(name)
-    few = {"overhead": (1,), "scaling": ((2,), 1.0), "results": ((200,),), "peers": (1,)}
-    found = list(module.measure(paths, *few[name]))
-    assert found
-    assert all(each.ratio > 0 for each in found)
-
-
-@pytest.mark.slow
-def test_a_large_cache_is_measured() -> None:
-    assert len(list(__import__("large_cache").measure(300))) == 4
+    found = list(__import__("overhead").measure(paths, 1))
+    assert len(found) == 7
+    # pytest's time without its start is a difference, of which nothing may be left here.
+    assert all(each.ratio > 0 for each in found if "pytest" not in each.what)

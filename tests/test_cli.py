@@ -24,7 +24,7 @@ from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.targets.catalogue import target_names
 from conformance.targets.registry import target_for
-from conformance.targets.tools import COMPLETE, ONNXRUNTIME_GPU_VERSION, has_cuda
+from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION, has_cuda
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -948,7 +948,6 @@ def test_doctor_says_which_python_cuda_takes_and_how_to_get_one(
     environment = tmp_path / f"onnxruntime-gpu-{ONNXRUNTIME_GPU_VERSION}"
     (environment / "bin").mkdir(parents=True)
     (environment / "bin" / "python").symlink_to(sys.executable)
-    (environment / COMPLETE).touch()
     lines = gqa("doctor").out.splitlines()
     assert f"    program   {environment}/bin/python, from gqa setup cuda" in lines
 

@@ -1,11 +1,11 @@
-"""What a GPU machine without a network gets: a wheel in parts, and less machine code on demand."""
+"""What a GPU machine without a network gets: a wheel in parts."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import struct
+import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from conformance.base.paths import ROOT
+from conformance.results.reader import read
 from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION
 
 SCRIPTS = ROOT / ".ci" / "gpu"
@@ -22,7 +23,6 @@ SCRIPTS = ROOT / ".ci" / "gpu"
 pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="not a checkout")
 sys.path.insert(0, str(SCRIPTS))
 
-fatbin = pytest.importorskip("fatbin")
 pack = pytest.importorskip("pack")
 split_archive = pytest.importorskip("split_archive")
 
@@ -139,70 +139,6 @@ def test_a_part_that_is_no_archive(tmp_path: Path) -> None:
         split_archive.unpack_parts([tmp_path / "part-00"], tmp_path / "into")
 
 
-# ── Machine code ─────────────────────────────────────────────────────────────────────────────────
-
-
-def library(containers: list[dict[int, bytes]]) -> bytes:
-    """An ELF file whose .nv_fatbin has these containers: architecture → code."""
-    section = b""
-    for entries in containers:
-        body = b""
-        for number, (sm, code) in enumerate(entries.items()):
-            header = 64 + 48 * (number % 2)  # they differ in real libraries, too
-            body += struct.pack("<HHIQ12xI", 2, 0x101, header, len(code), sm).ljust(header, b"\1")
-            body += code
-        section += struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-        section += bytes(-len(section) % 8)
-    names = b"\0.nv_fatbin\0.shstrtab\0"
-    start = 64
-    table = start + len(section) + len(names)
-
-    def row(name: int, at: int, size: int) -> bytes:
-        return struct.pack("<IIQQQQIIQQ", name, 1, 0, 0, at, size, 0, 0, 8, 0)
-
-    elf = b"\x7fELF\x02\x01".ljust(40, b"\0") + struct.pack("<Q", table)
-    elf += struct.pack("<IHHHHHH", 0, 64, 0, 0, 64, 3, 2)
-    rows = row(0, 0, 0) + row(1, start, len(section)) + row(12, start + len(section), len(names))
-    return elf + section + names + rows
-
-
-CODE = {75: b"old code" * 4, 90: b"hopper" * 6, 120: b"blackwell" * 5}
-
-
-def test_code_of_other_architectures_is_zeroed(tmp_path: Path) -> None:
-    file = tmp_path / "lib.so"
-    before = library([CODE, {90: b"alone" * 5}, CODE])
-    file.write_bytes(before)
-    assert fatbin.keep_only(file, [90]) == {75: 64, 90: 97, 120: 90}
-    after = file.read_bytes()
-    expected = before.replace(CODE[75], bytes(32)).replace(CODE[120], bytes(45))
-    assert after == expected != before
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (library([CODE]), "it has code for 75, 90, 120 and none for 89, 100"),
-        (b"no library", "it is no 64-bit ELF library"),
-        (library([CODE])[:-150], "its section headers cannot be read"),
-        (library([]).replace(b".nv_fatbin", b".something"), "it has no section .nv_fatbin"),
-        (
-            library([CODE]).replace(b"\x50\xed\x55\xba", bytes(4)),
-            "there is no container at byte 64",
-        ),
-    ],
-)
-def test_a_library_that_cannot_be_reduced_is_unchanged(
-    tmp_path: Path, content: bytes, said: str
-) -> None:
-    file = tmp_path / "lib.so"
-    file.write_bytes(content)
-    with pytest.raises(fatbin.NoMachineCode) as caught:
-        fatbin.keep_only(file, [89, 90, 100])
-    assert str(caught.value) == said
-    assert file.read_bytes() == content
-
-
 # ── The command ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -213,9 +149,8 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def install(site: Path, what: list[str], options: object) -> None:
         asked.append(what)
-        file = site / pack.CUDA_LIBRARY
-        file.parent.mkdir(parents=True)
-        file.write_bytes(library([CODE]))
+        (site / "onnxruntime").mkdir()
+        (site / "onnxruntime" / "__init__.py").write_text("import this")
         about = site / "onnxruntime_gpu-1.2.3.dist-info" / "METADATA"
         about.parent.mkdir()
         about.write_text("Name: onnxruntime-gpu\nVersion: 1.2.3\n\nSome text.\n")
@@ -240,35 +175,35 @@ def test_the_pack_has_the_pinned_release(
     assert pack.main([str(tmp_path / "out")]) == 0
     assert pip == [[*project["dependencies"], f"onnxruntime-gpu=={ONNXRUNTIME_GPU_VERSION}"]]
     files = unpacked(tmp_path / "out", tmp_path / "into")
-    assert files[pack.CUDA_LIBRARY] == library([CODE])
+    assert files["onnxruntime/__init__.py"] == b"import this"
     manifest = split_archive.read_manifest(tmp_path / "out")
     assert (manifest["python"], manifest["machine"]) == ("3.12", "x86_64")
-    assert (manifest["packages"], manifest["architectures"]) == ({"onnxruntime-gpu": "1.2.3"}, None)
+    assert manifest["packages"] == {"onnxruntime-gpu": "1.2.3"}
     assert capsys.readouterr().out.endswith("for Python 3.12 on x86_64: onnxruntime-gpu 1.2.3\n")
 
 
-def test_the_pack_can_be_of_another_release_with_libraries_for_one_architecture(
-    tmp_path: Path, pip: list[list[str]]
-) -> None:
-    arguments = ["--version", "1.30.0", "--libraries", "--architectures", "90"]
-    assert pack.main([str(tmp_path / "out"), *arguments]) == 0
-    assert pip[0][-1] == "onnxruntime-gpu[cuda,cudnn]==1.30.0"
-    files = unpacked(tmp_path / "out", tmp_path / "into")
-    assert CODE[90] in files[pack.CUDA_LIBRARY]
-    assert CODE[75] not in files[pack.CUDA_LIBRARY]
-    assert split_archive.read_manifest(tmp_path / "out")["architectures"] == [90]
-
-
-def test_a_pack_that_cannot_be_made(
+def test_the_pack_can_be_of_another_release_with_libraries(
     tmp_path: Path, pip: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert pack.main([str(tmp_path / "out"), "--architectures", "89,90"]) == 3
-    assert capsys.readouterr().err == (
-        f".ci/gpu-pack: {pack.CUDA_LIBRARY}: it has code for 75, 90, 120 and none for 89.\n"
-    )
+    arguments = ["--version", "1.30.0", "--libraries"]
+    assert pack.main([str(tmp_path / "out"), *arguments]) == 0
+    assert pip[0][-1] == "onnxruntime-gpu[cuda,cudnn]==1.30.0"
     (tmp_path / "file").touch()
     assert pack.main([str(tmp_path / "file" / "out")]) == 3
     assert "Not a directory" in capsys.readouterr().err
+
+
+def test_parts_are_unpacked_by_the_python_that_they_are_for(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    here = {"python": version, "machine": os.uname().machine}
+    for about, status in ((here, 0), ({**here, "python": "3.2"}, 3)):
+        split_archive.write_parts(site, tmp_path / "parts", 30_000, about)
+        words = [str(tmp_path / "parts"), str(tmp_path / "into")]
+        assert split_archive.main(words) == status
+    assert content(tmp_path / "into") == content(site)
+    assert " is for Python 3.2 on " in capsys.readouterr().err
 
 
 def test_what_pip_cannot_install_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -277,3 +212,44 @@ def test_what_pip_cannot_install_is_said(tmp_path: Path, capfd: pytest.CaptureFi
         ".ci/gpu-pack: pip could not install what the pack consists of; it says why above.\n"
     )
     assert not (tmp_path / "out").exists()
+
+
+# ── The day ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_theme_has_a_place_and_a_reason() -> None:
+    lines = (SCRIPTS / "themes.txt").read_text().splitlines()
+    found = [line.split(maxsplit=1) for line in lines if not line.startswith("#")]
+    assert sorted(theme for theme, _ in found) == sorted(
+        file.stem for file in (ROOT / "cases").glob("*.yaml")
+    )
+
+
+def day(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ROOT / ".ci" / "gpu-day"), *arguments],
+        env={**os.environ, "EP": "cpu", "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_day_needs_a_folder() -> None:
+    assert (day().returncode, day("--minutes").returncode) == (2, 2)
+    assert day().stderr.startswith("Usage: .ci/gpu-day OUT ")
+
+
+@pytest.mark.slow
+def test_a_day_records_the_target_and_its_variants(tmp_path: Path) -> None:
+    """Here without a GPU; the second time there is nothing left to do."""
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    for _ in range(2):
+        done = day(str(tmp_path), "--minutes", "4", "-k", "smoke and float32")
+        assert done.returncode == 0, done.stderr
+        run = read(tmp_path / "results.jsonl.xz")
+        names = [target.ep for target in run.header.targets]
+        assert names == ["cpu", "cpu-noflash", "cpu-threads"]
+        assert len(run.results) == 3 * len({result.case for result in run.results})
+    assert " has " in done.stdout
+    assert "; 0 are left." in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from case_files import HEAD, cases_of, complaints, entries, write
 from graph_models import ATTENTION, graph_cases, model_of
 from shipped import cases_of_theme
 
-from conformance.base.paths import CACHE_VARIABLE
+from conformance.base.paths import CACHE_VARIABLE, data_path
 from conformance.bundle.cache import bundle_for, digest_of
 from conformance.bundle.script import script_of
 from conformance.case.call import GraphCall
@@ -23,7 +22,6 @@ from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import DescribedAnswer
 from conformance.judge.expectations import Expectation, Known
 from conformance.judge.verdict import Judgement
-from conformance.maintain.block_graphs import GRAPHS, borrowing, decoder
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
 from conformance.run.records import case_record, corpus_digest, result_record
@@ -31,6 +29,11 @@ from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
 
 FLOAT, UINT8, INT64 = 1, 2, 7
+
+
+def block(name: str) -> bytes:
+    """A graph of cases/blocks."""
+    return (data_path("cases") / "blocks" / f"{name}.onnx").read_bytes()
 
 
 def wrong(folder: Path, content: bytes, fields: str = "") -> str:
@@ -46,7 +49,7 @@ def wrong(folder: Path, content: bytes, fields: str = "") -> str:
 
 def test_the_fields_of_a_graph_are_those_of_its_first_attention(tmp_path: Path) -> None:
     fields = "sequence_length: 3\npast_sequence_length: 4"
-    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
     call = case.call
     assert isinstance(call, GraphCall)
     assert case.is_graph
@@ -61,7 +64,7 @@ def test_the_fields_of_a_graph_are_those_of_its_first_attention(tmp_path: Path) 
 
 def test_the_inputs_of_a_graph_have_the_shapes_of_the_call(tmp_path: Path) -> None:
     fields = "batch_size: 2\nsequence_length: 3\npast_sequence_length: 4"
-    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
     (step,) = case.steps
     assert {tensor.name: tensor.shape for tensor in step.inputs} == {
         "query": (2, 3, 64),
@@ -78,7 +81,7 @@ def test_the_inputs_of_a_graph_have_the_shapes_of_the_call(tmp_path: Path) -> No
 
 def test_a_static_cache_has_its_capacity_in_every_past(tmp_path: Path) -> None:
     fields = "past_sequence_length: 4\nmax_sequence_length: 9"
-    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
     shapes = {tensor.name: tensor.shape for tensor in case.steps[0].inputs}
     assert shapes["past_key"] == (1, 1, 9, 16)
     (step,) = script_of(case.call).steps
@@ -87,7 +90,7 @@ def test_a_static_cache_has_its_capacity_in_every_past(tmp_path: Path) -> None:
 
 def test_a_shared_buffer_is_that_of_each_past_with_its_present(tmp_path: Path) -> None:
     fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
-    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
     (step,) = script_of(case.call).steps
     assert step.aliases == {"present_key": "past_key", "present_value": "past_value"}
     assert case_record(case).call.shared_buffer
@@ -144,7 +147,7 @@ def test_the_values_of_an_attention_are_those_of_a_case_of_that_node(tmp_path: P
 
 def test_the_values_of_a_decoder(tmp_path: Path) -> None:
     fields = "batch_size: 2\nsequence_length: 5\ntotal_sequence_lengths: [5, 2]\ndtype: float16"
-    (case,) = graph_cases(tmp_path, decoder("float16", int4=True), fields)
+    (case,) = graph_cases(tmp_path, block("decoder_int4_float16"), fields)
     script = script_of(case.call)
     inputs = script.steps[0].inputs
     assert inputs["attention_mask"].tolist() == [[1] * 5, [1, 1, 0, 0, 0]]
@@ -164,7 +167,7 @@ def test_the_values_of_a_decoder(tmp_path: Path) -> None:
 def test_a_weight_is_drawn_by_the_seed_and_its_name(tmp_path: Path) -> None:
     def weight(seed: int) -> np.ndarray:
         fields = f"sequence_length: 3\nseed: {seed}"
-        (case,) = graph_cases(tmp_path, GRAPHS["cases/blocks/qkv_matmul_float32.onnx"](), fields)
+        (case,) = graph_cases(tmp_path, block("qkv_matmul_float32"), fields)
         first = script_of(case.call).model.graph.initializer[2]
         return onnx.numpy_helper.to_array(first)
 
@@ -285,8 +288,8 @@ def test_files_that_are_no_graph(tmp_path: Path) -> None:
 
 
 def test_the_bundle_depends_on_the_content_of_the_file(tmp_path: Path) -> None:
-    (one,) = graph_cases(tmp_path, borrowing("float32"))
-    (other,) = graph_cases(tmp_path, borrowing("float32", window=False))
+    (one,) = graph_cases(tmp_path, block("borrowing_window_float32"))
+    (other,) = graph_cases(tmp_path, block("borrowing_float32"))
     assert digest_of(one.call) != digest_of(other.call)
     assert corpus_digest([one]) != corpus_digest([other])
     bundle = bundle_for(one.call, tmp_path / "cache")
@@ -300,10 +303,10 @@ def test_kept_cases_are_read_again_after_a_change_of_the_graph(
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     text = HEAD + "  - {name: one, graph: graph.onnx}\n" + "#" * 5000
     file, graph = write(tmp_path, text), tmp_path / "graph.onnx"
-    graph.write_bytes(borrowing("float32"))
+    graph.write_bytes(block("borrowing_window_float32"))
     assert load_file(file)[0].call.local_window_size == 8
     assert load_file(file)[0].call.local_window_size == 8
-    graph.write_bytes(borrowing("float32", window=False))
+    graph.write_bytes(block("borrowing_float32"))
     assert load_file(file)[0].call.local_window_size is None
 
 
@@ -315,7 +318,7 @@ def test_a_line_by_features_covers_a_graph_only_if_it_is_so(
     tmp_path: Path, verdict: Verdict, known: bool
 ) -> None:
     """The features are those of its main node; a line with its id holds as for any case."""
-    (case,) = graph_cases(tmp_path, borrowing("float32"))
+    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"))
     told = DescribedAnswer.model_validate(
         {
             "id": 1, "outcome": "described", "runtime": "one", "version": "1.0",
@@ -371,10 +374,3 @@ def test_the_record_of_a_graph_has_its_content_and_its_constants() -> None:
         "embed_tokens.weight"
     ]
     assert all(weight.recipe is not None for weight in graph.weights)
-
-
-def test_shipped_graphs_are_valid_onnx() -> None:
-    for path, make in GRAPHS.items():
-        model = onnx.load(io.BytesIO(make()), load_external_data=False)
-        assert model.graph.node, path
-        assert make() == make()

@@ -140,6 +140,29 @@ def test_a_run_that_fails_at_its_end_is_complete(gqa: Gqa, desk: Desk) -> None:
     assert read(desk.folder / "end.jsonl").problems == ()
 
 
+@pytest.mark.usefixtures("all_faulty")
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk, jobs: str) -> None:
+    """Files run in the order in which they are given, so that what matters most is there."""
+    desk.runner("correct")
+    file = f"minutes-{jobs}.jsonl"
+    here = ("--ep", "exec:programs/correct", "--jobs", jobs)
+    arguments = ("run", "twenty.yaml", "three.yaml", *here)
+    done = gqa(*arguments, "--minutes", "1e-5", "--resume", file)
+    assert done.status == 0
+    assert "stopped with " in closing(done)
+    first = read(desk.folder / file)
+    assert 0 < len(first.results) < 20
+    assert {result.case.partition("/")[0] for result in first.results} == {"twenty"}
+    assert "The run was stopped before its end." in first.problems
+    done = gqa(*arguments, "--minutes", "60", "--resume", file)
+    assert (done.status, closing(done)) == (0, "23 results, 0 unexpected")
+    whole = read(desk.folder / file)
+    assert (len(whole.results), whole.problems) == (23, ())
+    assert whole.results[: len(first.results)] == first.results
+    assert gqa("run", "three.yaml", "--minutes", "0").status == 2
+
+
 # The last failures
 
 

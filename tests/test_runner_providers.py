@@ -335,7 +335,7 @@ def test_an_output_without_a_value_is_an_empty_tensor(
 def webgpu_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An interpreter with onnxruntime-webgpu, whose WebGPU provider runs on lavapipe."""
     if not LAVAPIPE.exists():
-        pytest.skip("needs lavapipe: gqa setup lavapipe")
+        pytest.skip("needs lavapipe: .ci/lavapipe")
     folder = tmp_path_factory.mktemp("webgpu")
     python = str(folder / "bin" / "python")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)

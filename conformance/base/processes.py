@@ -8,6 +8,7 @@ root folder, where nobody but the system's owner can put a file.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,9 @@ from typing import Any, Final
 
 #: Where programs start that need no folder of their own.
 START: Final = "/"
+
+#: Time between SIGTERM and SIGKILL, in seconds.
+_GRACE: Final = 5.0
 
 #: Variables with one path, and with several.
 _FOLDERS: Final = ("TMPDIR", "TEMP", "TMP")
@@ -54,6 +58,29 @@ def ask(
             process.kill()
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def run(
+    command: Sequence[str | Path],
+    environment: Mapping[str, str] | None = None,
+    folder: str | Path | None = None,
+) -> int:
+    """Run ``command`` to its end and return its exit status; what it prints goes to stderr.
+
+    An exception, such as an interrupt, ends it and what it started. Raises OSError.
+    """
+    process = start(
+        command, environment, folder, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, PermissionError):  # the group is empty
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
+        raise
 
 
 def use_absolute_paths() -> None:

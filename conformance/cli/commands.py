@@ -43,8 +43,7 @@ COMMANDS: Final = {
     " each file.",
     "run": "Run cases on targets, judge the results, and report what is unexpected.",
     "search": 'Find cases by what their calls are: "softcap and window and head_size>=256".',
-    "setup": "Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or"
-    " a driver.",
+    "setup": "Install what a target needs, in a folder of its own (GQA_TOOLS).",
     "show": "Show one case: the call, its contract, its links, and the ranges of its values.",
 }
 #: Those that are in the module of another one, or of another name.
@@ -58,12 +57,12 @@ ERRORS: Final = {
     "conformance.case.corpus.NothingMeant": BAD_INPUT,
     "conformance.case.selection.SelectionError": BAD_INPUT,
     "conformance.targets.catalogue.TargetError": BAD_INPUT,
-    "conformance.targets.setup.tract.NoRelease": BAD_INPUT,
+    "conformance.targets.setup.programs.NoRelease": BAD_INPUT,
     "conformance.results.errors.ResultsError": INFRASTRUCTURE,
     "conformance.bundle.cache.BundleError": INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": INFRASTRUCTURE,
     "conformance.cli.export.NotExported": INFRASTRUCTURE,
-    "conformance.targets.setup.tract.SetupError": INFRASTRUCTURE,
+    "conformance.targets.setup.programs.SetupError": INFRASTRUCTURE,
     "conformance.report.bisect.CannotBisect": INFRASTRUCTURE,
 }
 

@@ -14,16 +14,12 @@ from conformance.targets.registry import Target, targets_for
 
 
 def with_releases(targets: Sequence[Target]) -> list[Target]:
-    """The targets, after the releases that they are pinned to are installed, with progress."""
+    """The targets, after the releases that they are pinned to are installed."""
     if not any(target.release for target in targets):
         return list(targets)
-    from conformance.cli.console import SafeConsole
-    from conformance.cli.terminal import Terminal, make_console
-    from conformance.targets.setup import environments
+    from conformance.targets.setup.installed import with_release
 
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    with terminal.build() as step:
-        return [environments.with_release(target, say, step) for target in targets]
+    return [with_release(target, say) for target in targets]
 
 
 @click.group(invoke_without_command=True)
@@ -38,7 +34,7 @@ def env(context: click.Context, as_json: bool) -> int:
         if as_json:
             raise BadArgument(f"gqa env {context.invoked_subcommand} takes no --json.")
         return ALL_AS_EXPECTED
-    from conformance.targets.setup.environments import installed
+    from conformance.targets.setup.installed import installed
     from conformance.targets.tools import tools_root
 
     found = installed()
@@ -98,9 +94,9 @@ def remove(names: Sequence[str], everything: bool) -> int:
     \b
     Exit status: 0 removed   2 bad input   3 a folder could not be removed
     """
-    from conformance.targets.setup import environments
+    from conformance.targets.setup import installed as releases
 
-    found = environments.installed()
+    found = releases.installed()
     if everything == bool(names):
         raise BadArgument("Name the releases to remove, or give --all.")
     by_name = {target: each for each in found for target in each.targets}
@@ -111,7 +107,7 @@ def remove(names: Sequence[str], everything: bool) -> int:
                 "give --all."
             )
     for each in found if everything else dict.fromkeys(by_name[name] for name in names):
-        environments.remove(each)
+        releases.remove(each)
         click.echo(f"Removed {', '.join(each.targets)}.")
     if not found:
         click.echo("No release is installed.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,6 +101,12 @@ MOST_WAITING: Final = 4
     help="Stop after N failures: unexpected results and infrastructure failures.",
 )
 @click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help=f"Stop after N minutes; {OPTION_RESUME} goes on.",
+)
+@click.option(
     "--lf",
     "--last-failed",
     "last_failed",
@@ -145,6 +153,7 @@ def run(
     unexpected: bool,
     first: bool,
     maxfail: int | None,
+    minutes: float | None,
     last_failed: bool,
     durations: int | None,
     shard: str | None,
@@ -155,14 +164,15 @@ def run(
 ) -> int:
     """Run cases on targets, judge the results, and report what is unexpected.
 
-    PATH is a case file or folder, a theme or a case id of the corpus, or FILE.yaml::name[…];
-    default: the whole corpus.
+    PATH is a case file or folder, a theme or a case id of the corpus, or FILE.yaml::name[…], run
+    in this order; default: the whole corpus.
 
     \b
     Exit status: 0 all as expected   1 something unexpected
                  2 bad input         3 infrastructure failure
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
+    until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     part = _shard(shard, times, last_failed)
     results, earlier = _resumed(resumed, results, last_failed)
     planned = plans_for(paths, eps, expression, programs, pinned)
@@ -189,7 +199,7 @@ def run(
         terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
         work = replace(work, planned=left, earlier=earlier)
     with place_for(results, html, resume=earlier is not None) as place:
-        summary = execute(work, jobs, place, terminal, 1 if first else maxfail)
+        summary = execute(work, jobs, place, terminal, 1 if first else maxfail, until)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
@@ -382,12 +392,14 @@ def execute(
     results: Place | None,
     terminal: Terminal,
     most_failures: int | None = None,
+    until: float = math.inf,
 ) -> RunSummary:
     """Run every plan of ``work``, write results as they come, and print the summary.
 
-    The run stops early after ``most_failures`` unexpected results and infrastructure failures.
+    The run stops early after ``most_failures`` unexpected results and infrastructure failures, and
+    at the time ``until`` of `time.monotonic`.
     """
-    summary = RunSummary()
+    summary = RunSummary(until)
     run_plans(work, jobs, results, terminal, summary, most_failures)
     terminal.summary(summary)
     return summary

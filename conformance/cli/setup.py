@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import click
 
-from conformance.base.words import plural
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import Terminal, make_console
 from conformance.targets.catalogue import TargetEntry, entry_of
-from conformance.targets.setup.cargo import Progress as CargoProgress
-from conformance.targets.setup.cuda import how_to_use_cuda, set_up_cuda
-from conformance.targets.setup.lavapipe import set_up_lavapipe
 from conformance.targets.setup.onnxruntime_web import (
     how_to_use_onnxruntime_web,
     set_up_onnxruntime_web,
 )
+from conformance.targets.setup.python_packages import how_to_use_cuda, set_up_cuda
 from conformance.targets.setup.tract import how_to_use_tract, set_up_tract
 from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
 )
-
-
-def _progress_text(at: CargoProgress) -> str:
-    from conformance.report.text import clean
-
-    crates = f"{plural(at.crates, 'crate')} started, " if at.crates else ""
-    return f"{crates}{clean(at.doing or 'starting cargo')}"
 
 
 class _SetupGroup(click.Group):
@@ -61,7 +51,7 @@ def _nothing_to_install(entry: TargetEntry) -> click.Command:
 
 @click.group(cls=_SetupGroup)
 def setup() -> None:
-    """Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or a driver.
+    """Install what a target needs, in a folder of its own (GQA_TOOLS).
 
     The name of a target works, too: gqa setup wasm is gqa setup webgpu.
     """
@@ -78,8 +68,7 @@ def setup_tract(version: str) -> int:
     Exit status: 0 installed   2 bad input   3 the build failed
     """
     terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    with terminal.build() as step:
-        ready = set_up_tract(version, say, lambda at: step(_progress_text(at), at.seconds))
+    ready = set_up_tract(version, say)
     done = "built" if ready.new else "already installed"
     terminal.line(f"tract {version} is {done}: {ready.path}")
     terminal.line(f"use it with: {how_to_use_tract(ready.path)}")
@@ -101,32 +90,11 @@ def setup_cuda(version: str) -> int:
                  3 the installation failed, or its Python does not start the runner
     """
     terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    with terminal.build() as step:
-        ready = set_up_cuda(version, say, step)
+    ready = set_up_cuda(version, say)
     done = "installed" if ready.new else "already installed"
     terminal.line(f"onnxruntime-gpu {version} is {done}: {ready.path}")
     for line in how_to_use_cuda(version):
         terminal.line(line)
-    return ALL_AS_EXPECTED
-
-
-@setup.command("lavapipe")
-@click.option("--dry-run", is_flag=True, help="Print the commands without running them.")
-def setup_lavapipe(dry_run: bool) -> int:
-    """Install Mesa's software Vulkan driver with apt, as root, unless it is installed.
-
-    \b
-    Exit status: 0 installed   2 bad input   3 the installation failed
-    """
-    result = set_up_lavapipe(say, dry_run)
-    if result.there is None:
-        for command in result.commands:
-            click.echo(command)
-        return ALL_AS_EXPECTED
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    done = "installed" if result.new else "already installed"
-    terminal.line(f"lavapipe of Mesa {result.there.version} is {done}: {result.there.driver}")
-    terminal.line("use it with: gqa run --ep webgpu --adapter lavapipe")
     return ALL_AS_EXPECTED
 
 
@@ -144,8 +112,7 @@ def setup_webgpu(version: str) -> int:
     Exit status: 0 installed   2 bad input   3 the installation failed, or the runner does not start
     """
     terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    with terminal.build() as step:
-        ready = set_up_onnxruntime_web(version, say, lambda since: step("npm installs", since))
+    ready = set_up_onnxruntime_web(version, say)
     done = "installed" if ready.new else "already installed"
     terminal.line(f"onnxruntime-web {version} is {done}: {ready.path}")
     for line in how_to_use_onnxruntime_web(version):

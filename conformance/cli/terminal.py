@@ -1,9 +1,11 @@
-"""The terminal output of ``gqa run`` and the installers."""
+"""The terminal output of ``gqa run``."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +17,8 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    SpinnerColumn,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
@@ -38,9 +38,6 @@ from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, was
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
-
-#: Seconds between the progress lines of a build without a live terminal.
-_BUILD_LINE_EVERY: Final = 60.0
 
 #: In a table a target's name is folded to no less than this many characters.
 _FOLDED: Final = 20
@@ -66,10 +63,12 @@ class RunSummary:
     ``begun`` says that the results file has been started, and ``writing`` is the error that left it
     incomplete. ``stopped_before`` is the number of cases that were left when the run was stopped
     early, and ``starts`` has the seconds that starting the runners of each target took.
-    ``targets`` are those of the run, as soon as all are described.
+    ``targets`` are those of the run, as soon as all are described. ``until`` is the time at which
+    it is stopped, by the clock of `time.monotonic`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, until: float = math.inf) -> None:
+        self.until = until
         self.results: list[tuple[Case, ResultRecord]] = []
         self.troubles: list[InfrastructureRecord] = []
         self.instability: list[InstabilityRecord] = []
@@ -86,7 +85,9 @@ class RunSummary:
         self.results.append((case, record))
 
     def enough(self, most: int | None) -> bool:
-        """Whether there are ``most`` failures: whatever makes the exit status one."""
+        """Whether time is up or there are ``most`` failures: what makes the exit status one."""
+        if time.monotonic() >= self.until:
+            return True
         if most is None:
             return False
         unexpected = sum(result.unexpected for _, result in self.results)
@@ -213,40 +214,6 @@ class Terminal:
                 bar.update(tasks[what], completed=done)
 
             yield watch
-
-    @contextlib.contextmanager
-    def build(self) -> Iterator[Callable[[str, float], None]]:
-        """A live line with the present step and its duration on a terminal.
-
-        Without a terminal, a plain line each minute.
-        """
-        if not self.err.is_terminal:
-            printed = 0.0
-
-            def line(doing: str, since: float) -> None:
-                nonlocal printed
-                if since - printed >= _BUILD_LINE_EVERY:
-                    printed = since
-                    minutes, seconds = divmod(int(since), 60)
-                    text = f"{doing}, {minutes}:{seconds:02}"
-                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
-
-            yield line
-            return
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
-            tasks: list[TaskID] = []
-
-            def step(doing: str, since: float) -> None:
-                if not tasks:
-                    tasks.append(bar.add_task("", total=None))
-                bar.update(tasks[0], description=doing)
-
-            yield step
 
     def summary(self, summary: RunSummary) -> None:
         """Print the verdicts by theme, unexpected results, known defects and failures.

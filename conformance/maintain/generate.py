@@ -2,7 +2,7 @@
 
 Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` takes half a minute,
 ``cases/regions.yaml`` and ``cases/dense.yaml`` a minute, ``docs/inputs.md`` minutes where cases are
-new, and ``docs/operator.md`` needs ONNX Runtime, so these are written only if they are named, as is
+new, so these are written only if they are named, as is
 ``cases/sensitive.json``, which takes a minute.
 ``docs/coverage.md`` has counts of ``docs/inputs.md``: name both in one command.
 """
@@ -23,12 +23,10 @@ from conformance.case.variants import document as relations_page
 from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
 from conformance.maintain import (
-    block_graphs,
     coverage,
     dense_cases,
     fault_cases,
     looked_at,
-    operator_text,
     pairs,
     region_cases,
 )
@@ -57,8 +55,6 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "cases/dense.yaml": dense_cases.text,
     "cases/faults_prefill.yaml": lambda: fault_cases.text("faults_prefill"),
     "cases/faults_decode.yaml": lambda: fault_cases.text("faults_decode"),
-    "docs/operator.md": operator_text.text,
-    **block_graphs.GRAPHS,
 }
 
 #: Files that are written only if they are named: all but one take long, one needs ONNX Runtime.
@@ -70,7 +66,6 @@ NAMED: Final = (
     "cases/dense.yaml",
     "cases/faults_prefill.yaml",
     "cases/faults_decode.yaml",
-    "docs/operator.md",
 )
 
 

@@ -27,9 +27,8 @@ from conformance.base.paths import ROOT, data_path, file_to_write
 from conformance.base.processes import start
 from conformance.base.words import listed, plural
 from conformance.case.load import load
-from conformance.maintain import operator_text
 from conformance.maintain.citations import citing_files
-from conformance.maintain.quotations import touched
+from conformance.maintain.quotations import operator_text, touched
 from conformance.results.errors import ResultsError
 from conformance.results.reader import MOST_BYTES, MOST_LINES, stream
 from conformance.results.records import Header, TargetRecord
@@ -37,10 +36,15 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
 from conformance.targets.published import published
 from conformance.targets.releases import releases
-from conformance.targets.setup.environments import install
-from conformance.targets.setup.npm import NpmFailed, find_npm, lock_command, run_npm
-from conformance.targets.setup.pip import pip_command
-from conformance.targets.setup.tract import NoRelease, SetupError
+from conformance.targets.setup.installed import install
+from conformance.targets.setup.onnxruntime_web import lock_command
+from conformance.targets.setup.programs import (
+    NoRelease,
+    SetupError,
+    find_npm,
+    pip_command,
+    run_installer,
+)
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,12 @@ _CUDA: Final = ("onnxruntime-gpu",)
 _TRACT: Final = ("tract-cli", "tract")
 _WEB: Final = ("onnxruntime-web",)
 _TOOLS: Final = "conformance/targets/tools.py"
-_OPERATOR: Final = "docs/operator.md"
 _LOCK: Final = "runners/onnxruntime_web/package-lock.json"
 
 #: Every place of every pin. The first of a pin is the one whose release is the old one.
 PLACES: Final = (
     Place(_CPU, _TOOLS, 'ONNXRUNTIME_VERSION: Final = "{}"'),
     Place(_CPU, "pyproject.toml", 'cpu = ["onnxruntime=={}"]'),
-    Place(_CPU, _OPERATOR, "# GroupQueryAttention in ONNX Runtime {}\n", generated=True),
     Place(_CUDA, _TOOLS, 'ONNXRUNTIME_GPU_VERSION: Final = "{}"'),
     Place(_TRACT, _TOOLS, 'TRACT_VERSION: Final = "{}"'),
     Place(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
@@ -86,8 +88,7 @@ PLACES: Final = (
 
 #: What a person must look at beside, by the first of the packages.
 ALSO: Final[Mapping[str, str]] = {
-    "onnxruntime-gpu": "the sizes in conformance/targets/setup/cuda.py, and docs/cuda.md.",
-    "tract-cli": "TRACT_NEEDS_RUST in conformance/targets/setup/tract.py.",
+    "onnxruntime-gpu": "the sizes in `gqa setup cuda`, and docs/cuda.md.",
     "onnxruntime-web": "the release of Dawn, `webgpu` in runners/onnxruntime_web/package.json.",
 }
 
@@ -172,16 +173,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             results = _run(pin, old, release, options.gqa_run)
         _check(results, pin, old, release)
-        page = _read(_OPERATOR)
+        operator = [_operator_text(pin, release) for release in (old, release)]
         texts = {**_edited(pin, release), **generated}
         _install_here(pin, old, release)
         _write(texts)
-    except (PinError, TargetError, SetupError, NoRelease, NpmFailed, ResultsError) as error:
+    except (PinError, TargetError, SetupError, NoRelease, ResultsError) as error:
         return _failed(f"Nothing was edited: {error}", 3)
     except OSError as error:
         return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
     print(f"\nEdited: {', '.join(texts)}")
-    for title, lines in _left(pin, old, results, page, texts.get(_OPERATOR, page)):
+    for title, lines in _left(pin, old, results, *operator):
         print(f"\n── {title}\n")
         for line in lines:
             print(line)
@@ -227,7 +228,7 @@ def _read(file: str) -> str:
 def _run(pin: Pin, old: str, new: str, more: Sequence[str]) -> Results:
     """Run every case on both releases, which are installed. Raises `PinError`, `SetupError`."""
     for release, package in product((new, old), pin.packages):
-        install(package, release, print, lambda *_: None)
+        install(package, release, print)
     folder = Path(tempfile.mkdtemp(prefix="gqa-pin-"))
     files = []
     for release in (old, new):
@@ -302,17 +303,20 @@ def _edited(pin: Pin, release: str) -> dict[str, str]:
 
 
 def _generated(pin: Pin, release: str) -> dict[str, str]:
-    """The new text of each generated file. Raises `PinError`, `SetupError` and `NpmFailed`."""
+    """The new text of each generated file. Raises `PinError`, `SetupError`."""
     texts = {}
     for file in (place.file for place in pin.places if place.generated):
-        texts[file] = _operator(pin, release) if file == _OPERATOR else _lock(pin, release)
+        texts[file] = _lock(pin, release)
     return texts
 
 
-def _operator(pin: Pin, release: str) -> str:
-    (package,) = pin.packages
-    install(package, release, print, lambda *_: None)
-    return operator_text.text(package.value(release))
+def _operator_text(pin: Pin, release: str) -> str:
+    """The operator's text in a release of ONNX Runtime; empty for another runtime."""
+    (package, *others) = pin.packages
+    if others or package.name != _CPU[0]:
+        return ""
+    install(package, release, print)
+    return operator_text(package.value(release))
 
 
 def _lock(pin: Pin, release: str) -> str:
@@ -326,7 +330,7 @@ def _lock(pin: Pin, release: str) -> str:
             _edited(pin, release)["runners/onnxruntime_web/package.json"]
         )
         (folder / "package-lock.json").write_text(_read(_LOCK))
-        run_npm(lock_command(npm), folder, folder / "log", lambda _: None)
+        run_installer(lock_command(npm), folder)
         return (folder / "package-lock.json").read_text()
 
 
@@ -365,10 +369,10 @@ def _left(
 
 
 def _quoted(before: str, after: str) -> Iterator[str]:
-    """The quotations that the change of ``docs/operator.md`` touches, a line for each."""
+    """The quotations that the change of the operator's text touches, a line for each."""
     page = (data_path("docs") / "oracle.md").read_text(encoding="utf-8")
-    texts = (operator_text.words(before), operator_text.words(after))
-    found = sorted(touched(load([data_path("cases")]), page, *texts), key=lambda one: one.stands)
+    cases = load([data_path("cases")])
+    found = sorted(touched(cases, page, before, after), key=lambda one: one.stands)
     for one in found:
         kind = "stands, its paragraph changed" if one.stands else "NO LONGER THERE"
         more = f" and {len(one.where) - 3} more" if len(one.where) > 3 else ""

@@ -1,24 +1,61 @@
-"""Quotations: each stands word for word in the source that it is taken from."""
+"""Quotations: each stands word for word in the source that it is taken from.
+
+``python -m conformance.maintain.quotations`` prints the operator's text, for contracts to quote.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from conformance.base.processes import ask
+from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.case.case import Case, Contract
 from conformance.maintain.citations import Thread, link_to
 
-#: The text of the operator (``docs/operator.md``), as contracts name it.
+#: The text of the operator, as contracts name it.
 OPERATOR: Final = (
     "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"
     "#com.microsoft.GroupQueryAttention"
 )
 
+#: Prints the description of the operator and of each of its parts.
+_PRINT_SCHEMA: Final = f"""
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+(schema,) = (
+    schema
+    for schema in state.get_all_operator_schema()
+    if (schema.domain, schema.name) == ({DOMAIN!r}, {OP_TYPE!r})
+)
+print(schema.doc)
+for part in (*schema.inputs, *schema.outputs):
+    print(f"- `{{part.name}}` ({{part.typeStr}}): {{part.description}}")
+for name, attribute in sorted(schema.attributes.items()):
+    print(f"- `{{name}}` ({{attribute.type.name.lower()}}): {{attribute.description}}")
+for types in schema.type_constraints:
+    print(f"- `{{types.type_param_str}}`: {{types.description}}")
+"""
+
+#: Time limit for an interpreter to print it, in seconds; it takes less than one.
+_TO_ANSWER: Final = 60.0
+
 #: Double quotes around words, within one paragraph.
 _QUOTED = re.compile(r'"((?:[^"\n]|\n(?!\s*\n))+)"')
 _MARKS = str.maketrans("", "", "`*")
+
+
+def operator_text(python: str = sys.executable) -> str:
+    """The operator's own description in the ONNX Runtime of an interpreter.
+
+    Raises :class:`SystemExit` where it has none.
+    """
+    done = ask((python, "-c", _PRINT_SCHEMA), _TO_ANSWER)
+    if done.returncode:
+        raise SystemExit(f"This needs ONNX Runtime: {python} -m pip install onnxruntime")
+    return done.stdout.decode()
 
 
 def quotations(text: str) -> list[str]:
@@ -126,3 +163,7 @@ def _of_contract(
 
 def _plain(text: str) -> str:
     return " ".join(text.translate(_MARKS).split())
+
+
+if __name__ == "__main__":
+    print(operator_text(), end="")

@@ -27,7 +27,7 @@ from conformance.run.instability import Reported, Retries, Watch, unwatched
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
-from conformance.targets.setup.environments import with_release
+from conformance.targets.setup.installed import with_release
 
 
 class TargetRun:
@@ -104,7 +104,7 @@ class TargetRun:
         return self._pool.start_seconds + self.seconds_of_workers
 
     def _describe(self) -> DescribedTarget:
-        target = with_release(self.plan.target, _tell, lambda *_: None)
+        target = with_release(self.plan.target, _tell)
         if target.missing is not None:
             reason = target.missing.message.partition("\n")[0]
             return DescribedTarget(target, None, reason, target.missing.fix)

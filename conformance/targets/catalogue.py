@@ -46,6 +46,9 @@ PLUGIN: Final = "ort-plugin:"
 #: What ``--adapter`` takes beside a path: two software renderers, and the machine's GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
+#: How Debian and Ubuntu install the software adapter that has float16.
+LAVAPIPE: Final = "apt-get install mesa-vulkan-drivers libvulkan1"
+
 #: What ``--compute-sanitizer`` takes beside a path: the runner searches for it.
 AUTO: Final = "auto"
 
@@ -361,7 +364,7 @@ _ONNXRUNTIME: Final = Package(
     oldest="1.20.0",
     dependencies=("numpy",),
 )
-_ONNXRUNTIME_GPU: Final = replace(
+ONNXRUNTIME_GPU: Final = replace(
     _ONNXRUNTIME,
     name="onnxruntime-gpu",
     place=built_onnxruntime_gpu,
@@ -413,7 +416,8 @@ _ALLOCATES: Final = (
     "captures a graph"
 )
 _ADAPTER_NEEDS: Final = (
-    f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader or lavapipe"
+    f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader "
+    f"(apt-get install chromium libvulkan1) or, with float16, lavapipe ({LAVAPIPE})"
 )
 
 
@@ -440,7 +444,7 @@ def _cuda(
         setup="cuda",
         python=_cuda_python,
         maps_device=True,
-        package=_ONNXRUNTIME_GPU,
+        package=ONNXRUNTIME_GPU,
         kernel_variant_of="cuda" if variant else None,
         kernel=kernel,
         script=StandaloneProgram(

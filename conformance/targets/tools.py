@@ -37,9 +37,6 @@ ONNXRUNTIME_VERSION: Final = "1.32.0"
 #: onnxruntime has one.
 ONNXRUNTIME_GPU_VERSION: Final = "1.31.1"
 
-#: The file in a virtual environment of ``gqa setup cuda`` that is written last.
-COMPLETE: Final = "complete"
-
 #: Exits with 0 if the interpreter's onnxruntime has the library of the CUDA provider. It imports
 #: nothing of onnxruntime, which takes long.
 _HAS_CUDA: Final = """
@@ -137,9 +134,8 @@ def find_cuda_python() -> Program | None:
     """
     if has_cuda(sys.executable):
         return Program(Path(sys.executable), "this environment")
-    built = built_onnxruntime_gpu()
-    there = os.path.isfile(built / COMPLETE)
-    return Program(python_in(built), "gqa setup cuda") if there else None
+    built = python_in(built_onnxruntime_gpu())
+    return Program(built, "gqa setup cuda") if os.path.isfile(built) else None
 
 
 def find_compute_sanitizer() -> str | None:

