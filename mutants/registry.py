@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernel import Kernel
-from needs import everywhere, faulty_keys, is_small, needs_of, outputs_of
-from parts import of_keys, replaced
-from regions import Needs
 
 Step = Callable[..., Any]
 #: How a mutant can be detected: by numbers, by behaviour (accepts, rejects, ends), by messages, by
@@ -30,13 +27,7 @@ Kind = Literal["numbers", "behaviour", "message", "hazard"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so.
-
-    ``needs``: what a call needs to show the fault, one of the alternatives (needs.py). ``outputs``:
-    those of which it can change a part. ``faulty_keys``: how many keys, from the first on, it can
-    be at fault for; 0 if it cannot be on for some keys only (switched.py). ``small``: an error of
-    rounding. ``everywhere``: why it is not for regions.
-    """
+    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so."""
 
     name: str
     area: str
@@ -44,11 +35,6 @@ class Mutant:
     kind: Kind
     only: str
     kernel: type[Kernel]
-    needs: list[Needs]
-    outputs: list[str]
-    faulty_keys: int
-    small: bool
-    everywhere: str
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -86,9 +72,4 @@ def _add(named: Step, kind: Kind, only: str, kernel: Any) -> None:
         kind,
         only,
         kernel,
-        needs_of(name, area),
-        outputs_of(name, area, replaced(kernel)),
-        faulty_keys(name) if of_keys(kernel) else 0,
-        is_small(name, area),
-        everywhere(name, area),
     )

@@ -30,9 +30,8 @@ import numpy as np  # noqa: E402
 from areas import MUTANTS  # noqa: E402
 from execution import Arrays, Bundles, steps  # noqa: E402
 from kernel import Kernel, Refused  # noqa: E402
-from regions import REGIONS  # noqa: E402
 from registry import Mutant  # noqa: E402
-from switched import in_region  # noqa: E402
+from switched import in_calls  # noqa: E402
 from tensor_file import Tensor, write_tensor  # noqa: E402
 from weak_mutation import probe  # noqa: E402
 
@@ -42,8 +41,6 @@ PROBE = probe()
 
 #: The fields of a mutant that --list prints.
 SHOWN = tuple(field.name for field in fields(Mutant) if field.name != "kernel")
-#: The fields of a region that --list-regions prints.
-SHOWN_OF_REGIONS = ("name", "group", "what", "needs", "part", "outputs")
 
 
 def main() -> int:
@@ -52,15 +49,10 @@ def main() -> int:
     parser.add_argument("--mutant", metavar="NAME", default="correct")
     parser.add_argument("--by-folder", action="store_true")
     parser.add_argument("--list", action="store_true", help="list the mutants as JSON lines")
-    parser.add_argument("--list-regions", action="store_true", help="list the regions likewise")
     arguments = parser.parse_args()
     if arguments.list:
         for mutant in MUTANTS.values():
             print(json.dumps({name: getattr(mutant, name) for name in SHOWN}))
-        return 0
-    if arguments.list_regions:
-        for region in REGIONS.values():
-            print(json.dumps({name: getattr(region, name) for name in SHOWN_OF_REGIONS}))
         return 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # some mutants crash; avoid core files
     answers = os.fdopen(os.dup(1), "w")
@@ -86,13 +78,13 @@ def main() -> int:
 def kernel_of(name: str) -> type[Kernel]:
     """The kernel named ``name``; `probe` is the correct one too (see weak_mutation.py).
 
-    ``MUTANT@REGION`` is at fault in the region only (see switched.py).
+    ``MUTANT@PREDICATE`` is at fault in some calls only (see switched.py).
     """
     if name == "probe":
         return PROBE
-    mutant, _, region = name.partition("@")
+    mutant, _, predicate = name.partition("@")
     kernel = Kernel if mutant == "correct" else MUTANTS[mutant].kernel
-    return in_region(kernel, REGIONS[region]) if region else kernel
+    return in_calls(kernel, predicate) if predicate else kernel
 
 
 def describe() -> dict[str, Any]:

@@ -9,17 +9,16 @@ import pytest
 from case_files import cases_of
 from shipped import shipped_cases
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import ROOT
 from conformance.base.signature import INPUTS
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, RULES, features_of
 from conformance.case.tensors import steps_of
 from conformance.maintain.coverage import faults, looked_at, pair_counts, text, valued
+from conformance.maintain.covering import legal_pairs, pairs_in, pairs_of, rows_for
 from conformance.maintain.looked_at import recorded
 from conformance.maintain.looked_at import text as inputs_text
-from conformance.maintain.pairs import legal_pairs
-from conformance.maintain.pairs import text as pairs_text
 
 
 @pytest.fixture(scope="module")
@@ -221,9 +220,18 @@ def test_the_committed_page_on_inputs_is_what_the_command_writes(corpus: list[Ca
     assert fresh, f"out of date: {generate} docs/inputs.md docs/coverage.md"
 
 
-@pytest.mark.slow
-def test_the_committed_pairs_are_what_the_command_writes() -> None:
-    fresh = (data_path("cases") / "covering" / "pairs.yaml").read_text(
-        encoding="utf-8"
-    ) == pairs_text()
-    assert fresh, "out of date: python -m conformance.maintain.generate cases/pairs.yaml"
+def test_the_rows_have_all_legal_pairs(corpus: list[Case]) -> None:
+    pairs = pairs_in(case for case in corpus if case.theme == "pairs")
+    assert rows_for(pairs) == []
+
+
+def test_rows_for_a_new_feature_are_found_from_the_rows_before(corpus: list[Case]) -> None:
+    """Without the rows that have query_seqlens, each of its pairs gets a row again."""
+    pairs = [case for case in corpus if case.theme == "pairs"]
+    before = [case for case in pairs if case.call.query_seqlens is None]
+    there = pairs_in(before)
+    made = rows_for(there)
+    assert 0 < len(made) < len({case.name for case in pairs}) - len({c.name for c in before}) + 9
+    found = there | {pair for row in made for pair in pairs_of(row)}
+    goals = {pair for pair in legal_pairs() if all(name != "dtype" for name, _ in pair)}
+    assert not goals - found

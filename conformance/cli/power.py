@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -25,16 +26,18 @@ from conformance.harness.process import RunnerFailed
 @click.command()
 @PATHS
 @EXPRESSION
-@click.option("--mutant", "names", multiple=True, metavar="NAME", help="Only this one; repeat.")
+@click.option(
+    "--mutant",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one, NAME@PREDICATE in some calls only; repeat.",
+)
 @JOBS
 @click.option(
     "--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write all numbers."
 )
 @click.option("--reduced", is_flag=True, help="Run each mutant on its recorded killers only.")
-@click.option(
-    "--region", metavar="NAME", help="The mutants are at fault in this region only; see --regions."
-)
-@click.option("--regions", is_flag=True, help="Which fault is detected in which region of calls.")
 @click.option("--quick", is_flag=True, help="Stop a mutant once three themes detect it.")
 @click.option("--record", is_flag=True, help="Record the killers and the table in docs/power.md.")
 def power(
@@ -44,24 +47,19 @@ def power(
     jobs: int | None,
     file: Path | None,
     reduced: bool,
-    region: str | None,
-    regions: bool,
     quick: bool,
     record: bool,
 ) -> int:
     """Run cases on kernels with a known fault, and list the faults that no case detects.
 
-    \b
-    A region is a set of calls, such as 'decode' or 'over_64_keys', or a part of a call, such as
-    'query_rows_from_16'. With --region a mutant is at fault there and correct elsewhere. With
-    --regions each fault is switched on in each region, and the cells that no case fills are listed.
+    A mutant can be at fault in some calls only and correct in others, by an expression over the
+    fields of the kernel's call: ``--mutant "window_one_longer@batch > 1"``.
 
     \b
     Exit status: 0 every mutant is killed; if the whole corpus is run, by cases of two themes
-                 1 a mutant is not, or not in some region, or the correct kernel fails
+                 1 a mutant is not, or the correct kernel fails
                  2 bad input         3 infrastructure
     """
-    from conformance.cli import power_regions
     from conformance.cli import power_table as shown
     from conformance.maintain import power as mutants
     from conformance.run.workers import usual_jobs
@@ -70,34 +68,29 @@ def power(
         raise BadArgument("--record writes to docs/ and mutants/, so it needs a checkout.")
     if file is not None:
         check_writable(file, "the table")
-    if region is not None and (regions or reduced or record):
-        raise BadArgument("--region is for single runs: without --regions, --reduced and --record.")
-    if regions and (quick or file is not None):
-        raise BadArgument("--regions goes neither with --quick nor with --json.")
     try:
         known = {mutant.name: mutant for mutant in mutants.known_mutants()}
         for name in names:
-            if name not in known:
+            if name.partition("@")[0] not in known:
                 raise BadArgument(f"There is no mutant '{name}'.")
         corpus, cases = selected_cases(paths, expression)
         whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
         cases = [case for case in cases if mutants.can_run(case) or (paths and case.is_graph)]
-        if record and not regions and (names or not whole):
+        if record and (names or not whole):
             raise BadArgument("--record requires the whole corpus and all mutants.")
-        chosen = [known[name] for name in dict.fromkeys(names or known)]
+        chosen = [
+            replace(known[name.partition("@")[0]], name=name)
+            for name in dict.fromkeys(names or known)
+        ]
         processes = jobs or usual_jobs(())
-        if regions:
-            return power_regions.run(corpus, cases, chosen, processes, reduced, record)
-        if region is not None:
-            power_regions.check_name(region)
         only = mutants.recorded_killers() if reduced else None
         if only is not None:
             why = mutants.stale(only, {case.id for case in corpus.loaded}, known)
             if why:
                 raise BadArgument(f"{mutants.KILLERS}: {why}; run gqa power --record.")
-            killers = {case for name in names or known for case in only[name]}
+            killers = {case for name in names or known for case in only[name.partition("@")[0]]}
             cases = [case for case in cases if case.id in killers]
-        made = mutants.Power(chosen, cases, processes, only, quick, region or "")
+        made = mutants.Power(chosen, cases, processes, only, quick)
         terminal = Terminal(make_console(), SafeConsole(stderr=True))
         with terminal.bars() as watch:
             made.run(watch)

@@ -1,9 +1,7 @@
 """``python -m conformance.maintain.generate``: writes every file that is generated from the code.
 
-Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` takes half a minute,
-``cases/regions.yaml`` and ``cases/dense.yaml`` a minute, ``docs/inputs.md`` minutes where cases are
-new, so these are written only if they are named, as is
-``cases/sensitive.json``, which takes a minute.
+Run it after a change of a model, a feature or a relation. ``docs/inputs.md`` takes minutes where
+cases are new, and ``cases/sensitive.json`` a minute, so these are written only if they are named.
 ``docs/coverage.md`` has counts of ``docs/inputs.md``: name both in one command.
 """
 
@@ -24,11 +22,7 @@ from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
 from conformance.maintain import (
     coverage,
-    dense_cases,
-    fault_cases,
     looked_at,
-    pairs,
-    region_cases,
 )
 from conformance.results.records import results_schema
 
@@ -50,22 +44,12 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     f"cases/{sensitive_cases.RECORD}": lambda: sensitive_cases.record_text(
         load([data_path("cases")])
     ),
-    "cases/pairs.yaml": pairs.text,
-    "cases/regions.yaml": region_cases.text,
-    "cases/dense.yaml": dense_cases.text,
-    "cases/faults_prefill.yaml": lambda: fault_cases.text("faults_prefill"),
-    "cases/faults_decode.yaml": lambda: fault_cases.text("faults_decode"),
 }
 
 #: Files that are written only if they are named: all but one take long, one needs ONNX Runtime.
 NAMED: Final = (
     f"cases/{sensitive_cases.RECORD}",
     "docs/inputs.md",
-    "cases/pairs.yaml",
-    "cases/regions.yaml",
-    "cases/dense.yaml",
-    "cases/faults_prefill.yaml",
-    "cases/faults_decode.yaml",
 )
 
 

@@ -24,7 +24,6 @@ from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
 from conformance.harness.process import Command
 from conformance.harness.protocol import DescribedAnswer
-from conformance.maintain.regions import Needs, Region
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
@@ -64,18 +63,13 @@ class PowerError(Exception):
 class Mutant:
     """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
     process), in the message of a rejection, or as a hazard. ``only``: why one theme alone can
-    detect it. The other fields: see ``mutants/registry.py``."""
+    detect it."""
 
     name: str
     area: str
     what: str
     kind: Literal["numbers", "behaviour", "message", "hazard"] = "numbers"
     only: str = ""
-    needs: Sequence[Needs] = field(default=({},), hash=False)
-    outputs: Sequence[str] = field(default=(), hash=False)
-    faulty_keys: int = 0
-    small: bool = False
-    everywhere: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,11 +148,6 @@ def known_mutants() -> list[Mutant]:
     return [Mutant(**json.loads(line)) for line in _listed("--list")]
 
 
-def known_regions() -> list[Region]:
-    """All regions, as the runner lists them. Raises :class:`PowerError`."""
-    return [Region.read(line) for line in _listed("--list-regions")]
-
-
 def _listed(option: str) -> list[str]:
     """The lines that the runner writes for ``option``."""
     if not RUNNER.is_file():
@@ -212,8 +201,8 @@ class Power:
 
     ``only`` maps a mutant to the ids of the cases it is run on; None: all cases. ``quick``: a
     mutant is run until cases of three themes have killed it, and not on further cases of a theme
-    that has killed it. ``region``: the mutants are at fault in it only. ``correct`` is the result
-    of the correct kernel; ``troubles`` lists the problems that concern no mutant.
+    that has killed it. ``correct`` is the result of the correct kernel; ``troubles`` lists the
+    problems that concern no mutant.
     """
 
     mutants: Sequence[Mutant]
@@ -221,7 +210,6 @@ class Power:
     jobs: int = 1
     only: Mapping[str, Sequence[str]] | None = None
     quick: bool = False
-    region: str = ""
     correct: Score = field(init=False)
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
@@ -266,8 +254,7 @@ class Power:
                 self._excluded.add(case.id)
                 self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
             pairs = list(self._pairs(touched))
-            where = f"@{self.region}" if self.region else ""
-            tasks = ((case, score, score.mutant.name + where) for case, score in pairs)
+            tasks = ((case, score, score.mutant.name) for case, score in pairs)
             for done, (job, outcome) in enumerate(pool.run(self._work(tasks, Path(folder)))):
                 watch("mutants", done + 1, len(pairs))
                 self._count(job, outcome)
@@ -309,7 +296,7 @@ class Power:
                 continue
             names = touched[case.id]
             for score in self.scores:
-                name = score.mutant.name
+                name = score.mutant.name.partition("@")[0]
                 if name in names or (self.only is not None and case.id in self.only.get(name, ())):
                     yield case, score
 
