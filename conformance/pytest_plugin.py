@@ -1,6 +1,6 @@
 """The pytest plugin: one test for each case and target.
 
-It collects only YAML files that declare themselves case files (``format: gqa-cases/1``). Every
+It collects only YAML files that declare themselves case files (``format: gqa-cases/2``). Every
 pytest run in an environment with this package imports this module, so it imports nothing heavy
 until there is a case to run.
 """

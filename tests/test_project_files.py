@@ -171,7 +171,7 @@ def test_the_version_policy_names_every_format() -> None:
             r'"(gqa-(?!known|citations)[a-z]+/\d+)"', file.read_text(encoding="utf-8")
         )
     }
-    assert {"gqa-cases/1", "gqa-results/1"} <= formats
+    assert {"gqa-cases/2", "gqa-results/1"} <= formats
     assert [name for name in sorted(formats) if f"`{name}`" not in policy] == []
 
 

@@ -13,6 +13,8 @@ from conformance.case.call import Call, InputOverride, Model, OutputOverride, Va
 from conformance.case.case import Contract, Fields, Title
 from conformance.case.case import Tag as CaseTag
 
+#: What a case file calls its format.
+FORMAT: Final = "gqa-cases/2"
 MAPS: Final = ("inputs", "outputs", "attributes")
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 from conformance.base.yaml_source import yaml_text
 from conformance.case.call import Call, InputOverride
 from conformance.case.case import MAX_TITLE
+from conformance.case.case_file import FORMAT
 from conformance.case.contracts import OMITTED_PRESENTS, contract_by_features
 from conformance.case.features import DOCUMENTATION
-from conformance.case.formats import FORMAT
 from conformance.case.tensors import steps_of
 from conformance.model.groups import Group
 from conformance.model.reading import ReadModel

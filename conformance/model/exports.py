@@ -15,7 +15,7 @@ from typing import Any, Final
 from conformance.base.paths import data_path, file_to_write
 from conformance.base.yaml_source import read_yaml, yaml_text
 from conformance.case.case import MAX_TITLE
-from conformance.case.formats import FORMAT
+from conformance.case.case_file import FORMAT
 from conformance.model.configuration import Configuration
 from conformance.model.entries import entry_of
 from conformance.model.groups import Group, groups_of
