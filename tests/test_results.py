@@ -614,16 +614,6 @@ def test_a_relation_of_another_version_has_a_sentence_too() -> None:
     )
 
 
-def test_an_older_file_without_faults_is_read(path: Path) -> None:
-    write(path, [case()], [result(verdict="wrong")])
-    records = lines(path)
-    for name in ("faults", "of_variant", "time_limit"):
-        del records[2][name]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    (old,) = read(path).results
-    assert (old.faults, old.of_variant, old.time_limit) == ((), False, None)
-
-
 def test_an_older_file_without_adapters_is_read(path: Path) -> None:
     run = read(write(path, [case()], [result()]))
     text = path.read_text()

@@ -90,31 +90,6 @@ def test_a_record_has_them_as_data() -> None:
     assert RECORD_LINE.validate_json(BOTH.model_dump_json()) == BOTH
 
 
-@pytest.mark.parametrize(
-    ("verdict", "reason", "wrong"),
-    [
-        ("wrong", "It ran, but present_key has shape (1, 13), not (1, 12).", ("presents",)),
-        ("wrong", "It ran, but two runs on the same input differ in output_qk.", ("output_qk",)),
-        (
-            "wrong",
-            "It ran, but output in call 0 has dtype float16, not float32; two runs on the same "
-            "input differ in present_key in call 1; present_key in call 1 has shape (1,).",
-            ("output", "presents"),
-        ),
-        ("wrong", "It ran, but the output of this old suite is unknown.", ()),
-        ("pass", "It ran, and present_key has shape (1, 2).", ()),
-    ],
-)
-def test_an_old_file_says_it_in_its_reasons(
-    verdict: str, reason: str, wrong: tuple[WrongOutput, ...]
-) -> None:
-    old = json.loads(result("t/c", verdict=verdict, reason=reason, errors=()).model_dump_json())
-    del old["wrong_outputs"], old["faults"]
-    record = RECORD_LINE.validate_python(old)
-    assert isinstance(record, ResultRecord)
-    assert record.wrong_outputs == wrong
-
-
 def test_wrong_presents_are_less_severe_than_a_wrong_output_and_worse_than_all_below() -> None:
     accepted = wrong_in("present_key", verdict="accepted", values_right=False)
     assert worst([PRESENTS, SCORES]) is SCORES

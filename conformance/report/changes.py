@@ -432,14 +432,9 @@ def _beyond(result: ResultRecord) -> set[str]:
 
 
 def _other_faults(was: ResultRecord, now: ResultRecord) -> bool:
-    """Whether two wrong results have other faults, whatever the magnitude of an error.
-
-    Files from before there were faults say only which outputs were compared.
-    """
+    """Whether two wrong results have other faults, whatever the magnitude of an error."""
     if (was.relation is None) != (now.relation is None):
         return True
-    if not (was.faults and now.faults):
-        return {error.output for error in was.errors} != {error.output for error in now.errors}
     return _outline(was) != _outline(now)
 
 

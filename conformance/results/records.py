@@ -9,7 +9,6 @@ Schema is ``reports/results.schema.json``.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
@@ -32,7 +31,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from conformance.base.json_schemas import WithDescriptions
-from conformance.base.signature import OUTPUT_NAMES
 from conformance.case.call import State
 from conformance.case.case import Contract
 from conformance.results.verdicts import Verdict
@@ -310,8 +308,7 @@ class CallInput(_Sparse):
     dims: Several[Text | None] = ()
     """The names of its dims in the graph; null for a fixed dim; empty if all are fixed."""
     recipe: Recipe | None = None
-    """How its values are made; null where a file gives more than can be listed, and in results
-    files from before there were recipes."""
+    """How its values are made; null where a file gives more than can be listed."""
 
 
 class LaterInput(_Sparse):
@@ -556,17 +553,9 @@ class RelationRecord(_Part):
     """Where they differ most, for people."""
 
 
-# An output in the reason of a file from before there were faults: "present_key has shape …".
-_IN_REASON: Final = re.compile(rf"\b({'|'.join(OUTPUT_NAMES)})\b(?: in call \d+)?(?: has |[;.]|$)")
-
-
 def _derived(result: dict[str, Any]) -> tuple[WrongOutput, ...]:
     """The wrong outputs of a result that does not list them."""
-    faults, errors = result.get("faults", ()), result.get("errors", ())
-    if not faults and result.get("verdict") == "wrong":
-        said = _IN_REASON.findall(result.get("reason", ""))
-        faults = [RunsDiffer(output=name) for name in said]
-    return wrong_outputs(faults, errors)
+    return wrong_outputs(result.get("faults", ()), result.get("errors", ()))
 
 
 class ResultRecord(_Part):
@@ -599,15 +588,15 @@ class ResultRecord(_Part):
     """Why this verdict: one sentence, for people."""
     faults: Several[Fault] = ()
     """What is wrong with what it returned: in the order of calls and outputs, and then the worst
-    error. Empty in files from before there was this field."""
+    error."""
     of_variant: bool = False
     """Whether outcome, verdict and figures are those of the variant; the case itself is correct."""
     errors: Several[OutputErrorRecord] = ()
     share: Number | None = None
     """The worst of `errors`."""
     wrong_outputs: Several[WrongOutput] = Field(default_factory=_derived)
-    """Which outputs are wrong; both presents are `presents`. Of a file from before there was this
-    field, it is derived from faults and errors; empty for `wrong`, it is unknown."""
+    """Which outputs are wrong; both presents are `presents`. Left out, it is derived from faults
+    and errors."""
     relation: RelationRecord | None = None
     """Set if the case names a relation, and both the case and its variant are correct."""
     placement: Text | None = None
