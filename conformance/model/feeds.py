@@ -291,4 +291,6 @@ def tensor_file(array: Array, name: str) -> bytes:
 
 def word_of(data_type: int) -> str:
     """The suite's word for a TensorProto type, or its number."""
-    return WORD_OF_ONNX.get(data_type, f"TensorProto type {data_type}")
+    return WORD_OF_ONNX.get(
+        data_type, f"TensorProto type {data_type}" if data_type else "no tensor"
+    )
