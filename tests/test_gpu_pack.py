@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from conformance.base.paths import ROOT
+from conformance.case.corpus import shipped_files
 from conformance.results.reader import read
 from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION
 
@@ -220,9 +221,7 @@ def test_what_pip_cannot_install_is_said(tmp_path: Path, capfd: pytest.CaptureFi
 def test_every_theme_has_a_place_and_a_reason() -> None:
     lines = (SCRIPTS / "themes.txt").read_text().splitlines()
     found = [line.split(maxsplit=1) for line in lines if not line.startswith("#")]
-    assert sorted(theme for theme, _ in found) == sorted(
-        file.stem for file in (ROOT / "cases").glob("*.yaml")
-    )
+    assert sorted(theme for theme, _ in found) == sorted(shipped_files())
 
 
 def day(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -510,17 +510,15 @@ STICKY = {"crashed": Crashed, "rejected": Rejected}
 
 @pytest.mark.parametrize("answer", STICKY)
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("second_tries", [True, False])
 def test_no_case_runs_in_a_process_whose_device_has_failed(
-    bundles: Path, answer: str, jobs: int, second_tries: bool
+    bundles: Path, answer: str, jobs: int
 ) -> None:
     """Or else each later case of the process would fail as well."""
     many = [*trio(bundles), *(job(bundles, f"good-{number}") for number in range(5))]
     with pool("poisons_its_context", jobs, {"FAULT_STICKY": answer}) as runner:
-        runner._second_tries = second_tries
         found = {case.key: outcome for case, outcome in runner.run(many)}
         if jobs == 1:
-            assert runner.started == (3 if second_tries else 2)
+            assert runner.started == 3
     failed = found.pop("faulty")
     assert isinstance(failed, STICKY[answer])
     assert failed.damaged
