@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 import onnx
-from onnx import TensorProto, ValueInfoProto
+from onnx import TensorProto, ValueInfoProto, helper
 
-from conformance.bundle.model import IR_VERSION
+from conformance.base.signature import DOMAIN, OPSET_VERSION
+from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION
 from conformance.case.call import Call
 from conformance.case.graph import GraphError, graph_call
 from conformance.case.tensors import ShapeError, steps_of
@@ -133,6 +134,10 @@ def _graph(
     if too_many(cut.graph.initializer):
         raise CannotCut("it has too many weights")
     cut.ir_version = IR_VERSION
+    if all(map(is_attention, kept)):  # an older runtime may know no operator set of the model's
+        plain = {"": DEFAULT_OPSET, DOMAIN: OPSET_VERSION}
+        del cut.opset_import[:]
+        cut.opset_import.extend(helper.make_opsetid(*each) for each in plain.items())
     for tensor in cut.graph.initializer:
         # Constants of integers, such as the widths of a split, are no weights.
         if tensor.data_type not in (TensorProto.INT32, TensorProto.INT64):
