@@ -21,7 +21,7 @@ BUDGETS = {
     "conformance/harness": 1380,
     "conformance/judge": 800,
     "conformance/maintain": 3190,
-    "conformance/model": 4130,
+    "conformance/model": 4230,
     "conformance/oracle": 2290,
     "conformance/report": 4620,
     "conformance/results": 2130,

@@ -24,7 +24,7 @@ from conformance.model.forms import Unclear, form_of
 from conformance.model.groups import groups_of, ranges
 from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
-from conformance.model.reading import ModelError, read_model
+from conformance.model.reading import LARGE, ModelError, read_model
 from conformance.model.stages import Lengths, stages_of
 from conformance.oracle.call import read_call
 
@@ -63,13 +63,15 @@ def test_weights_inside_are_not_loaded(tmp_path: Path) -> None:
 
 
 def test_only_large_tensors_lose_their_content(tmp_path: Path) -> None:
-    tensors = [numpy_helper.from_array(np.ones(n, np.uint8), f"t{n}") for n in (4000, 5000)]
+    tensors = [
+        numpy_helper.from_array(np.ones(n, np.uint8), f"t{n}") for n in (LARGE // 2, LARGE + 1)
+    ]
     branch = helper.make_graph([], "branch", [], [], tensors)
     inner = helper.make_node("If", ["c"], ["r"], then_branch=branch, else_branch=branch)
     model = helper.make_model(helper.make_graph([inner], "g", [], []))
     read = read_model(saved(model, tmp_path)).proto
     for attribute in read.graph.node[0].attribute:
-        assert [len(t.raw_data) for t in attribute.g.initializer] == [4000, 0]
+        assert [len(t.raw_data) for t in attribute.g.initializer] == [LARGE // 2, 0]
         assert attribute.g.initializer[1].data_location == TensorProto.EXTERNAL
 
 

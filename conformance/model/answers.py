@@ -261,7 +261,8 @@ def short(message: str) -> str:
     """What a runtime says is wrong, on one line, without its own prefixes; of a long message, how
     it begins and ends."""
     lines = [line for line in clean(message, 4_000).splitlines() if line.strip()]
-    last = lines[-1] if lines and _CAUSE.match(lines[-1]) else (lines or [""])[0]
+    chain = "Caused by" in message and _CAUSE.match(lines[-1])
+    last = lines[-1] if chain else " ".join(map(str.strip, lines))
     text = _SOURCE.sub("", _PREFIX.sub("", _CAUSE.sub("", last))).strip()
     half = _MOST_MESSAGE // 2
     return text if len(text) <= _MOST_MESSAGE else f"{text[: half - 1]} … {text[2 - half :]}"

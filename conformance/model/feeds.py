@@ -76,6 +76,11 @@ class ProgramCall:
         """Rows of a growing past: the tokens before the call."""
         return self.total - self.new
 
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The position of the first new token of each sequence."""
+        return tuple(max(total - self.new, 0) for total in self.totals)
+
 
 @dataclass(frozen=True)
 class Interface:
@@ -94,18 +99,31 @@ class Interface:
 
     @cached_property
     def states(self) -> Mapping[str, str]:
-        """Each past with its present: by the nodes, by GenAI's names, and by the usual names."""
-        found = {}
+        """Each past with its present: by GenAI's names, by the usual names, and by the nodes; last
+        by a name that has the other's, or as the only two that are left."""
+        found: dict[str, str] = {}
         for name in self.inputs:
             present = next((each for each in self._presents(name) if each in self.outputs), None)
             if present is not None:
                 found[name] = present
+        caches = [name for name in self.inputs if name not in found and self.is_cache(name)]
+        left = [
+            name
+            for name, known in self.outputs.items()
+            if name not in found.values() and len(known.dims or ()) > 3
+        ]
+        for name in caches:
+            alike = [each for each in left if name in each or each in name]
+            if len(alike) == 1 or len(caches) == len(left) == 1:
+                found[name] = (alike or left)[0]
         return found
 
+    def is_cache(self, name: str) -> bool:
+        """Whether an input of which nothing tells what it is can be a cache: it has four dims."""
+        known = self.inputs[name]
+        return name not in self.takers and len(known.dims or ()) > 3
+
     def _presents(self, name: str) -> Iterator[str]:
-        if name in self.takers:
-            parameter, node, _ = self.takers[name]
-            yield node.outputs.get(_PASTS.get(parameter, ""), "")
         names = self.configuration.names
         for what in ("key", "value"):
             pattern = re.escape(names.get(f"past_{what}_names", "")).replace("%d", r"(\d+)")
@@ -116,6 +134,9 @@ class Interface:
             yield name.replace("past_key_values", "present")
             yield name.replace("past_key_values", "present_key_values")
             yield name.replace("past", "present")
+        if name in self.takers:
+            parameter, node, _ = self.takers[name]
+            yield node.outputs.get(_PASTS.get(parameter, ""), "")
 
     def taken_as(self, name: str) -> str:
         """Which of the operator's inputs a value is, "" if no node takes it directly."""
@@ -215,8 +236,13 @@ class Feeder:
             for row, total in enumerate(call.totals[: len(array) if array.ndim > 1 else 0]):
                 array[row, ..., total : call.total] = 0
         elif kind == "positions":
-            places = np.arange(call.past, call.total)
-            array[...] = places if array.shape[-1:] == (call.new,) else call.past
+            starts = np.asarray(call.starts)
+            if array.shape == (len(starts), call.new):
+                array[...] = starts[:, None] + np.arange(call.new)
+            else:
+                array[...] = call.past + np.arange(
+                    call.new if array.shape[-1:] == (call.new,) else 1
+                )
         elif kind == "last":
             lasts = np.asarray(call.totals, array.dtype) - 1
             array[...] = lasts.reshape(array.shape) if array.size == lasts.size else call.total - 1
@@ -249,7 +275,9 @@ class Feeder:
         for axis, (dim, own) in enumerate(zip(declared, known, strict=True)):
             usual = (batch, call.new)[axis] if axis < max(1, min(2, len(declared) - 1)) else None
             named = next((size for word, size in words if word in str(dim).lower()), usual)
-            found = (dim, own, symbols.get(str(dim)), named)
+            # A mask may call its columns as embeddings call their tokens.
+            embeds = len(declared) == 3 and name not in self.interface.takers
+            found = (dim, own, *([named] if embeds else []), symbols.get(str(dim)), named)
             size = next((each for each in found if isinstance(each, int)), None)
             if size is None:
                 raise CannotFeed(f"the size of its input {name} cannot be told")

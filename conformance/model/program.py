@@ -30,6 +30,8 @@ Array = np.ndarray
 
 #: Rows of a cache in a buffer where the graph leaves their number open.
 _ROWS: Final = 32
+#: Tokens of a long prompt.
+_LONG: Final = 130
 #: Elements of the keys that all caches together have in the longest call.
 _CACHE_ELEMENTS: Final = 1 << 23
 #: A bias below this hides a key.
@@ -91,12 +93,18 @@ class Program:
         yield _run("one chat", [first, *after], batch)
         if new is None and cached:
             yield _run("chunked prompts", [5, 3, 1], batch)
-        if cached and new in (None, 1) and (most := self._most_tokens()) > _ROWS:
+        most = self._most_tokens()
+        if cached and new is None and most > _ROWS:
+            yield _run("one chat", [min(most - 1, _LONG), 1], batch)
+        if cached and new in (None, 1) and most > _ROWS:
             words = f"one token on a past of {most - 1}"
             yield Run("one chat", (ProgramCall(words, 1, (most,) * batch),))
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
-            words = "6 tokens, for sequences of 6 and 4 tokens"
-            yield Run("batches", (ProgramCall(words, 6, (6, 4)),))
+            calls = [ProgramCall("6 tokens, for sequences of 6 and 4 tokens", 6, (6, 4))]
+            if cached:
+                words = "one token each, for sequences of then 7 and 5 tokens"
+                calls.append(ProgramCall(words, 1, (7, 5)))
+            yield Run("batches", tuple(calls))
 
     @property
     def appends(self) -> bool:
@@ -106,6 +114,12 @@ class Program:
             for group in self.groups
             for node in group.nodes
         )
+
+    def carries_all(self, group: Group) -> bool:
+        """Whether each call gets the caches of the call before, as far as the group reads them."""
+        lost = (n for n in self.interface.inputs if self.interface.is_cache(n))
+        paired = all(name in self.interface.states for name in lost)
+        return paired and not (group.form.borrows or self.appends)
 
     def _capacity(self, tokens: int) -> bool:
         sizes = [group.form.capacity for group in self.groups if group.form.cache == "static"]
@@ -120,7 +134,13 @@ class Program:
             for node in group.nodes
             if not group.form.borrows or "past_key" in node.given
         )
-        sizes = [MOST_TOKENS, self.interface.configuration.context, _CACHE_ELEMENTS // max(row, 1)]
+        rows = self.skeleton.table_rows
+        sizes = [
+            MOST_TOKENS,
+            rows,
+            self.interface.configuration.context,
+            _CACHE_ELEMENTS // max(row, 1),
+        ]
         for form in (group.form for group in self.groups):
             sizes += [form.table_rows, form.capacity if form.cache == "static" else None]
         return min(filter(None, sizes))
@@ -180,7 +200,7 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
             values = [_values(program, node, step) for step in steps]
             for sentence in (
                 *_of_lengths(program, group, steps, values),
-                *(() if group.form.borrows or program.appends else _of_caches(node, steps)),
+                *(_of_caches(node, steps) if program.carries_all(group) else ()),
                 *(_of_tables(values) if group.form.fields.get("rotary") else ()),
                 *_of_scales(values),
             ):
@@ -260,6 +280,12 @@ def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
             yield "cos_cache begins with 0, which is the sine of position 0"
         elif not _alike(sin, 0.0, 1e-3):
             yield "sin_cache does not begin with 0, the sine of position 0"
+        cosines, sines = (of[0].astype(float) for of in tables)
+        if cosines.shape == sines.shape:
+            squares = cosines**2 + sines**2
+            broken = np.flatnonzero(~np.isclose(squares, squares[0], rtol=1e-2).all(-1))
+            if broken.size:
+                yield f"row {broken[0]} of the rotary tables has no cosines with their sines"
     pairs = [pair for of in tables for pair in pairwise(of)]
     if any(not np.array_equal(one[: len(two)], two[: len(one)]) for one, two in pairs):
         yield (
@@ -283,19 +309,19 @@ def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iter
         yield f"total_sequence_length is {total}, not {call.total}"
     positions = seen.get("position_ids", np.zeros(0))
     if group.form.fields.get("rotary") and positions.ndim == 2 and positions.shape[1] == call.new:
-        for row, length in zip(positions, totals, strict=False):
-            for at, got in enumerate(row[: max(length - call.past, 0)]):
-                if got != call.past + at:
-                    yield f"position_ids is {int(got)} for token {at}, not {call.past + at}"
+        for row, start, length in zip(positions, call.starts, totals, strict=False):
+            for at, got in enumerate(row[: length - start]):
+                if got != start + at:
+                    yield f"position_ids is {int(got)} for token {at}, not {start + at}"
     bias = seen.get("attention_bias", np.zeros(0))
-    if bias.ndim == 4 and len({*call.totals}) == 1:
-        reach = bias.astype(float)[..., : call.new, : call.total]
-        if reach.size and (reach.max(-1) < _HIDDEN).any():
+    for number, (start, length) in enumerate(zip(call.starts, totals, strict=True)):
+        if bias.ndim != 4 or bias.shape[-2] < length - start or bias.shape[-1] < length:
+            break
+        row = bias[min(number, len(bias) - 1)].astype(float)[:, : length - start, :length]
+        if (row.max(-1) < _HIDDEN).any():
             yield "attention_bias hides all keys from a token"
-        elif reach.size and bias.shape[-1] >= call.total:
-            own = np.stack([reach[..., s, call.past + s] for s in range(reach.shape[-2])])
-            if (own < _HIDDEN).any():
-                yield "attention_bias hides a token from itself"
+        elif any((row[:, s, start + s] < _HIDDEN).any() for s in range(length - start)):
+            yield "attention_bias hides a token from itself"
 
 
 def _values(program: Program, node: AttentionNode, step: Step) -> dict[str, Array]:

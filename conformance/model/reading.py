@@ -29,7 +29,7 @@ from conformance.model.shapes import inferred
 #: What protocol buffers, and so ONNX files, cannot exceed.
 _MOST_BYTES: Final = 2**31 - 1
 #: A tensor with more bytes is left without its content.
-LARGE: Final = 4096
+LARGE: Final = 1 << 20
 _KINDS: Final = ("float", "int32", "string", "int64", "double", "uint64")
 #: The fields with the elements of a tensor.
 _ELEMENTS: Final = ("raw_data", *(f"{kind}_data" for kind in _KINDS))

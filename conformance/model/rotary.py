@@ -24,14 +24,15 @@ def base_of(model: ReadModel, node: AttentionNode, rotary_dim: int) -> float | N
     scaled for long contexts.
     """
     try:
-        cos, sin = (_table(model, node.inputs[name]) for name in ("cos_cache", "sin_cache"))
+        cos, sin = (stored(model, node.inputs[n]) for n in ("cos_cache", "sin_cache"))
         angle = math.atan2(float(sin[1, 1]), float(cos[1, 1]))
         return float(angle ** (-rotary_dim / 2)) if 0 < angle < 1 else None
     except Exception:  # no weights there, or whatever a stranger's model has
         return None
 
 
-def _table(model: ReadModel, name: str) -> np.ndarray:
+def stored(model: ReadModel, name: str) -> np.ndarray:
+    """The content of an initializer, in its file. Raises if it is not there, or too large."""
     found = {each.name: each for each in model.proto.graph.initializer}[name]
     if math.prod(found.dims) > _MOST_ELEMENTS or model.path.stat().st_size > _MOST_BYTES:
         raise ValueError("too large")
@@ -40,4 +41,4 @@ def _table(model: ReadModel, name: str) -> np.ndarray:
     if is_empty(tensor) and not tensor.external_data:
         whole = onnx.load(model.path, load_external_data=False)
         tensor = next(each for each in whole.graph.initializer if each.name == name)
-    return numpy_helper.to_array(tensor, str(model.path.parent)).astype(np.float64)
+    return numpy_helper.to_array(tensor, str(model.path.parent))

@@ -144,7 +144,8 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
             troubles[_failed(run.use, run.calls, outcome, program.groups)] = None
         elif not number:
             return Seen(unseen=_why(outcome))
-    return Seen(troubles=tuple(troubles))
+    unseen = "" if troubles else program.skeleton.unseen
+    return Seen(troubles=tuple(troubles), unseen=unseen)
 
 
 def _load_refusal(pool: Pool, folder: Path, model: bytes) -> str:
@@ -196,8 +197,8 @@ def with_seen(
             concerned = not trouble.nodes or bool(trouble.nodes & names)
             if concerned and not _said(one, trouble):
                 parts.append(_part(one.group, trouble, pinned))
-        # Where no call runs, the cases say why, and the user may know it.
-        if seen.load and one.right:
+        # Where all calls are refused, the cases say why, and the user may know it.
+        if seen.load and any(part.kind != "refused" for part in one.parts):
             parts = [
                 _part(one.group, Trouble(use, "refused", LOADING, message=seen.load), pinned)
                 for use in one.uses

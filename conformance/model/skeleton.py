@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,7 @@ from conformance.model.parts import (
     too_many,
 )
 from conformance.model.reading import ReadModel, nodes_in, reads, subgraphs, within
+from conformance.model.rotary import stored
 from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
 #: Elements of a weight from which on the product with it is left out.
@@ -45,12 +47,16 @@ class Skeleton:
     """A model that can be run without the weights of another.
 
     ``inputs`` has what is known of its inputs, some of which stand for values that weights would
-    have made. ``constants`` are the values of its initializers that attention nodes read.
+    have made. ``constants`` are the values of its initializers that attention nodes read, and
+    ``table_rows`` is the number of rows of the tables that rotary tables are taken from.
+    ``unseen`` says which lengths are computed where they cannot be seen, "" for none.
     """
 
     model: bytes
     inputs: Mapping[str, ValueType]
     constants: Mapping[str, np.ndarray]
+    table_rows: int | None = None
+    unseen: str = ""
 
 
 def loadable(model: ReadModel) -> bytes | None:
@@ -79,8 +85,9 @@ def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton | None:
     if too_many(filter(is_empty, model.written.graph.initializer)):
         return None
     proto = onnx.ModelProto()
-    proto.CopyFrom(model.written)
-    return _made(proto, nodes, _tables(model, nodes))
+    # Values in the bodies of functions can be seen only where those are inlined.
+    proto.CopyFrom(model.proto if model.written.functions and nodes else model.written)
+    return _made(model, proto, nodes, _tables(model, nodes))
 
 
 def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
@@ -108,7 +115,7 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     outputs = [each for each in graph.output if each.name in own]
     proto = model_of(model.proto, kept, inputs, outputs, {})
     proto.graph.value_info.extend(each for each in graph.value_info if each.name in own)
-    return _made(proto, nodes, tables, results)
+    return _made(model, proto, nodes, tables, results)
 
 
 def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
@@ -129,6 +136,7 @@ def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
 
 
 def _made(
+    model: ReadModel,
     proto: onnx.ModelProto,
     nodes: Sequence[AttentionNode],
     tables: Mapping[str, str],
@@ -136,7 +144,7 @@ def _made(
 ) -> Skeleton:
     """The model with drawn weights, which gives also what is seen of the nodes, and ``results``."""
     graph = proto.graph
-    _draw(graph, tables)
+    _draw(graph, tables, model)
     values = [{**node.inputs, **node.outputs} for node in nodes]
     seen = {each[name] for each in values for name in SEEN if name in each}
     made = {name for node in graph.node for name in node.output}
@@ -144,22 +152,38 @@ def _made(
     names = sorted({*seen, *results} & made - given)
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     fixed, types = {tensor.name: tensor for tensor in graph.initializer}, types_of(graph)
+    known = {*made, *given, *fixed, *(each.name for each in graph.input)}
+    unseen = sorted({node.inputs.get("seqlens_k", "") for node in nodes} - known - {""})
+    why = f"{unseen[0]} is computed in the body of an If or Loop" if unseen else ""
     return Skeleton(
         bytes(proto.SerializeToString()),
         {each.name: types[each.name] for each in graph.input if each.name not in fixed},
         {name: numpy_helper.to_array(fixed[name]) for name in seen & fixed.keys()},
+        min((fixed[n].dims[0] for n in tables if n in fixed and fixed[n].dims), default=None),
+        why,
     )
 
 
-def _draw(graph: GraphProto, tables: Mapping[str, str]) -> None:
-    """Give each weight of the graph content, a rotary table its cosines and sines."""
+def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None = None) -> None:
+    """Give each weight of the graph content. That of rotary tables, and of integers such as
+    positions and masks, is read from the ``model``. Raises :class:`CannotCut` for integers that are
+    not there; other tables get cosines and sines."""
     draws = np.random.default_rng(1)
     graphs = [graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))]
     weights = [(each.name, each) for inner in graphs for each in inner.initializer]
     weights += ((n.output[0], a.t) for n in nodes_in(graph) for a in n.attribute if a.HasField("t"))
     for name, tensor in weights:
         if is_empty(tensor):
-            values = _values(tensor, draws, tables.get(name, ""))
+            values = None
+            kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            whole = kind.kind in "iub" and (kind.itemsize > 1 or kind.kind == "b")
+            if model is not None and (whole or name in tables):
+                with suppress(Exception):  # whatever a stranger's model has in its place
+                    values = stored(model, name)
+                if values is None and whole:
+                    raise CannotCut(f"the content of {name} is not there")
+            if values is None:
+                values = _values(tensor, draws, tables.get(name, ""))
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
