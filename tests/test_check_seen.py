@@ -112,6 +112,76 @@ def test_tables_that_are_cut_at_the_position(gqa: Gqa, tmp_path: Path) -> None:
     assert "the rotary tables have other rows in each call" in " ".join(said.split())
 
 
+@pytest.mark.parametrize("too_short", [False, True])
+def test_lengths_that_a_function_computes(gqa: Gqa, tmp_path: Path, too_short: bool) -> None:
+    model = graph_of(BY_NAME["masked"])
+    graph, made = model.graph, [*model.graph.node]
+    if too_short:
+        made.insert(1, helper.make_node("Sub", ["count", "one"], ["shorter"]))
+        made[2].input[0] = "shorter"
+    takes = [i.name for i in graph.input] + [w.name for w in graph.initializer]
+    gives = [each.name for each in graph.output]
+    function = helper.make_function("own", "Decoder", takes, gives, made, [*model.opset_import])
+    del graph.node[:]
+    graph.node.append(helper.make_node("Decoder", takes, gives, domain="own"))
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    answers, said = checked(gqa, tmp_path, model)
+    assert ("wrong" in one_chat(answers)) is too_short, said
+    assert ("seqlens_k is 4, not 5" in " ".join(said.split())) is too_short
+
+
+def test_lengths_that_the_body_of_an_if_computes(gqa: Gqa, tmp_path: Path) -> None:
+    """Where they cannot be seen, the model is not called right."""
+    model = graph_of(BY_NAME["masked"])
+    graph = model.graph
+    lengths = {node.output[0]: node for node in graph.node[:3]}
+    lengths["last"].input[0] = "shorter"
+    body = [lengths["last"], lengths["seqlens_k"], *graph.node[6:]]
+    body.insert(0, helper.make_node("Sub", ["count", "one"], ["shorter"]))
+    branch = helper.make_graph(body, "body", [], [*graph.output])
+    kept = [lengths["count"], *graph.node[3:6]]
+    kept.append(helper.make_node("Cast", ["first"], ["yes"], to=TensorProto.BOOL))
+    outputs = [value.name for value in graph.output]
+    kept.append(helper.make_node("If", ["yes"], outputs, then_branch=branch, else_branch=branch))
+    del graph.node[:]
+    graph.node.extend(kept)
+    assert not is_right(model, BY_NAME["masked"])
+    answers, said = checked(gqa, tmp_path, model)
+    assert "unseen" in one_chat(answers), said
+    assert "is computed in the body of an If or Loop" in " ".join(said.split())
+
+
+def test_caches_are_paired_by_their_names(gqa: Gqa, tmp_path: Path) -> None:
+    """A program gives past.0 what present.0 was, whichever node made it."""
+    kind = BY_NAME["masked"]
+    model = graph_of(kind)
+    for node in model.graph.node:
+        if node.domain:
+            there = "1" if ".0" in node.output[0] else "0"
+            node.output[1:] = [f"present.{there}.{part}" for part in ("key", "value")]
+    assert not is_right(model, kind)
+    answers, said = checked(gqa, tmp_path, model)
+    assert "wrong" in one_chat(answers), said
+    assert "past_key is not what present_key was in the call before" in " ".join(said.split())
+
+
+def test_positions_of_the_shorter_sequence(gqa: Gqa, tmp_path: Path) -> None:
+    """Lengths taken from the padded width are wrong in the call behind a ragged prompt."""
+    kind = BY_NAME["masked"]
+    model = graph_of(kind)
+    model.graph.node[2].input[0] = "of_all"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "none"))
+    model.graph.node.insert(
+        2, helper.make_node("ReduceMax", ["last", "none"], ["widest"], keepdims=1)
+    )
+    model.graph.node.insert(3, helper.make_node("Shape", ["last"], ["sequences"]))
+    model.graph.node.insert(4, helper.make_node("Expand", ["widest", "sequences"], ["of_all"]))
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) == {"right"}, said
+    assert "seqlens_k is 5, not 3, for 6 tokens, for sequences of 4 and 6" in " ".join(said.split())
+
+
 def test_scales_of_zero(gqa: Gqa, tmp_path: Path) -> None:
     model = graph_of(BY_NAME["plain"])
     graph, node = model.graph, model.graph.node[0]

@@ -34,7 +34,7 @@ _ROWS: Final = 32
 _LONG: Final = 130
 #: Elements of the keys that all caches together have in the longest call.
 _CACHE_ELEMENTS: Final = 1 << 23
-#: A bias below this hides a key.
+#: A bias of at most this hides a key: the least of those that graphs hide keys with.
 _HIDDEN: Final = -1e4
 #: Seconds for all calls of a program together.
 SECONDS: Final = 60.0
@@ -100,10 +100,10 @@ class Program:
             words = f"one token on a past of {most - 1}"
             yield Run("one chat", (ProgramCall(words, 1, (most,) * batch),))
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
-            calls = [ProgramCall("6 tokens, for sequences of 6 and 4 tokens", 6, (6, 4))]
+            calls = [ProgramCall("6 tokens, for sequences of 4 and 6 tokens", 6, (4, 6))]
             if cached:
-                words = "one token each, for sequences of then 7 and 5 tokens"
-                calls.append(ProgramCall(words, 1, (7, 5)))
+                words = "one token each, for sequences of then 5 and 7 tokens"
+                calls.append(ProgramCall(words, 1, (5, 7)))
             yield Run("batches", tuple(calls))
 
     @property
@@ -212,7 +212,13 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
 def _of_lengths(
     program: Program, group: Group, steps: Sequence[Step], values: Sequence[Mapping[str, Array]]
 ) -> Iterator[str]:
-    """The first call whose lengths, positions or mask are wrong."""
+    """The first call whose lengths, positions or mask are wrong.
+
+    An encoder beside a decoder has frames, whose number is not that of the program's tokens.
+    """
+    cached = any(each.form.cache != "none" for each in program.groups)
+    if cached and group.form.cache == "none" and group.form.fields.get("causal") == 0:
+        return
     for step, seen in zip(steps, values, strict=True):
         wrong = None if program.appends else next(_of_call(group, seen, step.call), None)
         if wrong is not None:
@@ -318,9 +324,9 @@ def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iter
         if bias.ndim != 4 or bias.shape[-2] < length - start or bias.shape[-1] < length:
             break
         row = bias[min(number, len(bias) - 1)].astype(float)[:, : length - start, :length]
-        if (row.max(-1) < _HIDDEN).any():
+        if (row.max(-1) <= _HIDDEN).any():
             yield "attention_bias hides all keys from a token"
-        elif any((row[:, s, start + s] < _HIDDEN).any() for s in range(length - start)):
+        elif any((row[:, s, start + s] <= _HIDDEN).any() for s in range(length - start)):
             yield "attention_bias hides a token from itself"
 
 
