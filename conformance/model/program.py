@@ -93,7 +93,8 @@ class Program:
         yield _run("one chat", [first, *after], batch)
         if new is None and cached:
             yield _run("chunked prompts", [5, 3, 1], batch)
-        most = self._most_tokens()
+        # A loop whose lengths cannot be seen may generate more tokens than the call has.
+        most = 0 if self.skeleton.unseen else self._most_tokens()
         if cached and new is None and most > _ROWS:
             yield _run("one chat", [min(most - 1, _LONG), 1], batch)
         if cached and new in (None, 1) and most > _ROWS:
