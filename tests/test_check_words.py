@@ -314,12 +314,12 @@ def test_calls_alone_do_not_make_a_model_right(plain: Subject) -> None:
     answers = with_seen(answers_of(plain, "it@1", right), seen)
     made = table_of(plain, {"it@1": answers}, [known("it@1")])
     assert sentences(made) == [
-        "it@1 did not run the model itself (nothing tells what its input is); calls of its nodes"
-        " alone are right in every layer."
+        "it@1: the model itself was not judged (nothing tells what its input is); calls of its"
+        " nodes alone are right in every layer."
     ]
     (cell,) = made.rows[0].lines[0].cells
     assert cell.verdict == "skip"
-    assert cell.sentence == "only its calls are right (14 calls); the model itself was not run"
+    assert cell.sentence == "only its calls are right (14 calls); the model itself was not judged"
 
 
 def test_right_is_qualified_by_the_calls_that_were_left_out(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from conformance.model.answers import DRAWN, Answer, Kind
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget
 
-#: In place of a use: the model itself was not run.
+#: In place of a use: the model itself was not judged.
 NOT_RUN: Final = "not run"
 _MARK: Final = "[model="
 Answers = Mapping[str, Sequence[Answer]]

@@ -104,7 +104,7 @@ class Part:
 class Answer:
     """What one target does with one group: its parts, those of a use together, the worst first.
 
-    ``unseen`` says why the model itself was not run there, "" if it was.
+    ``unseen`` says why the model itself was not judged there, "" if it was.
     """
 
     group: Group
@@ -178,7 +178,9 @@ class Answer:
         if self.group.left_out:
             told.append(self.group.left_out)
         calls = f"right ({'; '.join(told)})"
-        return f"only its calls are {calls}; the model itself was not run" if self.unseen else calls
+        return (
+            f"only its calls are {calls}; the model itself was not judged" if self.unseen else calls
+        )
 
 
 def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:

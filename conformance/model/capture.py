@@ -172,8 +172,9 @@ def _feeds(
         calls = [
             ProgramCall("", n, (total,)) for n, total in zip(new, accumulate(new), strict=True)
         ]
-    feeder = Feeder(interface, interface.inputs, rows_for(tokens.total if tokens else 0))
+    rows = rows_for(tokens.total if tokens else 0)
     for number, call in enumerate(calls):
+        feeder = Feeder(interface, interface.inputs, rows, call)
         files: dict[str, str | None] = {}
         for index, name in enumerate(interface.inputs):
             if name in own or (number and name in interface.states):
@@ -182,7 +183,7 @@ def _feeds(
             past = interface.is_past(name)
             if not past and (given is not None or interface.kind(name) is None):
                 raise _unknown(interface, name, given)
-            array = feeder.array(name, call)
+            array = feeder.array(name)
             if interface.kind(name) == "ids" and not number and tokens is not None:
                 array[...] = tokens.prompt
             file = folder / f"feed_{number}_{index}.pb"

@@ -26,9 +26,9 @@ class Configuration:
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
     ``sliding_window`` is that of some of its layers. ``expected`` has numbers that each layer must
     have, of which it may have any. ``cache_slack``: rows of a window cache beyond the window.
-    ``layer_types``: whether each layer has a window. ``padding_side``
-    is the tokenizer's. ``provider_options`` are those that GenAI sets, and
-    ``context`` is the largest number of tokens.
+    ``layer_types``: whether each layer has a window. ``padding_side`` is the tokenizer's, and
+    ``padding`` the token that prompts are padded with. ``provider_options`` are those that GenAI
+    sets, and ``context`` is the largest number of tokens.
     ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to
     the names in the graph, with ``%d`` for the number of a layer.
     """
@@ -41,8 +41,10 @@ class Configuration:
     layer_types: tuple[str, ...] = ()
     expected: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     padding_side: str = ""
+    padding: int | None = None
     provider_options: tuple[str, ...] = ()
     context: int | None = None
+    rotates: bool = False
     vocabulary: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,8 +77,11 @@ def configuration_beside(model: Path) -> Configuration:
         layer_types=_layer_types(transformers),
         expected={name: found for name, found in _expected(transformers, size).items() if found},
         padding_side=str(_read(model.parent / "tokenizer_config.json").get("padding_side", "")),
+        padding=_number(_inside(genai, "model"), "pad_token_id")
+        or _number(transformers, "pad_token_id"),
         context=_number(_inside(genai, "model"), "context_length")
         or _number(transformers, "max_position_embeddings"),
+        rotates=_rotates(transformers),
         provider_options=tuple(_provider_options(decoder)),
         vocabulary=_number(_inside(genai, "model"), "vocab_size")
         or _number(transformers, "vocab_size"),
@@ -126,6 +131,12 @@ def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, 
         "rotated share of a head": tuple(filter(None, shares)),
         "base of the rotary tables": () if scaled else tuple(filter(None, bases)),
     }
+
+
+def _rotates(transformers: dict[str, Any]) -> bool:
+    named = {"position_embedding_type", "no_rope_layers", "alibi"} & transformers.keys()
+    parameters = _inside(transformers, "rope_parameters")
+    return not named and bool({"rope_theta"} & {*transformers, *parameters})
 
 
 def _positive(data: dict[str, Any], name: str) -> float | None:

@@ -33,13 +33,15 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "position_ids": "positions",
     "cache_position": "positions",
     "use_cache_branch": "past",
-    "past_seq_len": "past",
+    "past_seq_len": "last",
     "past_sequence_length": "past",
     "total_seq_len": "total",
     "total_sequence_length": "total",
     "num_logits_to_keep": "one",
     "logits_to_keep": "one",
 }
+#: What ONNX Runtime GenAI gives where genai_config.json names an input so.
+_BY_WORD: Final[Mapping[str, str]] = {**_BY_NAME, "past_sequence_length": "last"}
 #: What an input is that a node takes directly.
 _BY_PARAMETER: Final[Mapping[str, str]] = {
     "seqlens_k": "last",
@@ -49,6 +51,8 @@ _BY_PARAMETER: Final[Mapping[str, str]] = {
 }
 _PASTS: Final = {"past_key": "present_key", "past_value": "present_value"}
 _TABLES: Final = ("cos_cache", "sin_cache")
+#: So many tokens differ; those behind them are the same again.
+_TOKENS: Final = 7
 
 
 class CannotFeed(ModelError):
@@ -59,12 +63,15 @@ class CannotFeed(ModelError):
 class ProgramCall:
     """One call: ``new`` tokens for each sequence, after which sequence b has ``totals[b]`` tokens.
 
-    The shorter sequences of a prompt are padded at the right.
+    The shorter sequences of a prompt are padded at the right, or at the ``left``. All sequences
+    have the same tokens, in all calls; ``equal``: each token is the first one.
     """
 
     words: str
     new: int
     totals: tuple[int, ...]
+    equal: bool = False
+    left: bool = False
 
     @property
     def total(self) -> int:
@@ -78,8 +85,19 @@ class ProgramCall:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The position of the first new token of each sequence."""
-        return tuple(max(total - self.new, 0) for total in self.totals)
+        """The position of the first new token of each sequence, negative for padding."""
+        least = -self.new if self.left else 0
+        return tuple(max(total - self.new, least) for total in self.totals)
+
+    @property
+    def positions(self) -> Array:
+        """The position of each token, [batch, new]."""
+        return np.asarray(self.starts)[:, None] + np.arange(self.new)
+
+    @property
+    def padding(self) -> Array:
+        """Which tokens are padding, [batch, new]."""
+        return (self.positions < 0) | (self.positions >= np.asarray(self.totals)[:, None])
 
 
 @dataclass(frozen=True)
@@ -152,7 +170,7 @@ class Interface:
         if self.taken_as(name) in _BY_PARAMETER:
             return _BY_PARAMETER[self.taken_as(name)]
         words = {own: word for word, own in self.configuration.names.items() if "%d" not in own}
-        known = _BY_NAME.get(words.get(name, name))
+        known = _BY_WORD.get(words[name]) if name in words else _BY_NAME.get(name)
         integers = WORD_OF_ONNX.get(self.types.get(name, 0)) in ("int32", "int64")
         return "mask" if known is None and "mask" in name and integers else known
 
@@ -198,7 +216,7 @@ def interface_of(
 
 @dataclass(frozen=True)
 class Feeder:
-    """Gives the ``inputs`` of a model, or of a part of it, their values in a call.
+    """Gives the ``inputs`` of a model, or of a part of it, their values in a ``call``.
 
     ``rows`` is the number of rows of a buffer whose size the graph leaves open.
     """
@@ -206,20 +224,22 @@ class Feeder:
     interface: Interface
     inputs: Mapping[str, ValueType]
     rows: int
+    call: ProgramCall
 
-    def arrays(self, call: ProgramCall, number: int = 0) -> dict[str, Array]:
+    def arrays(self, number: int = 0) -> dict[str, Array]:
         """The values in a call, without the pasts from the second ``number`` on.
 
         What a program would compute from weights is drawn. Raises :class:`CannotFeed`.
         """
         return {
-            name: self.array(name, call, number)
+            name: self.array(name)
             for name in self.inputs
             if not (number and name in self.interface.states)
         }
 
-    def array(self, name: str, call: ProgramCall, number: int = 0) -> Array:
+    def array(self, name: str) -> Array:
         """The values of one input in a call. Raises :class:`CannotFeed`."""
+        call = self.call
         declared, kind = self.inputs[name], self.interface.kind(name)
         data_type = self.interface.types.get(name, 0)
         if declared.dtype is None and data_type != TensorProto.BOOL:
@@ -227,18 +247,18 @@ class Feeder:
                 f"its input {name} is {word_of(data_type)}, which no runner can pass on"
             )
         dtype = np.dtype(bool) if declared.dtype is None else NUMPY[declared.dtype]
-        array = np.zeros(self._shape(name, call), dtype)
+        array = np.zeros(self._shape(name), dtype)
         numbers = {"past": call.past, "total": call.total, "new": call.new, "one": 1}
         if kind == "ids":
-            array[...] = np.arange(array.size).reshape(array.shape) % 7 + 1
+            array[...] = np.resize(self._ids(), array.shape)
         elif kind == "mask":
             array[..., : call.total] = 1
             for row, total in enumerate(call.totals[: len(array) if array.ndim > 1 else 0]):
-                array[row, ..., total : call.total] = 0
+                padding = slice(call.total - total) if call.left else slice(total, call.total)
+                array[row, ..., padding] = 0
         elif kind == "positions":
-            starts = np.asarray(call.starts)
-            if array.shape == (len(starts), call.new):
-                array[...] = starts[:, None] + np.arange(call.new)
+            if array.shape == call.positions.shape:
+                array[...] = np.maximum(call.positions, 0)
             else:
                 array[...] = call.past + np.arange(
                     call.new if array.shape[-1:] == (call.new,) else 1
@@ -249,27 +269,53 @@ class Feeder:
         elif kind is not None:
             array[...] = numbers[kind]
         elif not self.interface.is_past(name):
-            self._draw(name, array, number)
+            self._draw(name, array)
         return array
 
-    def _draw(self, name: str, array: Array, number: int) -> None:
+    def _ids(self) -> Array:
+        """The tokens of a call, [batch, new], with the configuration's padding beside them."""
+        call = self.call
+        padding = self.interface.configuration.padding or 0
+        tokens = 0 * call.positions if call.equal else call.positions % _TOKENS
+        tokens = np.where(tokens + 1 == padding, 0, tokens + 1)
+        return np.where(call.padding, padding, tokens)
+
+    def _draw(self, name: str, array: Array) -> None:
+        """Numbers for an input, the same in each call, and for a token wherever it stands."""
+        call = self.call
         parameter = self.interface.taken_as(name)
         if parameter in _TABLES:
             array[...] = rotary_table(array.shape[0], array.shape[1], parameter)
         elif parameter in ("k_scale", "v_scale"):
             array[...] = 0.01
         elif array.dtype.kind not in "iub":
-            draws = np.random.default_rng([number, *name.encode()])
-            array[...] = draws.uniform(-1, 1, array.shape).astype(array.dtype)
+            draws = np.random.default_rng([*name.encode()])
+            tokens = 0 * call.positions if call.equal else call.positions % _TOKENS
+            if array.ndim == 4 and array.shape[2:] == (
+                call.new,
+                call.total,
+            ):  # a bias or a mask
+                keys = np.zeros(call.total, int) if call.equal else np.arange(call.total) % _TOKENS
+                bias = draws.uniform(-1, 1, (_TOKENS, _TOKENS))[tokens][..., keys]
+                array[...] = bias[: len(array), None]
+            elif array.shape[:2] == tokens.shape:
+                array[...] = draws.uniform(-1, 1, (_TOKENS, *array.shape[2:]))[tokens]
+            else:
+                batch = array.ndim > 1 and len(array) == len(call.totals)
+                array[...] = draws.uniform(-1, 1, array.shape[1 if batch else 0 :])
         elif parameter not in _PASTS:
             raise CannotFeed(f"nothing tells what its input {name} is")
 
-    def _shape(self, name: str, call: ProgramCall) -> tuple[int, ...]:
+    def _shape(self, name: str) -> tuple[int, ...]:
+        call = self.call
         declared, batch = self.inputs[name].dims, len(call.totals)
         if declared is None:
             raise CannotFeed(f"the rank of its input {name} is not declared")
-        symbols = dict(self._symbols(call))
-        known = self._known_shape(name, call) or (None,) * len(declared)
+        known: tuple[int | None, ...] = self._known_shapes[name] or (None,) * len(declared)
+        if self.interface.taken_as(name) == "total_sequence_length":
+            known = tuple(
+                self._symbols.get(str(dim), own) for dim, own in zip(declared, known, strict=True)
+            )
         words = (("past", call.past), ("total", call.total), ("batch", batch))
         shape = []
         for axis, (dim, own) in enumerate(zip(declared, known, strict=True)):
@@ -277,28 +323,40 @@ class Feeder:
             named = next((size for word, size in words if word in str(dim).lower()), usual)
             # A mask may call its columns as embeddings call their tokens.
             embeds = len(declared) == 3 and name not in self.interface.takers
-            found = (dim, own, *([named] if embeds else []), symbols.get(str(dim)), named)
+            found = (dim, own, *([named] if embeds else []), self._symbols.get(str(dim)), named)
             size = next((each for each in found if isinstance(each, int)), None)
             if size is None:
                 raise CannotFeed(f"the size of its input {name} cannot be told")
             shape.append(size)
         return tuple(shape)
 
-    def _symbols(self, call: ProgramCall) -> Iterator[tuple[str, int]]:
-        """What names of dims stand for in a call, by the inputs whose meaning is known."""
-        for name, declared in self.inputs.items():
-            for dim, size in zip(
-                declared.dims or (), self._known_shape(name, call) or (), strict=False
-            ):
-                if isinstance(dim, str):
-                    yield dim, size
+    @cached_property
+    def _symbols(self) -> Mapping[str, int]:
+        """What names of dims stand for, by the inputs whose meaning is known."""
+        return {
+            dim: size
+            for name, declared in self.inputs.items()
+            # This one has one element, whatever the graph calls their number.
+            if self.interface.taken_as(name) != "total_sequence_length"
+            for dim, size in zip(declared.dims or (), self._known_shapes[name] or (), strict=False)
+            if isinstance(dim, str)
+        }
 
-    def _known_shape(self, name: str, call: ProgramCall) -> tuple[int, ...] | None:
+    @cached_property
+    def _known_shapes(self) -> Mapping[str, tuple[int, ...] | None]:
+        return {name: self._known_shape(name) for name in self.inputs}
+
+    def _known_shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of an input whose meaning is known, where its rank is the usual one."""
+        call = self.call
         shape: tuple[int, ...] | None = None
         if name in self.interface.takers:
             parameter, _, form = self.interface.takers[name]
-            fields = form.lengths(call.new, call.totals, form.rows(call.new, call.total, self.rows))
+            fields = form.lengths(
+                call.new,
+                call.totals,
+                form.rows(call.new, call.total, self.rows),
+            )
             try:
                 step = steps_of(Call.model_validate({**form.fields, **fields}))[0]
                 shape = step.input(parameter).shape

@@ -136,7 +136,7 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
     unseen = next((one.unseen for one in single if one.unseen), "")
     if unseen:
         calls = f"calls of its nodes alone are {told[0]}" if right else "; ".join(told)
-        return f"{label} did not run the model itself ({unseen}); {calls}."
+        return f"{label}: the model itself was not judged ({unseen}); {calls}."
     if right:
         part = ", as far as it was tried" if any(one.group.left_out for one in single) else ""
         since = told[0].removeprefix(_RIGHT)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import isclose
 from typing import Final
-
-import onnx
 
 from conformance.base.words import listed
 from conformance.model.configuration import Configuration
@@ -16,10 +14,6 @@ from conformance.model.nodes import ATTENTION
 from conformance.model.reading import ReadModel, nodes_in
 from conformance.model.rotary import base_of
 
-#: What passes elements on, in another order or type.
-_PASSING: Final = frozenset(
-    ["Cast", "Concat", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"]
-)
 #: Whether layers of a kind have a window, by the words of config.json.
 _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 
@@ -43,18 +37,6 @@ def notes_on(
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
     if others:
         yield f"The model has {listed(others)} as well, which this command does not check."
-    twice = [group for group in groups if _rotated_before(group, model.makers)]
-    if twice:
-        yield (
-            f"A RotaryEmbedding in front of {layers_of(twice)} rotates, and the node rotates again"
-            " (do_rotary 1)."
-        )
-    masked = any("mask" in each.name for each in graph.input)
-    if configuration.padding_side == "left" and masked:
-        yield (
-            "tokenizer_config.json says padding_side left, and seqlens_k counts from the first"
-            " token: prompts of a batch must be padded at the right."
-        )
     rows = [group.form.table_rows for group in groups if group.form.table_rows]
     context = configuration.context
     if rows and context and min(rows) < context:
@@ -130,19 +112,3 @@ def _on_batch(group: Group) -> Iterator[str]:
             f"Only a batch of {min(fixed)} can run in {layers_of([group])}: query, key, value"
             f" and past have batch sizes of {listed(sorted(map(str, batches)))}."
         )
-
-
-def _rotated_before(group: Group, makers: Mapping[str, onnx.NodeProto]) -> bool:
-    if not group.form.fields.get("rotary"):
-        return False
-    node = group.nodes[0]
-    for name in ("query", "key"):
-        value = node.inputs.get(name, "")
-        for _ in range(16):
-            maker = makers.get(value)
-            if maker is not None and maker.op_type.endswith("RotaryEmbedding"):
-                return True
-            if maker is None or maker.op_type not in _PASSING:
-                break
-            value = maker.input[0]
-    return False

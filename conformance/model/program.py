@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +15,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.base.words import listed
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
 from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file
 from conformance.model.groups import Group
-from conformance.model.nodes import AttentionNode
 from conformance.model.skeleton import MOST_TOKENS, Skeleton
 from conformance.model.stages import Use
 
@@ -34,8 +31,6 @@ _ROWS: Final = 32
 _LONG: Final = 130
 #: Elements of the keys that all caches together have in the longest call.
 _CACHE_ELEMENTS: Final = 1 << 23
-#: A bias of at most this hides a key: the least of those that graphs hide keys with.
-_HIDDEN: Final = -1e4
 #: Seconds for all calls of a program together.
 SECONDS: Final = 60.0
 
@@ -47,16 +42,18 @@ class Run:
     use: Use
     calls: tuple[ProgramCall, ...]
 
+    @property
+    def equal(self) -> bool:
+        """Whether all tokens are the same, which concerns each use."""
+        return self.calls[0].equal
 
-@dataclass(frozen=True)
-class Finding:
-    """Something that the model's graph gets wrong, and the nodes that it concerns."""
-
-    sentence: str
-    nodes: tuple[AttentionNode, ...]
+    @property
+    def left(self) -> bool:
+        """Whether sequences are padded at the left."""
+        return self.calls[0].left
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """A call with the arrays that it is given, and the outputs that it gave where it ran."""
 
@@ -81,31 +78,38 @@ class Program:
         if self.appends:
             yield _run("one chat", [new or 6], batch)
             return
-        cached = any(group.form.cache != "none" for group in self.groups)
-        fixed = self._fixed_length()
-        new = new or fixed
+        cached = any(group.form.cache != "none" for group in self.groups) and not self._empty_past
+        new = new or self._fixed_length()
         after = [1, 1] if new in (None, 1) and cached else []
-        first = new or 6
-        if new == 1:
-            after = [1, 1]
         if new is not None and new > 1 and cached and self._capacity(2 * new):
             after = [new]
-        yield _run("one chat", [first, *after], batch)
-        if new is None and cached:
-            yield _run("chunked prompts", [5, 3, 1], batch)
+        yield _run("one chat", [new or 6, *after], batch)
+        yield Run("one chat", (ProgramCall("equal tokens", new or 6, (new or 6,) * batch, True),))
         # A loop whose lengths cannot be seen may generate more tokens than the call has.
-        most = 0 if self.skeleton.unseen else self._most_tokens()
-        if cached and new is None and most > _ROWS:
-            yield _run("one chat", [min(most - 1, _LONG), 1], batch)
+        most = self._most_tokens() - (_ROWS if self.skeleton.unseen else 0)
+        if cached and new is None:
+            yield _run("chunked prompts", [5, 3, 1], batch)
+            yield _run("one chat", [max(min(most - 1, _LONG), 9), 1], batch)
         if cached and new in (None, 1) and most > _ROWS:
             words = f"one token on a past of {most - 1}"
             yield Run("one chat", (ProgramCall(words, 1, (most,) * batch),))
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
-            calls = [ProgramCall("6 tokens, for sequences of 4 and 6 tokens", 6, (4, 6))]
-            if cached:
-                words = "one token each, for sequences of then 5 and 7 tokens"
-                calls.append(ProgramCall(words, 1, (5, 7)))
-            yield Run("batches", tuple(calls))
+            yield _batch(cached)
+            if self.interface.configuration.padding_side == "left" and self._masked:
+                yield _batch(cached, " padded at the left (tokenizer_config.json)")
+
+    @property
+    def _masked(self) -> bool:
+        return any(self.interface.kind(name) == "mask" for name in self.interface.inputs)
+
+    @property
+    def _empty_past(self) -> bool:
+        """Whether the graph fixes that there is no past."""
+        return any(
+            known.dim(2) == 0
+            for name, known in self.interface.inputs.items()
+            if self.interface.is_past(name)
+        )
 
     @property
     def appends(self) -> bool:
@@ -155,11 +159,15 @@ class Program:
 
     def steps(self, run: Run) -> list[Step]:
         """The calls of a run with their arrays. Raises :class:`CannotFeed`."""
-        longest = max(call.total for call in run.calls)
-        feeder = Feeder(self.interface, self.skeleton.inputs, max(_ROWS, longest))
-        states = {n: o for n, o in self.interface.states.items() if n in feeder.inputs}
+        rows = max(_ROWS, *(call.total for call in run.calls))
+        inputs = self.skeleton.inputs
+        states = {n: o for n, o in self.interface.states.items() if n in inputs}
         return [
-            Step(call, feeder.arrays(call, number), states if number else {})
+            Step(
+                call,
+                Feeder(self.interface, inputs, rows, call).arrays(number),
+                states if number else {},
+            )
             for number, call in enumerate(run.calls)
         ]
 
@@ -172,6 +180,15 @@ def _run(use: Use, lengths: Sequence[int], batch: int) -> Run:
         before += new
         calls.append(ProgramCall(words, new, (before,) * batch))
     return Run(use, tuple(calls))
+
+
+def _batch(cached: bool, padded: str = "") -> Run:
+    """Prompts of two lengths and a token more of each; ``padded`` at the left, if it says so."""
+    prompts, left = f"prompts of 4 and 6 tokens{padded}", bool(padded)
+    calls = [ProgramCall(prompts, 6, (4, 6), left=left)]
+    if cached:
+        calls.append(ProgramCall(f"one token each after {prompts}", 1, (5, 7), left=left))
+    return Run("batches", tuple(calls))
 
 
 def _tokens(number: int) -> str:
@@ -191,150 +208,6 @@ def job_of(folder: Path, model: bytes, steps: Sequence[Step], key: str) -> Job:
             (folder / files[name]).write_bytes(tensor_file(array, name))
         plans.append(StepFiles(files=files, carry=dict(step.carried)))
     return Job(key, folder, tuple(plans), 1, SECONDS, 1 << 28)
-
-
-def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
-    """What the graph computed otherwise than the operator means it, in the calls of a run."""
-    found: dict[str, list[AttentionNode]] = {}
-    for group in program.groups:
-        for node in group.nodes:
-            values = [_values(program, node, step) for step in steps]
-            for sentence in (
-                *_of_lengths(program, group, steps, values),
-                *(_of_caches(node, steps) if program.carries_all(group) else ()),
-                *(_of_tables(values) if group.form.fields.get("rotary") else ()),
-                *_of_scales(values),
-            ):
-                found.setdefault(sentence, []).append(node)
-    for sentence, nodes in found.items():
-        yield Finding(sentence, tuple(nodes))
-
-
-def _of_lengths(
-    program: Program, group: Group, steps: Sequence[Step], values: Sequence[Mapping[str, Array]]
-) -> Iterator[str]:
-    """The first call whose lengths, positions or mask are wrong.
-
-    An encoder beside a decoder has frames, whose number is not that of the program's tokens.
-    """
-    cached = any(each.form.cache != "none" for each in program.groups)
-    if cached and group.form.cache == "none" and group.form.fields.get("causal") == 0:
-        return
-    for step, seen in zip(steps, values, strict=True):
-        wrong = None if program.appends else next(_of_call(group, seen, step.call), None)
-        if wrong is not None:
-            yield f"{wrong}, for {step.call.words}"
-            return
-
-
-def _of_scales(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
-    names = ("k_scale", "v_scale")
-    scales = {name: [seen[name].astype(float) for seen in values if name in seen] for name in names}
-    zero = [name for name, of in scales.items() if any(not _is_scale(each) for each in of)]
-    anew = [
-        name
-        for name, of in scales.items()
-        if any(not np.array_equal(one, two) for one, two in pairwise(of))
-    ]
-    if zero:
-        has = "have" if zero[1:] else "has"
-        yield f"{listed(zero)} {has} scales of 0, so what is read from the cache is 0"
-    elif anew:
-        is_, does = ("are", "do") if anew[1:] else ("is", "does")
-        yield (
-            f"{listed(anew)} {is_} computed anew in each call, and {does} not fit the tokens that"
-            " are in the cache"
-        )
-
-
-def _is_scale(scale: Array) -> bool:
-    return bool(np.isfinite(scale).all() and (scale != 0).all())
-
-
-def _of_caches(node: AttentionNode, steps: Sequence[Step]) -> Iterator[str]:
-    """The first call in which a node does not get what it gave in the call before."""
-    for before, after in pairwise(steps):
-        for part in ("key", "value"):
-            past = node.inputs.get(f"past_{part}", "")
-            gave = before.got.get(node.outputs.get(f"present_{part}", ""))
-            gets = before.got.get(after.carried.get(past, ""), after.got.get(past))
-            if gave is None or gets is None:
-                continue
-            if gave.shape != gets.shape or not _alike(gave, gets):
-                yield (
-                    f"past_{part} is not what present_{part} was in the call before,"
-                    f" for {after.call.words}"
-                )
-                return
-
-
-def _alike(one: Array, two: Array | float, atol: float = 1e-2) -> bool:
-    other = np.asarray(two).astype(float)
-    return bool(np.allclose(one.astype(float), other, atol=atol, equal_nan=True))
-
-
-def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
-    """Whether the rotary tables begin with position 0 in every call."""
-    tables = [
-        [seen[name] for seen in values if name in seen and seen[name].ndim == 2 and seen[name].size]
-        for name in ("cos_cache", "sin_cache")
-    ]
-    if all(tables):
-        cos, sin = (of[0][0] for of in tables)
-        if _alike(cos, 0.0, 1e-3) and _alike(sin, 1.0, 1e-3):
-            yield "cos_cache has sines, and sin_cache cosines"
-        elif _alike(cos, 0.0, 1e-3):
-            yield "cos_cache begins with 0, which is the sine of position 0"
-        elif not _alike(sin, 0.0, 1e-3):
-            yield "sin_cache does not begin with 0, the sine of position 0"
-        cosines, sines = (of[0].astype(float) for of in tables)
-        if cosines.shape == sines.shape:
-            squares = cosines**2 + sines**2
-            broken = np.flatnonzero(~np.isclose(squares, squares[0], rtol=1e-2).all(-1))
-            if broken.size:
-                yield f"row {broken[0]} of the rotary tables has no cosines with their sines"
-    pairs = [pair for of in tables for pair in pairwise(of)]
-    if any(not np.array_equal(one[: len(two)], two[: len(one)]) for one, two in pairs):
-        yield (
-            "the rotary tables have other rows in each call; the operator takes the row of each"
-            " position itself, so they must begin with position 0"
-        )
-
-
-def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iterator[str]:
-    """What is wrong in one call."""
-    totals, last = np.asarray(call.totals), np.asarray(call.totals) - 1
-    lengths = np.resize(seen.get("seqlens_k", last).astype(np.int64).ravel(), totals.shape)
-    for got, wanted in zip(lengths, last, strict=True):
-        if got != wanted:
-            count = ": it is a count, and must be the index of the last token"
-            is_count = np.array_equal(lengths, totals)
-            yield f"seqlens_k is {got}, not {wanted}{count if is_count else ''}"
-    total = int(seen.get("total_sequence_length", totals.max()).max(initial=0))
-    buffer = group.form.cache == "static" and total > call.total
-    if total != call.total and not buffer and not group.form.chunks:
-        yield f"total_sequence_length is {total}, not {call.total}"
-    positions = seen.get("position_ids", np.zeros(0))
-    if group.form.fields.get("rotary") and positions.ndim == 2 and positions.shape[1] == call.new:
-        for row, start, length in zip(positions, call.starts, totals, strict=False):
-            for at, got in enumerate(row[: length - start]):
-                if got != start + at:
-                    yield f"position_ids is {int(got)} for token {at}, not {start + at}"
-    bias = seen.get("attention_bias", np.zeros(0))
-    for number, (start, length) in enumerate(zip(call.starts, totals, strict=True)):
-        if bias.ndim != 4 or bias.shape[-2] < length - start or bias.shape[-1] < length:
-            break
-        row = bias[min(number, len(bias) - 1)].astype(float)[:, : length - start, :length]
-        if (row.max(-1) <= _HIDDEN).any():
-            yield "attention_bias hides all keys from a token"
-        elif any((row[:, s, start + s] <= _HIDDEN).any() for s in range(length - start)):
-            yield "attention_bias hides a token from itself"
-
-
-def _values(program: Program, node: AttentionNode, step: Step) -> dict[str, Array]:
-    """What a node got in a call, by the operator's names, as far as it is known."""
-    known = {**program.skeleton.constants, **step.given, **step.got}
-    return {parameter: known[name] for parameter, name in node.inputs.items() if name in known}
 
 
 def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:

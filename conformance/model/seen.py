@@ -14,18 +14,12 @@ from conformance.harness.process import RunnerFailed
 from conformance.model.answers import IN_MODEL, LOADING, Answer, Kind, Part, short
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
+from conformance.model.findings import Finding, disagreements, findings
 from conformance.model.groups import Group
-from conformance.model.program import (
-    Finding,
-    Program,
-    Step,
-    findings,
-    job_of,
-    with_outputs,
-)
+from conformance.model.program import Program, Run, Step, job_of, with_outputs
 from conformance.model.reading import ReadModel, reason_of
 from conformance.model.skeleton import loadable, part, whole
-from conformance.model.stages import Use
+from conformance.model.stages import USES, Use
 from conformance.run.target import DescribedTarget
 
 #: ONNX Runtime takes weights as inputs; others want constants.
@@ -37,7 +31,7 @@ class Trouble:
     """Something that keeps the model itself from running right in one use.
 
     ``where``, ``message`` and ``call`` are those of a :class:`Part`, and ``nodes`` are the names of
-    the nodes that it concerns, none for all.
+    the nodes that it concerns, none for all. ``by_result``: it is no news where cases are wrong.
     """
 
     use: Use
@@ -46,6 +40,7 @@ class Trouble:
     nodes: frozenset[str] = frozenset()
     message: str = ""
     call: str = ""
+    by_result: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +120,7 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
     if program is None:
         return Seen(unseen=model.why)
     troubles: dict[Trouble, None] = {}
+    done: list[tuple[Run, Sequence[Step]]] = []
     for number, run in enumerate(program.runs()):
         try:
             steps = program.steps(run)
@@ -134,8 +130,12 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
         job = job_of(folder / str(number), program.skeleton.model, steps, "the model itself")
         outcome = pool.run_one(job)
         if isinstance(outcome, Ran):
-            for found in findings(program, with_outputs(steps, outcome)):
-                troubles[_wrong(run.use, found)] = None
+            done.append((run, with_outputs(steps, outcome)))
+            # The first says enough, and what is padded at the left is judged by its results.
+            if not run.left and run.use not in {trouble.use for trouble in troubles}:
+                for found in findings(program, done[-1][1]):
+                    for use in USES if run.equal else (run.use,):
+                        troubles[_wrong(use, found)] = None
         elif isinstance(outcome, Rejected | Crashed):
             # A runtime may load the model anew for the lengths of each call.
             first = isinstance(outcome, Rejected) and not (number or outcome.step)
@@ -144,7 +144,12 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
             troubles[_failed(run.use, run.calls, outcome, program.groups)] = None
         elif not number:
             return Seen(unseen=_why(outcome))
-    unseen = "" if troubles else program.skeleton.unseen
+    differing, compared = disagreements(program, done)
+    told = {trouble.use for trouble in troubles}
+    for run, found in differing:
+        if run.use not in told:
+            troubles.setdefault(_wrong(run.use, found))
+    unseen = "" if troubles or compared else program.skeleton.unseen
     return Seen(troubles=tuple(troubles), unseen=unseen)
 
 
@@ -161,7 +166,8 @@ def _load_refusal(pool: Pool, folder: Path, model: bytes) -> str:
 
 
 def _wrong(use: Use, found: Finding) -> Trouble:
-    return Trouble(use, "wrong", found.sentence, frozenset(node.name for node in found.nodes))
+    names = frozenset(node.name for node in found.nodes)
+    return Trouble(use, "wrong", found.sentence, names, by_result=found.by_result)
 
 
 def _failed(
@@ -190,12 +196,14 @@ def with_seen(
     What a group's cases say already is not said again.
     """
     made = []
+    wrong = {part.use for one in answers for part in one.parts if part.kind == "wrong"}
     for one in answers:
         parts = [*one.parts]
         names = {node.name for node in one.group.nodes}
         for trouble in seen.troubles if one.group.graph is None else ():
             concerned = not trouble.nodes or bool(trouble.nodes & names)
-            if concerned and not _said(one, trouble):
+            known = trouble.by_result and not wrong.isdisjoint({trouble.use, USES[0]})
+            if concerned and not known and not _said(one, trouble):
                 parts.append(_part(one.group, trouble, pinned))
         # Where all calls are refused, the cases say why, and the user may know it.
         if seen.load and any(part.kind != "refused" for part in one.parts):

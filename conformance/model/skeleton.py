@@ -32,13 +32,15 @@ from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
 #: Elements of a weight from which on the product with it is left out.
 _MOST_OF_ONE: Final = 1 << 14
+#: Columns of a rotary table, as wide as the largest heads.
+_WIDEST_TABLE: Final = 512
 #: Tokens of the longest call of a program, and so rows of a drawn rotary table.
 MOST_TOKENS: Final = 4100
-#: What a node reads and makes that is not computed from weights, as a rule.
+#: What is looked at of what a node reads and makes.
 SEEN: Final = (
-    *("past_key", "past_value", "key", "seqlens_k", "total_sequence_length", "query_seqlens"),
-    *("cos_cache", "sin_cache", "position_ids", "attention_bias", "k_scale", "v_scale"),
-    *("present_key", "present_value"),
+    *("past_key", "past_value", "query", "key", "seqlens_k", "total_sequence_length"),
+    *("query_seqlens", "cos_cache", "sin_cache", "position_ids", "attention_bias", "k_scale"),
+    *("v_scale", "output", "present_key", "present_value"),
 )
 
 
@@ -119,7 +121,8 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
 
 
 def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
-    """The values that rotary tables come from, each with "cos_cache" or "sin_cache"."""
+    """The values that rotary tables come from, each with "cos_cache" or "sin_cache": those of the
+    nodes, and those that a graph takes rows of to rotate by itself."""
 
     def origins(name: str) -> Iterator[str]:
         """The values that a value is, or is a part of."""
@@ -127,7 +130,12 @@ def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
             yield from node.input[:1]
             yield from (each.output[[*node.output].index(name)].name for each in subgraphs(node))
 
-    return {
+    graph = model.proto.graph
+    narrow = {w.name for w in graph.initializer if w.dims[1:] and w.dims[-1] <= _WIDEST_TABLE}
+    gathered = (n.input for n in nodes_in(graph) if n.op_type == "Gather" and len(n.input) == 2)
+    of_tokens = {each.name for each in graph.input if "input_ids" in each.name}
+    by_hand = (rows for rows, index in gathered if rows in narrow and index not in of_tokens)
+    return {name: "sin_cache" if "sin" in name else "cos_cache" for name in by_hand} | {
         name: parameter
         for node in nodes
         for parameter in ("sin_cache", "cos_cache")

@@ -1,0 +1,286 @@
+"""What a model's graph computes otherwise than the operator means it, from what it gave in calls.
+
+Lengths, positions, masks, tables and caches are held against what the operator means by them, and
+the results of a prompt in one call against those of the same tokens in other calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from conformance.base.words import listed
+from conformance.model.feeds import ProgramCall
+from conformance.model.groups import Group
+from conformance.model.nodes import AttentionNode
+from conformance.model.program import Program, Run, Step
+
+Array = np.ndarray
+
+_TABLES: Final = ("cos_cache", "sin_cache")
+#: A bias of at most this hides a key: the least of those that graphs hide keys with.
+_HIDDEN: Final = -1e4
+#: A column of sines with a larger one is of no frequency that rounding makes equal to the next.
+_FAST: Final = 0.5
+#: The share of the largest result by which results for the same token may differ.
+_SAME: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that the model's graph gets wrong, and the nodes that it concerns; ``by_result``:
+    it shows in what they compute, which may be the runtime's fault."""
+
+    sentence: str
+    nodes: tuple[AttentionNode, ...]
+    by_result: bool = False
+
+
+def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
+    """What the graph computed otherwise than the operator means it, in the calls of a run."""
+    found: dict[str, list[AttentionNode]] = {}
+    tables: dict[tuple[str, ...], list[str]] = {}  # layers share them
+    for group in program.groups:
+        for node in group.nodes:
+            values = [_values(program, node, step) for step in steps]
+            own = tuple(node.inputs.get(name, "") for name in _TABLES)
+            if own not in tables:
+                tables[own] = [*_of_tables(values)]
+            for sentence in (
+                *_of_lengths(program, group, steps, values),
+                *(_of_caches(node, steps, group.form.window) if program.carries_all(group) else ()),
+                *(tables[own] if group.form.fields.get("rotary") else ()),
+                *_of_scales(values),
+                *_of_rotation(program, group, steps[0], values[0]),
+            ):
+                found.setdefault(sentence, []).append(node)
+    for sentence, nodes in found.items():
+        yield Finding(sentence, tuple(nodes))
+
+
+def disagreements(
+    program: Program, runs: Sequence[tuple[Run, Sequence[Step]]]
+) -> tuple[list[tuple[Run, Finding]], bool]:
+    """The runs with a call in which attention gives a token something else than in the longest
+    prompt, which has the same tokens; and whether all nodes could be compared on a past."""
+    from_start = [each for each in runs if not each[0].equal and each[0].calls[0].past == 0]
+    if not from_start:
+        return [], False
+    reference = max((steps[0] for _, steps in from_start), key=lambda step: step.call.new)
+    nodes = [(group, node) for group in program.groups for node in group.nodes]
+    agree = {
+        (node.name, step): _agrees(program, group, node, step, reference)
+        for group, node in nodes
+        for _, steps in from_start
+        for step in steps
+    }
+    found = []
+    for run, steps in from_start:
+        first: dict[str, list[AttentionNode]] = {}
+        for _, node in nodes:
+            wrong = next((step for step in steps if agree[node.name, step] is False), None)
+            if wrong is not None:
+                first.setdefault(wrong.call.words, []).append(node)
+        for words, those in first.items():
+            same = f"the same tokens in {reference.call.words}"
+            sentence = f"its results for {words} are not those for {same}"
+            found.append((run, Finding(sentence, tuple(those), by_result=True)))
+    compared = {name for (name, step), each in agree.items() if step.call.past and each is not None}
+    return found, compared == {node.name for _, node in nodes}
+
+
+def _agrees(
+    program: Program, group: Group, node: AttentionNode, step: Step, reference: Step
+) -> bool | None:
+    """Whether the tokens of a call get what they got in the ``reference``, but for rounding: from
+    the node, or, where that is not seen, from the model. None if that cannot be told."""
+    fields = group.form.fields
+    quantised = {fields.get("k_quant_type"), fields.get("v_quant_type")} - {None, "NONE"}
+    causal = group.form.cache != "none" and fields.get("causal") != 0
+    if quantised or not causal or not program.carries_all(group):
+        return None
+    own, same = node.outputs["output"], None
+    others = program.interface.outputs.keys() - program.interface.states.values()
+    for name in [own] if own in step.got else others & step.got.keys() & reference.got.keys():
+        got, wanted = step.got[name].astype(float), reference.got[name][0].astype(float)
+        if got.shape[:2] != step.call.positions.shape or len(wanted) != reference.call.new:
+            continue
+        atol = _SAME * np.nanmax(np.abs(wanted), initial=0)
+        for row, at, padding in zip(got, step.call.positions, step.call.padding, strict=True):
+            tokens = at[~padding]
+            if tokens.max(initial=0) < len(wanted):
+                same = _alike(row[~padding], wanted[tokens], atol) and same is not False
+    return same
+
+
+def _of_rotation(
+    program: Program, group: Group, step: Step, seen: Mapping[str, Array]
+) -> Iterator[str]:
+    """Whether keys are rotated twice or never, by how those of equal tokens differ.
+
+    A rotation keeps the length of a vector.
+    """
+    made = [
+        name
+        for name in ("key", "query")
+        if group.nodes[0].inputs.get(name) in step.got
+        and seen[name].shape[:2] == step.call.positions.shape
+    ]
+    if not step.call.equal or not made:
+        return
+    name, rows = made[0], seen[made[0]][0].astype(float)
+    heads = rows.reshape(*rows.shape[:-1], -1, int(group.form.fields["head_size"]))
+    lengths = np.linalg.norm(heads, axis=-1)
+    moved = not _alike(rows, rows[:1], _SAME * np.abs(rows).max())
+    rotates = group.form.fields.get("rotary")
+    if rotates and moved and np.allclose(lengths, lengths[:1], rtol=1e-2):
+        yield f"{name} is rotated before the node, which rotates it again (do_rotary 1)"
+    every = any(each.form.fields.get("rotary") for each in program.groups)
+    if not moved and not every and program.interface.configuration.rotates:
+        yield f"config.json has a rotary base, and neither the node nor the graph rotates {name}"
+
+
+def _of_lengths(
+    program: Program, group: Group, steps: Sequence[Step], values: Sequence[Mapping[str, Array]]
+) -> Iterator[str]:
+    """The first call whose lengths, positions or mask are wrong.
+
+    An encoder beside a decoder has frames, whose number is not that of the program's tokens.
+    """
+    cached = any(each.form.cache != "none" for each in program.groups)
+    if cached and group.form.cache == "none" and group.form.fields.get("causal") == 0:
+        return
+    for step, seen in zip(steps, values, strict=True):
+        wrong = None if program.appends else next(_of_call(group, seen, step.call), None)
+        if wrong is not None:
+            yield f"{wrong}, for {step.call.words}"
+            return
+
+
+def _of_scales(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
+    names = ("k_scale", "v_scale")
+    scales = {name: [seen[name].astype(float) for seen in values if name in seen] for name in names}
+    zero = [name for name, of in scales.items() if any(not _is_scale(each) for each in of)]
+    anew = [
+        name
+        for name, of in scales.items()
+        if any(not np.array_equal(one, two) for one, two in pairwise(of))
+    ]
+    if zero:
+        has = "have" if zero[1:] else "has"
+        yield f"{listed(zero)} {has} scales of 0, so what is read from the cache is 0"
+    elif anew:
+        is_, does = ("are", "do") if anew[1:] else ("is", "does")
+        yield (
+            f"{listed(anew)} {is_} computed anew in each call, and {does} not fit the tokens that"
+            " are in the cache"
+        )
+
+
+def _is_scale(scale: Array) -> bool:
+    return bool(np.isfinite(scale).all() and (scale != 0).all())
+
+
+def _of_caches(node: AttentionNode, steps: Sequence[Step], window: int | None) -> Iterator[str]:
+    """The first call in which a node does not get what it gave in the call before, as far as its
+    window reaches."""
+    for before, after in pairwise(steps):
+        for part in ("key", "value"):
+            past = node.inputs.get(f"past_{part}", "")
+            gave = before.got.get(node.outputs.get(f"present_{part}", ""))
+            gets = before.got.get(after.carried.get(past, ""), after.got.get(past))
+            if gave is None or gets is None:
+                continue
+            if window and gets.ndim == gave.ndim == 4 and gets.shape[2] >= window - 1:
+                gave = gave[:, :, -gets.shape[2] :]
+            if gave.shape != gets.shape or not _alike(gave, gets):
+                yield (
+                    f"past_{part} is not what present_{part} was in the call before,"
+                    f" for {after.call.words}"
+                )
+                return
+
+
+def _alike(one: Array, two: Array | float, atol: float = 1e-2) -> bool:
+    other = np.asarray(two).astype(float)
+    return bool(np.allclose(one.astype(float), other, atol=atol, equal_nan=True))
+
+
+def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
+    """Whether the rotary tables have a frequency in each column, and begin with position 0 in every
+    call."""
+    tables = [
+        [seen[name] for seen in values if name in seen and seen[name].ndim == 2 and seen[name].size]
+        for name in _TABLES
+    ]
+    if all(tables):
+        cos, sin = (of[0][0] for of in tables)
+        if _alike(cos, 0.0, 1e-3) and _alike(sin, 1.0, 1e-3):
+            yield "cos_cache has sines, and sin_cache cosines"
+        elif _alike(cos, 0.0, 1e-3):
+            yield "cos_cache begins with 0, which is the sine of position 0"
+        elif not _alike(sin, 0.0, 1e-3):
+            yield "sin_cache does not begin with 0, the sine of position 0"
+        cosines, sines = (of[0].astype(float) for of in tables)
+        if cosines.shape == sines.shape:
+            squares = cosines**2 + sines**2
+            broken = np.flatnonzero(~np.isclose(squares, squares[0], rtol=1e-2).all(-1))
+            double = (cosines[:, 1:] == cosines[:, :-1]) & (sines[:, 1:] == sines[:, :-1])
+            same = np.flatnonzero(double.all(0) & (np.abs(sines[:, 1:]).max(0) > _FAST))
+            if same.size:
+                yield f"columns {same[0]} and {same[0] + 1} of the rotary tables are the same"
+            if broken.size:
+                yield f"row {broken[0]} of the rotary tables has no cosines with their sines"
+    pairs = [pair for of in tables for pair in pairwise(of)]
+    if any(not np.array_equal(one[: len(two)], two[: len(one)]) for one, two in pairs):
+        yield (
+            "the rotary tables have other rows in each call; the operator takes the row of each"
+            " position itself, so they must begin with position 0"
+        )
+
+
+def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iterator[str]:
+    """What is wrong in one call.
+
+    A graph may leave out of the past what lies before the window.
+    """
+    rows = seen["past_key"].shape[2] if "past_key" in seen and not group.form.borrows else call.past
+    cut = call.past - rows if group.form.cache == "growing" else 0
+    if cut > 0 and group.form.window and rows >= group.form.window - 1:
+        call = replace(call, totals=tuple(total - cut for total in call.totals))
+    totals, last = np.asarray(call.totals), np.asarray(call.totals) - 1
+    lengths = np.resize(seen.get("seqlens_k", last).astype(np.int64).ravel(), totals.shape)
+    for got, wanted in zip(lengths, last, strict=True):
+        if got != wanted:
+            count = ": it is a count, and must be the index of the last token"
+            is_count = np.array_equal(lengths, totals)
+            yield f"seqlens_k is {got}, not {wanted}{count if is_count else ''}"
+    total = int(seen.get("total_sequence_length", totals.max()).max(initial=0))
+    buffer = group.form.cache == "static" and total > call.total
+    if total != call.total and not buffer and not group.form.chunks:
+        yield f"total_sequence_length is {total}, not {call.total}"
+    positions = seen.get("position_ids", np.zeros(0))
+    if group.form.fields.get("rotary") and positions.ndim == 2 and positions.shape[1] == call.new:
+        for row, start, length in zip(positions, call.starts, totals, strict=False):
+            for at, got in enumerate(row[: length - start]):
+                if got != start + at:
+                    yield f"position_ids is {int(got)} for token {at}, not {start + at}"
+    bias = seen.get("attention_bias", np.zeros(0))
+    for number, (start, length) in enumerate(zip(call.starts, totals, strict=True)):
+        if bias.ndim != 4 or bias.shape[-2] < length - start or bias.shape[-1] < length:
+            break
+        row = bias[min(number, len(bias) - 1)].astype(float)[:, : length - start, :length]
+        if (row.max(-1) <= _HIDDEN).any():
+            yield "attention_bias hides all keys from a token"
+        elif any((row[:, s, start + s] <= _HIDDEN).any() for s in range(length - start)):
+            yield "attention_bias hides a token from itself"
+
+
+def _values(program: Program, node: AttentionNode, step: Step) -> dict[str, Array]:
+    """What a node got in a call, by the operator's names, as far as it is known."""
+    known = {**program.skeleton.constants, **step.given, **step.got}
+    return {parameter: known[name] for parameter, name in node.inputs.items() if name in known}
