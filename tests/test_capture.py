@@ -409,11 +409,12 @@ def test_the_usual_inputs_of_decoders(
     ]
     model = Decoder(inputs=more).save(folder)
     assert check(model).status == 0
-    feeder = fed(model)
-    found = {name: feeder.array(name, ProgramCall("", 3, (8,))) for name in feeder.inputs}
-    assert feeder.array("use_cache_branch", ProgramCall("", 5, (5,))).tolist() == [False]
+    feeder = fed(model, ProgramCall("", 3, (8,)))
+    found = {name: feeder.array(name) for name in feeder.inputs}
+    first = fed(model, ProgramCall("", 5, (5,)))
+    assert first.array("use_cache_branch").tolist() == [False]
     assert {name: found[name].tolist() for name in found if "past_key" not in name} == {
-        "input_ids": [[1, 2, 3]],
+        "input_ids": [[6, 7, 1]],
         "attention_mask": [[1] * 8],
         "position_ids": [[5, 6, 7]],
         "cache_position": [5, 6, 7],
@@ -422,8 +423,8 @@ def test_the_usual_inputs_of_decoders(
         "past_sequence_length": [5],
         "use_cache_branch": [True],
     }
-    first = feeder.array("past_key_values.1.value", ProgramCall("", 5, (5,)))
-    assert first.shape == (1, 2, 0, 16)
+    past = first.array("past_key_values.1.value")
+    assert past.shape == (1, 2, 0, 16)
 
 
 def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
@@ -431,7 +432,7 @@ def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
 ) -> None:
     """onnxruntime-genai names the head size `kv_cache_dim` in the graph's pasts."""
     proto = Decoder().model()
-    names = {"input_ids": "tokens", "logits": "scores"}
+    names = {"input_ids": "words", "logits": "scores"}
     for layer in (0, 1):
         for part in ("key", "value"):
             names[f"past_key_values.{layer}.{part}"] = f"cache.{layer}.{part}"
@@ -447,10 +448,10 @@ def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
     model.write_bytes(proto.SerializeToString())
     done = check(model)
     assert done.status == 2
-    assert "nothing tells what its input tokens (int64 [batch, new]) is" in done.err
+    assert "nothing tells what its input words (int64 [batch, new]) is" in done.err
     sides = {
         "inputs": {
-            "input_ids": "tokens",
+            "input_ids": "words",
             "attention_mask": "attention_mask",
             "past_key_names": "cache.%d.key",
             "past_value_names": "cache.%d.value",
@@ -466,11 +467,11 @@ def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
     assert done.status == 0, done.both
 
 
-def fed(model: Path) -> Feeder:
+def fed(model: Path, call: ProgramCall) -> Feeder:
     read = read_model(model)
     groups, _ = groups_of(nodes_of(read).nodes, Configuration())
     interface = interface_of(read, groups, Configuration())
-    return Feeder(interface, interface.inputs, 64)
+    return Feeder(interface, interface.inputs, 64, call)
 
 
 # Models that cannot be run

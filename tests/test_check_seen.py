@@ -30,7 +30,7 @@ def checked(gqa: Gqa, folder: Path, model: onnx.ModelProto) -> tuple[dict[str, A
 
 def one_chat(answers: dict[str, Any] | None) -> set[str]:
     """What one chat of the layers comes to on the only target."""
-    if answers is None:
+    if answers is None or not answers["rows"]:
         return {"not checked"}
     found = set()
     for row in answers["rows"]:
@@ -382,3 +382,26 @@ def test_what_is_surely_a_mistake(gqa: Gqa, tmp_path: Path) -> None:
     assert "config.json has a rotated share of a head of 0.5, and layer 0 has 1." in notes
     assert "The rotary tables have 64 rows, and the configuration allows 4096 tokens" in notes
     assert "genai_config.json sets x (cuda), which this check does not apply" in notes
+
+
+def test_what_is_surely_a_mistake_in_rotation(gqa: Gqa, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = graph_of(BY_NAME["rotary"])
+    (rotates,) = (each for each in model.graph.node[0].attribute if each.name == "do_rotary")
+    model.graph.node[0].attribute.append(helper.make_attribute("rotary_interleaved", 1))
+    notes = " ".join(checked(gqa, tmp_path, model)[1].split())
+    assert "of a llama, which rotates the halves of a head, and layer 0 rotates pairs" in notes
+    assert "config.json has 2 layers, and the graph has this attention in 1." in notes
+    rotates.i = 0
+    notes = " ".join(checked(gqa, tmp_path, model)[1].split())
+    assert "Rotary tables are connected to layer 0, and do_rotary is 0: none is used." in notes
+
+
+def test_a_model_that_cannot_be_checked_has_answers_for_programs(gqa: Gqa, tmp_path: Path) -> None:
+    model = graph_of(BY_NAME["plain"])
+    del model.graph.node[0].attribute[:]
+    assert checked(gqa, tmp_path, model)[0] is not None
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    assert (answers["exit_status"], answers["rows"]) == (2, [])
+    assert "num_heads and kv_num_heads must be at least 1" in answers["model"]["not_checked"][""]

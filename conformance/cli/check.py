@@ -138,6 +138,7 @@ def check(
     """
     # Imported here, so that other commands start fast.
     from conformance.case.load import load_file
+    from conformance.cli.check_json import refusal
     from conformance.cli.check_pins import is_of_model
     from conformance.cli.check_terminal import CheckTerminal
     from conformance.judge.expectations import check_stale, load_pinned
@@ -171,8 +172,12 @@ def check(
     targets = targets_for(eps, asked.programs_for(eps, programs))
     try:
         subject = subject_of(model, Lengths(batch, lengths), head_size, dtype, only)
-    except NoCalls as error:
-        raise ModelError("\n".join([str(error), *_refusals(error.model, targets)])) from None
+    except ModelError as error:
+        refusals = _refusals(error.model, targets) if isinstance(error, NoCalls) else []
+        message = "\n".join([str(error), *refusals])
+        if json_file is not None:
+            write_file(json_file, "the answers", refusal(model, message))
+        raise ModelError(message) from None
     if pin_to is not None:
         check_pins(pin_to, [target.base or target.ep for target in targets])
     pinned = load_pinned(pins)

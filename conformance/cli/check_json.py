@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
+from conformance.cli.common import BAD_INPUT
 from conformance.model.answers import Answer, Part
 from conformance.model.known import KnownTarget
 from conformance.model.subject import Subject
@@ -55,6 +57,21 @@ def document(
             for number, group in enumerate(subject.groups)
         ],
         "causes": [asdict(cause) for cause in table.causes],
+    }
+    return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
+
+
+def refusal(model: Path, message: str) -> str:
+    """The document for a model of which no node can be checked, with the ``message`` that says
+    why."""
+    made = {
+        "format": FORMAT,
+        "exit_status": BAD_INPUT,
+        "model": {"path": str(model), "producer": "", "notes": [], "not_checked": {"": message}},
+        "targets": [],
+        "headlines": [message],
+        "rows": [],
+        "causes": [],
     }
     return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from conformance.base.words import listed, plural
 from conformance.harness.process import Limits
-from conformance.model.groups import BORROWER, Group
+from conformance.model.groups import BORROWER, Group, layers_of
 from conformance.model.stages import USES, Stage, Use
 from conformance.report.findings import page_of
 from conformance.report.text import clean
@@ -82,7 +82,8 @@ class Part:
 
     ``where`` says which calls of the use they are, "" for all; ``pinned``: all are known to the
     user. Of the model itself there are no results: ``where`` says then what is not right, and if
-    the runtime says so, ``message`` is its message and ``call`` the call in words.
+    the runtime says so, ``message`` is its message and ``call`` the call in words; ``only`` has the
+    nodes that it concerns, if not all of the group.
     """
 
     use: Use
@@ -92,12 +93,14 @@ class Part:
     pinned: bool = False
     message: str = ""
     call: str = ""
+    only: Group | None = None
 
     @property
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
+        layers = f" in {layers_of([self.only])}" if self.only else ""
         colon = ":" if self.kind == "wrong" and not self.results else ""
-        return f"{WORDS[self.kind]}{colon} {self.where}".rstrip()
+        return f"{WORDS[self.kind]}{layers}{colon} {self.where}".rstrip()
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class Configuration:
     provider_options: tuple[str, ...] = ()
     context: int | None = None
     rotates: bool = False
+    model_type: str = ""
+    layers: int | None = None
     vocabulary: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,6 +84,8 @@ def configuration_beside(model: Path) -> Configuration:
         context=_number(_inside(genai, "model"), "context_length")
         or _number(transformers, "max_position_embeddings"),
         rotates=_rotates(transformers),
+        model_type=str(transformers.get("model_type", "")),
+        layers=_number(transformers, "num_hidden_layers"),
         provider_options=tuple(_provider_options(decoder)),
         vocabulary=_number(_inside(genai, "model"), "vocab_size")
         or _number(transformers, "vocab_size"),

@@ -40,6 +40,8 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "num_logits_to_keep": "one",
     "logits_to_keep": "one",
 }
+#: What an input of integers is whose name has one of these words.
+_IN_NAME: Final = {"mask": "mask", "position": "positions", "ids": "ids", "token": "ids"}
 #: What ONNX Runtime GenAI gives where genai_config.json names an input so.
 _BY_WORD: Final[Mapping[str, str]] = {**_BY_NAME, "past_sequence_length": "last"}
 #: What an input is that a node takes directly.
@@ -172,7 +174,10 @@ class Interface:
         words = {own: word for word, own in self.configuration.names.items() if "%d" not in own}
         known = _BY_WORD.get(words[name]) if name in words else _BY_NAME.get(name)
         integers = WORD_OF_ONNX.get(self.types.get(name, 0)) in ("int32", "int64")
-        return "mask" if known is None and "mask" in name and integers else known
+        if known is None and integers and "type" not in name:
+            alike = (kind for word, kind in _IN_NAME.items() if word in name.lower())
+            known = next(alike, None)
+        return known
 
     def logits(self) -> str | None:
         """The output that says the next token."""

@@ -165,7 +165,12 @@ def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
     if not any(one.parts for one in alone):
         return ""
     told = [*_failures(alone, where)]
-    named = {(part.kind, layer) for one in alone for part in one.bad for layer in one.group.layers}
+    named = {
+        (part.kind, layer)
+        for one in alone
+        for part in one.bad
+        for layer in _at_fault(one, part).layers
+    }
     # A graph of several layers is told only if it does what none of its layers does alone.
     more = [
         replace(one, parts=(part,))
@@ -204,4 +209,4 @@ def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
 
 
 def _at_fault(one: Answer, part: Part) -> Group:
-    return at_fault(one.group, [record for _, record in part.results])
+    return part.only or at_fault(one.group, [record for _, record in part.results])

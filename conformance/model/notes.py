@@ -14,6 +14,10 @@ from conformance.model.nodes import ATTENTION
 from conformance.model.reading import ReadModel, nodes_in
 from conformance.model.rotary import base_of
 
+#: The models of config.json whose heads rotate by halves.
+_ROTATE_HALVES: Final = frozenset(
+    ["gemma", "gemma2", "gemma3", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3"]
+)
 #: Whether layers of a kind have a window, by the words of config.json.
 _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 
@@ -25,6 +29,7 @@ def notes_on(
     nodes, and on other attention in it."""
     yield from _on_windows(groups, configuration)
     yield from _on_numbers(model, groups, configuration)
+    yield from _on_rotation(groups, configuration)
     for group in groups:
         yield from _on_batch(group)
     if configuration.provider_options:
@@ -43,6 +48,21 @@ def notes_on(
         yield (
             f"The rotary tables have {min(rows)} rows, and the configuration allows {context}"
             " tokens: no call beyond the tables can run."
+        )
+
+
+def _on_rotation(groups: Sequence[Group], configuration: Configuration) -> Iterator[str]:
+    rotated = [(group, group.form.fields.get("rotary")) for group in groups]
+    idle = [group for group, how in rotated if not how and "cos_cache" in group.nodes[0].inputs]
+    if idle:
+        yield f"Rotary tables are connected to {layers_of(idle)}, and do_rotary is 0: none is used."
+    pairs = [group for group, how in rotated if how == "interleaved"]
+    kind = configuration.model_type
+    if pairs and kind in _ROTATE_HALVES:
+        rotate = "rotates" if len(pairs) == 1 else "rotate"
+        yield (
+            f"config.json is of a {kind}, which rotates the halves of a head, and"
+            f" {layers_of(pairs)} {rotate} pairs (rotary_interleaved 1)."
         )
 
 
@@ -81,6 +101,9 @@ def _on_numbers(
             but = ", unless the graph multiplies queries before" if name == "scale" else ""
             has = f"{layers_of(those)} {'has' if len(those) == 1 else 'have'} {number:.6g}"
             yield f"config.json has a {name} of {numbers}, and {has}{but}."
+    layers, number = {n for group in groups for n in group.layers}, configuration.layers or 0
+    if not configuration.layer_types and layers < {*range(number)}:
+        yield f"config.json has {number} layers, and the graph has this attention in {len(layers)}."
     for name, other in (("q_norm_weight", "k_norm_weight"), ("k_norm_weight", "q_norm_weight")):
         alone = [g for g in groups if name in g.nodes[0].inputs and other not in g.nodes[0].inputs]
         if alone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -121,6 +122,7 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
         return Seen(unseen=model.why)
     troubles: dict[Trouble, None] = {}
     done: list[tuple[Run, Sequence[Step]]] = []
+    causes: dict[str, Trouble] = {}
     for number, run in enumerate(program.runs()):
         try:
             steps = program.steps(run)
@@ -141,7 +143,10 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
             first = isinstance(outcome, Rejected) and not (number or outcome.step)
             if first and getattr(outcome, "stage", "") == "load":
                 return Seen(load=short(outcome.message))
-            troubles[_failed(run.use, run.calls, outcome, program.groups)] = None
+            trouble = _failed(run.use, run.calls, outcome, program.groups)
+            # The same with other numbers is the same cause.
+            same = causes.setdefault(re.sub(r"\d+", "", trouble.message), trouble)
+            troubles[replace(same, use=run.use)] = None
         elif not number:
             return Seen(unseen=_why(outcome))
     differing, compared = disagreements(program, done)
@@ -217,7 +222,20 @@ def with_seen(
 
 def _part(group: Group, trouble: Trouble, pinned: Callable[[Group, Use, Kind], bool]) -> Part:
     known = pinned(group, trouble.use, trouble.kind)
-    return Part(trouble.use, trouble.kind, trouble.where, (), known, trouble.message, trouble.call)
+    nodes = tuple(node for node in group.nodes if node.name in trouble.nodes)
+    # A runtime names the first node that it refuses.
+    some = trouble.kind == "wrong" and 0 < len(nodes) < len(group.nodes)
+    only = replace(group, nodes=nodes) if some else None
+    return Part(
+        trouble.use,
+        trouble.kind,
+        trouble.where,
+        (),
+        known,
+        trouble.message,
+        trouble.call,
+        only,
+    )
 
 
 def _said(one: Answer, trouble: Trouble) -> bool:
