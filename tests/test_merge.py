@@ -177,7 +177,7 @@ def test_what_does_not_belong_together_is_refused(
 def test_shards_by_other_times_are_refused(gqa: Gqa, tmp_path: Path, shards: list[Path]) -> None:
     run(shards[2], NEW, CASES[2:3])  # one case too few
     changed(shards[2], shard={"number": 3, "of": 3, "cases": 7, "results": 7})
-    refused(gqa, *shards, says="have 6 of 7 results: they were not divided by the same times.")
+    refused(gqa, *shards, says="have 6 of 7 results: they are not parts of one run.")
 
 
 def described(name: str, **fields: Any) -> TargetRecord:

@@ -33,7 +33,6 @@ from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import (
     is_in_range,
-    newer_releases,
     ordered_version,
     releases,
 )
@@ -127,21 +126,6 @@ def test_a_release_that_cannot_be_meant(word: str, message: str) -> None:
 def test_no_nightly() -> None:
     with pytest.raises(TargetError, match="has no pre-release of onnxruntime after its newest"):
         releases("nightly", ONNXRUNTIME, lambda _: ("1.31.0rc1", "1.31.1"))
-
-
-@pytest.mark.parametrize(
-    ("pinned", "found"),
-    [
-        ("1.31.0", {"latest": "1.31.1", "nightly": "1.32.0-dev.20260914-8d85527a0"}),
-        ("1.31.1", {"nightly": "1.32.0-dev.20260914-8d85527a0"}),
-        ("1.32.0", {}),
-    ],
-)
-def test_the_releases_after_the_pinned_one(pinned: str, found: dict[str, str]) -> None:
-    assert newer_releases(pinned, ONNXRUNTIME, lambda _: PUBLISHED) == found
-    finals = [text for text in PUBLISHED if "-dev" not in text]
-    found.pop("nightly", None)
-    assert newer_releases(pinned, ONNXRUNTIME, lambda _: finals) == found
 
 
 def test_versions_are_ordered_as_npm_and_python_have_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -20,9 +19,7 @@ import yaml
 from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
-from conformance.cli.commands import gqa
-from conformance.run import matrix
-from conformance.run.matrix import Job
+from conformance.results.reader import read
 from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
 
 WORKFLOW = ROOT / ".github" / "workflows"
@@ -162,26 +159,41 @@ def test_files_in_the_keys_of_caches_exist(file: Path) -> None:
             assert any(ROOT.glob(pattern)), pattern
 
 
-def test_the_nightly_runs_the_plan_and_reports_on_each_target() -> None:
+def nights_targets() -> list[str]:
+    """The targets of the matrix."""
     jobs = load(WORKFLOW / "nightly.yml")["jobs"]
-    include = jobs["target"]["strategy"]["matrix"]["include"]
-    assert include == "${{ fromJSON(needs.plan.outputs.plan).jobs }}"
-    assert jobs["target"]["needs"] == "plan"
-    fields = set(re.findall(r"matrix\.(\w+)", json.dumps(jobs["target"])))
-    assert fields == {"name", "target", "shard", "install"}
-    assert fields < {field.name for field in dataclasses.fields(Job)}
-    (command,) = [step["run"] for step in jobs["plan"]["steps"] if "run" in step]
-    for line in re.findall(r"gqa (plan [^\n)]*)", command):
-        gqa.make_context("gqa", line.split())  # the options are there
+    return list(jobs["target"]["strategy"]["matrix"]["target"])
+
+
+def test_the_nightly_runs_and_requires_each_target() -> None:
+    jobs = load(WORKFLOW / "nightly.yml")["jobs"]
+    entries = {entry.name: entry for entry in TARGETS}
+    names = [name for name in nights_targets() if "@" not in name]
+    assert names == [name for name in entries if not name.startswith("cuda")]
+    found = jobs["target"]["strategy"]["matrix"]["include"]
+    installs = {each["target"]: each["install"] for each in found}
+    extras = {name: entries[name].extra for name in names if entries[name].extra}
+    assert installs == {name: f".[{extra}]" for name, extra in extras.items()}
     (own,) = [step["run"] for step in jobs["cuda"]["steps"] if step.get("name") == "Install"]
     assert '-e "."' in own
     (report,) = [s for s in jobs["report"]["steps"] if "nightly-report" in s.get("run", "")]
-    assert "fromJSON(needs.plan.outputs.plan" in report["env"]["TARGETS"]
+    # Of a pre-release there may be none.
+    required = [name for name in nights_targets() if not name.endswith("@nightly")]
+    assert report["env"]["TARGETS"].split() == required
     assert report["run"].splitlines() == [
-        ".ci/nightly-merge nightly",
         'read -ra targets <<< "$TARGETS"',
         '.ci/nightly-report nightly last "${targets[@]}" ${CUDA:+cuda}',
     ]
+
+
+@pytest.mark.parametrize("target", ["cpu", "tract-wheel"])
+def test_the_nightly_runs_the_releases_that_are_recorded(target: str) -> None:
+    """But for the pinned one, which the target has anyway."""
+    file = ROOT / "reports" / "recorded" / "history" / f"{target}.jsonl.xz"
+    recorded = [each.name for each in read(file).header.targets]
+    releases = [name for name in nights_targets() if re.fullmatch(rf"{target}@[\d.]+", name)]
+    assert releases
+    assert {*releases} < {*recorded}
 
 
 def test_the_nightly_keeps_the_shaders_of_targets_with_an_adapter() -> None:
@@ -250,13 +262,6 @@ def test_no_extra_installs_the_wheel_for_cuda() -> None:
     assert not [line for lines in extras.values() for line in lines if "onnxruntime-gpu" in line]
 
 
-def test_a_night_pins_what_the_extras_install() -> None:
-    extras = PROJECT["project"]["optional-dependencies"]
-    for line in (*extras["cpu"], *extras["tract"]):
-        name, _, release = line.partition("==")
-        assert matrix._PINNED[name] == release
-
-
 # ── The scripts ──────────────────────────────────────────────────────────────────────────────────
 
 #: lavapipe is installed.
@@ -289,7 +294,6 @@ case "$1" in
     sort -u "$LOG.merged" >"$2"
     rm "$LOG.merged"
     exit "${MERGED:-0}" ;;
-  plan) echo '{"targets": ["cpu", "cpu@1.30.0", "tract", "tract-wheel@0.23.0", "wasm"]}' ;;
   report)
     while [ $# -gt 0 ]; do
       case "$1" in --html | --markdown) echo "report" >"$2" ;; esac
@@ -382,6 +386,11 @@ def test_unexpected_results_do_not_fail_the_job(night: Night, status: int, end: 
     assert (night.out / "cpu.status").read_text() == f"{status}\n"
 
 
+def test_a_night_without_a_pre_release(night: Night) -> None:
+    assert night.target("wasm@nightly", STATUS="2") == 0
+    assert not (night.out / "wasm@nightly.status").exists()
+
+
 def test_a_set_up_that_fails_is_a_failure(night: Night) -> None:
     night.out.mkdir()
     (night.out / "tract.jsonl").write_text("of another night")
@@ -400,40 +409,7 @@ def test_a_release_is_installed_by_the_run(night: Night) -> None:
     assert night.calls("dpkg-query") == ["dpkg-query -W"]
 
 
-def shards(night: Night, **statuses: str) -> None:
-    for number, (status, word) in enumerate(map(str.split, statuses.values()), 1):
-        night.target("cpu", "--shard", f"{number}/{len(statuses)}", STATUS=status, WORD=word)
-
-
-def test_shards_become_the_results_of_their_target(night: Night) -> None:
-    shards(night, first="0 one", second="1 two")
-    assert not (night.out / "cpu.jsonl").exists()
-    assert (night.out / "shards" / "cpu-2of2.status").read_text() == "1\n"
-    assert night.calls("run")[1].endswith("cpu-2of2.jsonl --shard 2/2")
-    night.target("wasm")
-    assert night.call("nightly-merge", str(night.out))[0] == 0
-    assert (night.out / "cpu.jsonl").read_text() == "one\ntwo\n"
-    assert (night.out / "cpu.status").read_text() == "1\n"
-    assert (night.out / "wasm.status").read_text() == "0\n"
-    (merged,) = night.calls("merge")
-    parts = [f"{night.out}/shards/cpu-{number}of2.jsonl" for number in (1, 2)]
-    assert merged == f"merge {' '.join(parts)} --output {night.out}/cpu.jsonl --incomplete"
-
-
-@pytest.mark.parametrize("how", ["missing", "failed", "not joined"])
-def test_a_target_without_all_its_shards_is_not_complete(night: Night, how: str) -> None:
-    shards(night, first="0 one", second="0 two" if how != "failed" else "3 two", third="0 three")
-    if how == "missing":
-        for file in (night.out / "shards").glob("cpu-2of3.*"):
-            file.unlink()
-    merged = "3" if how == "not joined" else "0"
-    assert night.call("nightly-merge", str(night.out), MERGED=merged)[0] == 0
-    assert (night.out / "cpu.status").read_text() == "3\n"
-    assert night.report("cpu") == 3
-    assert "- cpu: its job ended with status 3" in night.summary
-
-
-def test_a_night_by_hand_runs_the_plan(night: Night) -> None:
+def test_a_night_by_hand_runs_each_target(night: Night) -> None:
     for name in ("cargo", "npm"):
         program = night.folder / "programs" / name
         program.write_text("#!/bin/sh\n")
@@ -441,7 +417,7 @@ def test_a_night_by_hand_runs_the_plan(night: Night) -> None:
     status, said = night.call("nightly", str(night.out), "-k", "smoke")
     assert status == 0, said
     runs = [call.split()[2] for call in night.calls("run")]
-    assert runs == ["cpu", "cpu@1.30.0", "tract", "tract-wheel@0.23.0", "wasm"]
+    assert runs == nights_targets()
     assert all(call.endswith(" -k smoke") for call in night.calls("run"))
     assert night.calls("power")
 
@@ -454,7 +430,7 @@ def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     assert status == 2
     assert said.startswith("gqa setup does not know 'nosuch'; known: ")
     assert (night.out / "nosuch.status").read_text() == "2\n"
-    for script in ("nightly-target", "nightly-merge", "nightly-report", "nightly-issue"):
+    for script in ("nightly-target", "nightly-report", "nightly-issue"):
         status, said = night.call(script)
         assert status == 2
         assert said.startswith(f"Usage: .ci/{script} ")

@@ -37,7 +37,6 @@ COMMANDS: Final = {
     " it broke.",
     "list": "List cases: their ids, or with --json their full descriptions.",
     "merge": "Join results files: shards of one run, and runs on several targets or releases.",
-    "plan": "Print the jobs that run cases on targets: targets × releases × shards.",
     "power": "Run cases on kernels with a known fault, and list the faults that no case detects.",
     "report": "Write a report of one or more results files, with a column for each target of"
     " each file.",
@@ -48,6 +47,9 @@ COMMANDS: Final = {
 }
 #: Those that are in the module of another one, or of another name.
 _ELSEWHERE: Final = {"cache": "doctor", "diff": "report", "list": "list_cases"}
+
+#: Commands that were there, and what is there in their place.
+_GONE: Final = {"plan": "docs/scale.md has matrices to copy, and gqa run takes --shard N/OF."}
 
 #: What errors are to a user.
 ERRORS: Final = {
@@ -82,6 +84,8 @@ class _Commands(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _GONE:
+            ctx.fail(f"There is no command '{cmd_name}' any more: {_GONE[cmd_name]}")
         return command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -50,13 +50,6 @@ def targets(context: click.Context, parameter: click.Parameter, start: str) -> l
     return _beginning((*(entry.name for entry in TARGETS), EXEC, PLUGIN), start)
 
 
-def shards(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """The word that takes the shard from the environment."""
-    from conformance.run import shard  # imports NumPy and what judges
-
-    return _beginning((shard.AUTO,), start)
-
-
 def programs(
     context: click.Context, parameter: click.Parameter, start: str
 ) -> list[CompletionItem]:

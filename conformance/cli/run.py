@@ -52,9 +52,8 @@ from conformance.run.bundles import Bundles
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
-from conformance.run.shard import AUTO, Shard, ShardError, divided, shard_for, shard_record
+from conformance.run.shard import Shard, ShardError, part_of, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
-from conformance.run.times import recorded_times
 from conformance.run.workers import Workers, can_work, usual_jobs
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, eps_of, targets_for
@@ -120,15 +119,7 @@ MOST_WAITING: Final = 4
     "--shard",
     "shard",
     metavar="N/OF",
-    help=f"The N-th of OF parts of the run, such as 3/8; {AUTO}: as the scheduler says.",
-    shell_complete=completion.shards,
-)
-@click.option(
-    "--times",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="RESULTS",
-    help="Balance the shards by the times in these results; the same for all shards; repeat.",
+    help="The N-th of OF parts of the run, such as 3/8.",
 )
 @click.option(
     OPTION_RESUME,
@@ -157,7 +148,6 @@ def run(
     last_failed: bool,
     durations: int | None,
     shard: str | None,
-    times: Sequence[Path],
     resumed: Path | None,
     bisect: bool,  # main() sets the exit status, since click's own errors never come here
     programs: Programs,
@@ -173,7 +163,7 @@ def run(
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    part = _shard(shard, times, last_failed)
+    part = _shard(shard, last_failed)
     results, earlier = _resumed(resumed, results, last_failed)
     planned = plans_for(paths, eps, expression, programs, pinned)
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
@@ -190,7 +180,7 @@ def run(
         planned, planned, selection_of(planned, selection, only_failed=_size(planned) < size)
     )
     if part is not None:
-        mine, _ = divided(planned, part.of, recorded_times(times))[part.number - 1]
+        mine = part_of(planned, part)
         terminal.line(f"Shard {part}: {_size(mine)} of {plural(_size(planned), 'result')}.")
         work = Work(mine, planned, selection_of(mine, selection), shard=shard_record(planned, part))
     if earlier is not None:
@@ -223,16 +213,14 @@ def plans_for(
         return plans_of(corpus, targets, expression, pinned)
 
 
-def _shard(text: str | None, times: Sequence[Path], last_failed: bool) -> Shard | None:
+def _shard(text: str | None, last_failed: bool) -> Shard | None:
     """The shard to run; None: all. Raises `BadArgument`."""
     if text is None:
-        if times:
-            raise BadArgument("--times needs --shard.")
         return None
     if last_failed:
         raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
     try:
-        return shard_for(text, os.environ)
+        return shard_for(text)
     except ShardError as error:
         raise BadArgument(f"--shard: {error}.") from None
 

@@ -28,8 +28,8 @@ from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.run.assessment import Assessment, CaseJob
+from conformance.run.prepare import scores
 from conformance.run.target import DescribedTarget
-from conformance.run.times import scores
 from conformance.targets.registry import Target
 
 MUTANTS: Final = data_path("mutants")

@@ -187,8 +187,7 @@ class Merging:
             if len(parts) == shard.of and planned != shard.results:
                 raise ResultsError(
                     f"The shards of {', '.join(t.name for t in parts[0].header.targets)} have "
-                    f"{planned} of {shard.results} results: they were not divided by the same "
-                    "times. Give each the same --times."
+                    f"{planned} of {shard.results} results: they are not parts of one run."
                 )
 
     def _check(self, part: _Part) -> None:

@@ -12,7 +12,6 @@ from conformance.base.side_by_side import side_by_side
 from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.case.case import Case
 from conformance.run.assessment import jobs_for
-from conformance.run.times import scores
 
 #: So few cases are made as fast by the run itself.
 _FEW: Final = 4
@@ -26,6 +25,16 @@ def prepare(cases: Sequence[Case]) -> None:
     """
     if len(cases) > _FEW:
         side_by_side(_make, sorted(cases, key=scores, reverse=True))  # the longest first
+
+
+def scores(case: Case) -> int:
+    """The number of attention scores of a case, which the reference's time grows with."""
+    call = case.call
+    return (
+        call.num_heads
+        * call.batch_size
+        * sum(step.sequence_length * max(step.total_sequence_length, 1) for step in case.steps)
+    )
 
 
 def _make(case: Case) -> None:

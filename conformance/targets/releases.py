@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from typing import Final
@@ -117,19 +116,6 @@ def releases(word: str, package: Package, published: Published) -> list[str]:
     if not chosen:
         raise TargetError(_why_none(word, package, [text for _, text in tested]))
     return chosen
-
-
-def newer_releases(pinned: str, package: Package, published: Published) -> dict[str, str]:
-    """The releases after ``pinned`` that ``latest`` and ``nightly`` stand for, by these words."""
-    key = ordered_version(pinned)
-    found = {}
-    for word in (LATEST, NIGHTLY):
-        with suppress(TargetError):  # there is none
-            (release,) = releases(word, package, published)
-            newest = ordered_version(release)
-            if key is not None and newest is not None and newest > key:
-                found[word] = release
-    return found
 
 
 def _begins(version: Version, with_: str) -> bool:

@@ -19,8 +19,8 @@ from conformance.case.case import Case
 from conformance.case.load import load, load_file
 from conformance.maintain.power import can_run
 from conformance.oracle.tolerance import arithmetic_budget
+from conformance.run.prepare import scores
 from conformance.run.records import case_record
-from conformance.run.times import scores
 
 
 def shipped_cases() -> list[Case]:
