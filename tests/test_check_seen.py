@@ -182,6 +182,9 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
     graph.input.append(
         helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["batch", "new"])
     )
+    if positions == "clipped":
+        graph.initializer.append(numpy_helper.from_array(np.array(40), "most"))
+        made = [helper.make_node("Min", ["position_ids", "most"], ["clipped"])]
     if positions == "restarting":
         made = [
             helper.make_node("Shape", ["x"], ["new_shape"], start=1, end=2),
@@ -210,6 +213,7 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
     [
         ("position_ids", 0, ""),
         ("restarting", 0, "its results for one token on a past of 6 are not those for the same"),
+        ("clipped", 0, "and from token 40 to the next by another angle than from the first to the"),
         ("position_ids", 1, "key is rotated before the node, which rotates it again (do_rotary 1)"),
         ("", 0, "config.json has a rotary base, and neither the node nor the graph rotates key"),
     ],
@@ -266,14 +270,86 @@ def test_a_past_that_is_cut_to_the_window(gqa: Gqa, tmp_path: Path) -> None:
     assert one_chat(answers) == {"right"}, said
 
 
-def test_columns_of_the_tables_that_are_the_same(gqa: Gqa, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "told"),
+    [
+        (np.arange(64), np.arange(8) // 2 * 2, "columns 0 and 1 of the rotary tables are the same"),
+        (
+            np.minimum(np.arange(64), 40),
+            np.arange(8),
+            "rows 40 and 41 of the rotary tables are not one position apart",
+        ),
+    ],
+)
+def test_rotary_tables(
+    gqa: Gqa, tmp_path: Path, rows: np.ndarray, columns: np.ndarray, told: str
+) -> None:
     model = graph_of(BY_NAME["rotary"])
     for each in model.graph.initializer:
         table = numpy_helper.to_array(each)
-        each.CopyFrom(numpy_helper.from_array(table[:, np.arange(8) // 2 * 2], each.name))
+        each.CopyFrom(numpy_helper.from_array(table[rows][:, columns], each.name))
     answers, said = checked(gqa, tmp_path, model)
     assert "wrong" in one_chat(answers), said
-    assert "columns 0 and 1 of the rotary tables are the same" in " ".join(said.split())
+    assert told in " ".join(said.split())
+
+
+def test_a_state_beside_the_cache(gqa: Gqa, tmp_path: Path) -> None:
+    """A program gives it back, so that the results of a token are those of a prompt; of a shorter
+    sequence in a batch it has seen padding."""
+    model = graph_of(BY_NAME["projected"])
+    graph = model.graph
+    for name, side in (("state", graph.input), ("state_out", graph.output)):
+        side.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1, 32]))
+    constants = {"axis": 1, "last": [-1], "end": [2**31], "tokens": [1]}
+    graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in constants.items()
+    )
+    made = [
+        helper.make_node("CumSum", ["x", "axis"], ["sums"]),
+        helper.make_node("Add", ["sums", "state"], ["mixed"]),
+        helper.make_node("Slice", ["mixed", "last", "end", "tokens"], ["state_out"]),
+    ]
+    nodes = [*made, *graph.node]
+    for node in nodes[3:]:
+        node.input[:] = ["mixed" if name == "x" else name for name in node.input]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) == {"right"}, said
+    assert "its results for one token each after prompts of 4 and 6 tokens are not those" in (
+        " ".join(said.split())
+    )
+
+
+def test_inputs_of_an_encoder(gqa: Gqa, tmp_path: Path) -> None:
+    """They are the same in each call, and as long."""
+    model = graph_of(BY_NAME["projected"])
+    graph = model.graph
+    frames = ["batch", "frames", 32]
+    graph.input.append(
+        helper.make_tensor_value_info("encoder_hidden_states", TensorProto.FLOAT, frames)
+    )
+    graph.input.append(
+        helper.make_tensor_value_info("encoder_attention_mask", TensorProto.INT64, frames[:2])
+    )
+    graph.initializer.append(numpy_helper.from_array(np.array([1]), "axis"))
+    made = [
+        helper.make_node("Cast", ["encoder_attention_mask"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMin", ["floats", "axis"], ["least"]),
+        helper.make_node("ReduceMean", ["encoder_hidden_states", "axis"], ["mean"]),
+        helper.make_node("Mul", ["mean", "least"], ["context"]),
+        helper.make_node("Add", ["x", "context"], ["mixed"]),
+    ]
+    made[3].input[1] = "weight"
+    made.insert(3, helper.make_node("Unsqueeze", ["least", "axis"], ["weight"]))
+    nodes = [*made, *graph.node]
+    for node in nodes[6:]:
+        node.input[:] = ["mixed" if name == "x" else name for name in node.input]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) == {"right"}, said
 
 
 def test_a_total_for_each_sequence(gqa: Gqa, tmp_path: Path) -> None:

@@ -40,8 +40,18 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "num_logits_to_keep": "one",
     "logits_to_keep": "one",
 }
-#: What an input of integers is whose name has one of these words.
-_IN_NAME: Final = {"mask": "mask", "position": "positions", "ids": "ids", "token": "ids"}
+#: What an input of integers is whose name has one of these words, the first of them.
+_IN_NAME: Final = {
+    "encoder_attention_mask": "ones",
+    "type": "zeros",
+    "mask": "mask",
+    "position": "positions",
+    "ids": "ids",
+    "token": "ids",
+}
+#: Inputs and dims with one of these in their names are of an encoder, which has so many frames.
+_ENCODER: Final = ("encoder", "frame", "audio", "image")
+_FRAMES: Final = 5
 #: What ONNX Runtime GenAI gives where genai_config.json names an input so.
 _BY_WORD: Final[Mapping[str, str]] = {**_BY_NAME, "past_sequence_length": "last"}
 #: What an input is that a node takes directly.
@@ -130,7 +140,7 @@ class Interface:
         left = [
             name
             for name, known in self.outputs.items()
-            if name not in found.values() and len(known.dims or ()) > 3
+            if name not in found.values() and len(known.dims or ()) > 2
         ]
         for name in caches:
             alike = [each for each in left if name in each or each in name]
@@ -139,9 +149,12 @@ class Interface:
         return found
 
     def is_cache(self, name: str) -> bool:
-        """Whether an input of which nothing tells what it is can be a cache: it has four dims."""
-        known = self.inputs[name]
-        return name not in self.takers and len(known.dims or ()) > 3
+        """Whether an input of which nothing tells what it is can be a cache: it has four dims, or
+        is a state of a fixed size, which an output has, too."""
+        dims = self.inputs[name].dims or ()
+        sizes = [other.dims[1:] for other in self.outputs.values() if other.dims]
+        state = len(dims) > 2 and dims[1:] in sizes and all(isinstance(d, int) for d in dims[1:])
+        return name not in self.takers and (len(dims) > 3 or state)
 
     def _presents(self, name: str) -> Iterator[str]:
         names = self.configuration.names
@@ -174,7 +187,7 @@ class Interface:
         words = {own: word for word, own in self.configuration.names.items() if "%d" not in own}
         known = _BY_WORD.get(words[name]) if name in words else _BY_NAME.get(name)
         integers = WORD_OF_ONNX.get(self.types.get(name, 0)) in ("int32", "int64")
-        if known is None and integers and "type" not in name:
+        if known is None and integers:
             alike = (kind for word, kind in _IN_NAME.items() if word in name.lower())
             known = next(alike, None)
         return known
@@ -254,6 +267,7 @@ class Feeder:
         dtype = np.dtype(bool) if declared.dtype is None else NUMPY[declared.dtype]
         array = np.zeros(self._shape(name), dtype)
         numbers = {"past": call.past, "total": call.total, "new": call.new, "one": 1}
+        numbers |= {"ones": 1, "zeros": 0}
         if kind == "ids":
             array[...] = np.resize(self._ids(), array.shape)
         elif kind == "mask":
@@ -321,10 +335,15 @@ class Feeder:
             known = tuple(
                 self._symbols.get(str(dim), own) for dim, own in zip(declared, known, strict=True)
             )
-        words = (("past", call.past), ("total", call.total), ("batch", batch))
+        encoder = any(word in name and "decoder" not in name for word in _ENCODER)
+        tokens = _FRAMES if encoder else call.new
+        words = (
+            *((word, _FRAMES) for word in _ENCODER),
+            *(("past", call.past), ("total", call.total), ("batch", batch)),
+        )
         shape = []
         for axis, (dim, own) in enumerate(zip(declared, known, strict=True)):
-            usual = (batch, call.new)[axis] if axis < max(1, min(2, len(declared) - 1)) else None
+            usual = (batch, tokens)[axis] if axis < max(1, min(2, len(declared) - 1)) else None
             named = next((size for word, size in words if word in str(dim).lower()), usual)
             # A mask may call its columns as embeddings call their tokens.
             embeds = len(declared) == 3 and name not in self.interface.takers

@@ -26,6 +26,8 @@ _TABLES: Final = ("cos_cache", "sin_cache")
 _HIDDEN: Final = -1e4
 #: A column of sines with a larger one is of no frequency that rounding makes equal to the next.
 _FAST: Final = 0.5
+#: By how much cosines of the same angle may differ.
+_EVEN: Final = 0.02
 #: The share of the largest result by which results for the same token may differ.
 _SAME: Final = 0.05
 
@@ -109,10 +111,10 @@ def _agrees(
         got, wanted = step.got[name].astype(float), reference.got[name][0].astype(float)
         if got.shape[:2] != step.call.positions.shape or len(wanted) != reference.call.new:
             continue
-        atol = _SAME * np.nanmax(np.abs(wanted), initial=0)
         for row, at, padding in zip(got, step.call.positions, step.call.padding, strict=True):
             tokens = at[~padding]
             if tokens.max(initial=0) < len(wanted):
+                atol = _SAME * np.nanmax(np.abs(wanted[tokens]), initial=0)
                 same = _alike(row[~padding], wanted[tokens], atol) and same is not False
     return same
 
@@ -120,9 +122,10 @@ def _agrees(
 def _of_rotation(
     program: Program, group: Group, step: Step, seen: Mapping[str, Array]
 ) -> Iterator[str]:
-    """Whether keys are rotated twice or never, by how those of equal tokens differ.
+    """Whether keys are rotated twice, never, or at wrong positions, by how those of equal tokens
+    differ.
 
-    A rotation keeps the length of a vector.
+    A rotation keeps the length of a vector, and the product of neighbours.
     """
     made = [
         name
@@ -137,8 +140,17 @@ def _of_rotation(
     lengths = np.linalg.norm(heads, axis=-1)
     moved = not _alike(rows, rows[:1], _SAME * np.abs(rows).max())
     rotates = group.form.fields.get("rotary")
-    if rotates and moved and np.allclose(lengths, lengths[:1], rtol=1e-2):
-        yield f"{name} is rotated before the node, which rotates it again (do_rotary 1)"
+    if moved and np.allclose(lengths, lengths[:1], rtol=1e-2):
+        if rotates:
+            yield f"{name} is rotated before the node, which rotates it again (do_rotary 1)"
+            return
+        products = (heads[1:] * heads[:-1]).sum(-1) / np.square(lengths[1:])
+        uneven = np.flatnonzero(~np.isclose(products, products[:1], atol=_EVEN).all(-1))
+        if uneven.size:
+            yield (
+                f"{name} is rotated before the node, and from token {uneven[0]} to the next by"
+                " another angle than from the first to the second"
+            )
     every = any(each.form.fields.get("rotary") for each in program.groups)
     if not moved and not every and program.interface.configuration.rotates:
         yield f"config.json has a rotary base, and neither the node nor the graph rotates {name}"
@@ -229,6 +241,11 @@ def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
         if cosines.shape == sines.shape:
             squares = cosines**2 + sines**2
             broken = np.flatnonzero(~np.isclose(squares, squares[0], rtol=1e-2).all(-1))
+            steps = cosines[1:] * cosines[:-1] + sines[1:] * sines[:-1]
+            uneven = np.flatnonzero(~np.isclose(steps, steps[:1], atol=_EVEN).all(-1))
+            if uneven.size and not broken.size:
+                at = uneven[0]
+                yield f"rows {at} and {at + 1} of the rotary tables are not one position apart"
             double = (cosines[:, 1:] == cosines[:, :-1]) & (sines[:, 1:] == sines[:, :-1])
             same = np.flatnonzero(double.all(0) & (np.abs(sines[:, 1:]).max(0) > _FAST))
             if same.size:

@@ -84,12 +84,14 @@ class Program:
         if new is not None and new > 1 and cached and self._capacity(2 * new):
             after = [new]
         yield _run("one chat", [new or 6, *after], batch)
-        yield Run("one chat", (ProgramCall("equal tokens", new or 6, (new or 6,) * batch, True),))
         # A loop whose lengths cannot be seen may generate more tokens than the call has.
         most = self._most_tokens() - (_ROWS if self.skeleton.unseen else 0)
+        long = max(min(most - 1, _LONG), 9)
+        alike = new or (long if cached else 6)
+        yield Run("one chat", (ProgramCall("equal tokens", alike, (alike,) * batch, equal=True),))
         if cached and new is None:
             yield _run("chunked prompts", [5, 3, 1], batch)
-            yield _run("one chat", [max(min(most - 1, _LONG), 9), 1], batch)
+            yield _run("one chat", [long, 1], batch)
         if cached and new in (None, 1) and most > _ROWS:
             words = f"one token on a past of {most - 1}"
             yield Run("one chat", (ProgramCall(words, 1, (most,) * batch),))

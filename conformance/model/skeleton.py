@@ -132,10 +132,14 @@ def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
 
     graph = model.proto.graph
     narrow = {w.name for w in graph.initializer if w.dims[1:] and w.dims[-1] <= _WIDEST_TABLE}
-    gathered = (n.input for n in nodes_in(graph) if n.op_type == "Gather" and len(n.input) == 2)
     of_tokens = {each.name for each in graph.input if "input_ids" in each.name}
-    by_hand = (rows for rows, index in gathered if rows in narrow and index not in of_tokens)
-    return {name: "sin_cache" if "sin" in name else "cos_cache" for name in by_hand} | {
+    by_hand = {
+        name
+        for node in nodes_in(graph)
+        for name in (node.input if node.op_type == "RotaryEmbedding" else node.input[:1])
+        if node.op_type in ("Gather", "RotaryEmbedding") and of_tokens.isdisjoint(node.input)
+    }
+    return {name: "sin_cache" if "sin" in name else "cos_cache" for name in by_hand & narrow} | {
         name: parameter
         for node in nodes
         for parameter in ("sin_cache", "cos_cache")
