@@ -47,7 +47,7 @@ _IN_NAME: Final = {
     "mask": "mask",
     "position": "positions",
     "ids": "ids",
-    "token": "ids",
+    "tok": "ids",
 }
 #: Inputs and dims with one of these in their names are of an encoder, which has so many frames.
 _ENCODER: Final = ("encoder", "frame", "audio", "image")
@@ -264,6 +264,10 @@ class Feeder:
             raise CannotFeed(
                 f"its input {name} is {word_of(data_type)}, which no runner can pass on"
             )
+        whole = declared.dtype is None or NUMPY[declared.dtype].kind in "iu"
+        known = kind or name in self.interface.takers or self.interface.is_past(name)
+        if whole and not known:
+            raise CannotFeed(f"nothing tells what its input {name} is")
         dtype = np.dtype(bool) if declared.dtype is None else NUMPY[declared.dtype]
         array = np.zeros(self._shape(name), dtype)
         numbers = {"past": call.past, "total": call.total, "new": call.new, "one": 1}
@@ -307,7 +311,7 @@ class Feeder:
             array[...] = rotary_table(array.shape[0], array.shape[1], parameter)
         elif parameter in ("k_scale", "v_scale"):
             array[...] = 0.01
-        elif array.dtype.kind not in "iub":
+        elif parameter not in _PASTS:
             draws = np.random.default_rng([*name.encode()])
             tokens = 0 * call.positions if call.equal else call.positions % _TOKENS
             if array.ndim == 4 and array.shape[2:] == (
@@ -322,8 +326,6 @@ class Feeder:
             else:
                 batch = array.ndim > 1 and len(array) == len(call.totals)
                 array[...] = draws.uniform(-1, 1, array.shape[1 if batch else 0 :])
-        elif parameter not in _PASTS:
-            raise CannotFeed(f"nothing tells what its input {name} is")
 
     def _shape(self, name: str) -> tuple[int, ...]:
         call = self.call

@@ -194,7 +194,12 @@ def _head_size(node: AttentionNode, heads: int, kv_heads: int, configuration: Co
     packed = "key" not in node.inputs
     past = node.type("past_key").size(3)
     if past is not None:
-        return past * 2 if _packs_two(node) else past
+        size = past * 2 if _packs_two(node) else past
+        flat = not packed and len(node.type("query").dims or ()) == 3
+        of_query = parts("query", heads) if flat else None
+        if of_query not in (None, size):
+            raise Unclear(f"heads have {size} elements in past_key, and {of_query} in query")
+        return size
     table = node.type("cos_cache").size(1)
     found = (
         None if packed else parts("key", kv_heads),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -82,17 +83,20 @@ def program_of(
         interface = interface_of(model, groups, configuration)
         return ModelProgram(Program(skeleton, interface, groups), loadable(model))
     except Exception as error:
-        return ModelProgram(None, why=reason_of(error))
+        return ModelProgram(None, _content(model), why=reason_of(error))
 
 
 def refusal_of(model: ReadModel, ready: DescribedTarget) -> str:
     """The message with which a target refuses to load the model, "" if it loads it."""
-    try:
+    return see(ModelProgram(None, _content(model)), ready).load
+
+
+def _content(model: ReadModel) -> bytes | None:
+    """A model that is known to be faulty, to be loaded; None if that fault is in the way."""
+    with suppress(Exception):
         drawn = whole(model, ())
-        content = loadable(model) if drawn is None else drawn.model
-    except Exception:  # the model is known to be faulty: whatever is wrong was said before
-        return ""
-    return see(ModelProgram(None, content), ready).load
+        return loadable(model) if drawn is None else drawn.model
+    return None
 
 
 def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
