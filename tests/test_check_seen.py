@@ -13,6 +13,8 @@ from as_user import Gqa
 from check_graphs import KINDS, changes, graph_of, is_right
 from onnx import TensorProto, helper, numpy_helper
 
+from conformance.base.paths import data_path
+
 pytest.importorskip("onnxruntime")
 
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -383,6 +385,29 @@ def test_caches_are_paired_by_their_names(gqa: Gqa, tmp_path: Path) -> None:
     answers, said = checked(gqa, tmp_path, model)
     assert "wrong" in one_chat(answers), said
     assert "past_key is not what present_key was in the call before" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("alien", [False, True])
+def test_a_layer_that_borrows_values_for_keys(gqa: Gqa, tmp_path: Path, alien: bool) -> None:
+    """Or the keys of one layer and the values of another. Both are so in each call."""
+    file = data_path("cases") / "exported" / "graphs" / "gemma4_tiny_mobius_cpu.onnx"
+    model = onnx.load(file, load_external_data=False)
+    first, _, borrower, _ = (n for n in model.graph.node if n.op_type == "GroupQueryAttention")
+    if alien:
+        second = onnx.NodeProto()
+        second.CopyFrom(first)
+        second.name = "/model/layers.9/attn"
+        second.output[:] = ["out.9", "key.9", "value.9"]
+        model.graph.node.insert([*model.graph.node].index(first) + 1, second)
+        borrower.input[4] = "value.9"
+    else:
+        borrower.input[3], borrower.input[4] = borrower.input[4], borrower.input[3]
+    answers, said = checked(gqa, tmp_path, model)
+    told = " ".join(said.split())
+    assert "wrong" in one_chat(answers), said
+    exchanged = "past_key is present_value of", "past_value is present_key of"
+    mixed = ("past_key and past_value are of /model/layers.9/attn and",)
+    assert all(text in told for text in (mixed if alien else exchanged))
 
 
 def test_positions_of_the_shorter_sequence(gqa: Gqa, tmp_path: Path) -> None:

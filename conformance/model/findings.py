@@ -6,6 +6,7 @@ the results of a prompt in one call against those of the same tokens in other ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -57,6 +58,7 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
                 *(_of_caches(node, steps, group.form.window) if program.carries_all(group) else ()),
                 *(tables[own] if group.form.fields.get("rotary") else ()),
                 *_of_scales(values),
+                *_of_borrowing(node, group),
                 *_of_rotation(program, group, steps[0], values[0]),
             ):
                 found.setdefault(sentence, []).append(node)
@@ -220,6 +222,23 @@ def _of_caches(node: AttentionNode, steps: Sequence[Step], window: int | None) -
 def _alike(one: Array, two: Array | float, atol: float = 1e-2) -> bool:
     other = np.asarray(two).astype(float)
     return bool(np.allclose(one.astype(float), other, atol=atol, equal_nan=True))
+
+
+def _of_borrowing(node: AttentionNode, group: Group) -> Iterator[str]:
+    """Whether a node takes keys for keys, and both of one node."""
+    wrong = [
+        f"{past} is {present} of {of}"
+        for past, (present, of) in node.origins.items()
+        if present.removeprefix("present") != past.removeprefix("past")
+    ]
+    if wrong:
+        yield listed(wrong)
+    owners = {of for _, of in node.origins.values()}
+    if len(owners) > 1:
+        yield f"past_key and past_value are of {listed(sorted(owners))}"
+    ends = [re.split(r"\W|_", node.inputs.get(f"past_{part}", ""))[-1] for part in ("key", "value")]
+    if group.form.borrows and ends == ["value", "key"]:
+        yield f"past_key is {node.inputs['past_key']}, and past_value {node.inputs['past_value']}"
 
 
 def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import onnx
@@ -43,7 +43,8 @@ class AttentionNode:
     ``given_inputs`` and ``given_outputs`` count the names in the node's lists, empty ones included.
     ``types`` has what is known of the connected values. ``layer`` is the number of the layer by
     the names of the model; without one, the node's place among the nodes. ``source`` is the node
-    whose presents are this one's past: it borrows that node's KV cache. ``reads_presents``:
+    whose presents are this one's past: it borrows that node's KV cache; ``origins`` has the present
+    and the node of past_key and past_value. ``reads_presents``:
     another node reads this one's presents, or they are outputs of the graph. ``given`` are the
     inputs that the caller of the model gives, by the operator's names.
     """
@@ -57,6 +58,7 @@ class AttentionNode:
     attributes: Mapping[str, int | float | str]
     types: Mapping[str, ValueType]
     source: str | None = None
+    origins: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     reads_presents: bool = True
     given: frozenset[str] = frozenset()
 
@@ -83,10 +85,10 @@ def nodes_of(model: ReadModel) -> FoundNodes:
     if not found:
         raise ModelError(_without_attention(model))
     names = _unique([where + (node.name or OP_TYPE) for node, _, where in found])
-    by_present = {
-        node.output[1]: name
+    presents = {
+        value: (present, name)
         for name, (node, _, _) in zip(names, found, strict=True)
-        if len(node.output) > 1 and node.output[1]
+        for present, value in zip(OUTPUT_NAMES[1:3], node.output[1:3], strict=False)
     }
     same = {
         node.output[0]: node.input[0]
@@ -100,6 +102,8 @@ def nodes_of(model: ReadModel) -> FoundNodes:
     for order, (name, (node, types, _)) in enumerate(zip(names, found, strict=True)):
         inputs = _connected(INPUT_NAMES, node.input)
         outputs = _connected(OUTPUT_NAMES, node.output)
+        pasts = {each: _origin(inputs.get(each, ""), same) for each in ("past_key", "past_value")}
+        origins = {each: presents[value] for each, value in pasts.items() if presents.get(value)}
         layer = _LAYER.search(" ".join((name, inputs.get("past_key", ""), *outputs.values())))
         nodes.append(
             AttentionNode(
@@ -114,7 +118,8 @@ def nodes_of(model: ReadModel) -> FoundNodes:
                     parameter: types.get(value, UNKNOWN)
                     for parameter, value in (*inputs.items(), *outputs.items())
                 },
-                source=by_present.get(_origin(inputs.get("past_key", ""), same)),
+                source=next((of for present, of in origins.values() if present[8:] == "key"), None),
+                origins=origins,
                 given=frozenset(name for name, value in inputs.items() if value in outside),
                 reads_presents=not read.isdisjoint(
                     outputs.get(present, "") for present in ("present_key", "present_value")
