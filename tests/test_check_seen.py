@@ -195,8 +195,9 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
             helper.make_node("Mul", ["position_ids", "zero"], ["zeros"]),
             helper.make_node("Add", ["zeros", "range"], ["restarting"]),
         ]
-    for place, heads in ((0, 4), (1, 2)):
-        takes = [node.input[place], positions, "cos", "sin"]
+    for place, heads in ((0, 4), (1, 2))[: 1 if positions == "only queries" else 2]:
+        at = "position_ids" if positions == "only queries" else positions
+        takes = [node.input[place], at, "cos", "sin"]
         made.append(
             helper.make_node(
                 *("RotaryEmbedding", takes, [f"turned_{place}"]),
@@ -217,7 +218,8 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
         ("restarting", 0, "its results for one token on a past of 6 are not those for the same"),
         ("clipped", 0, "and from token 40 to the next by another angle than from the first to the"),
         ("position_ids", 1, "key is rotated before the node, which rotates it again (do_rotary 1)"),
-        ("", 0, "config.json has a rotary base, and neither the node nor the graph rotates key"),
+        ("", 0, "config.json has a rotary base, and neither the node nor the graph rotates"),
+        ("only queries", 0, "query is rotated before the node, and key is not"),
     ],
 )
 def test_rotation(gqa: Gqa, tmp_path: Path, positions: str, do_rotary: int, told: str) -> None:

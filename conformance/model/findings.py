@@ -59,7 +59,7 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
                 *(tables[own] if group.form.fields.get("rotary") else ()),
                 *_of_scales(values),
                 *_of_borrowing(node, group),
-                *_of_rotation(program, group, steps[0], values[0]),
+                *_of_rotation(program, group, node, steps[0], values[0]),
             ):
                 found.setdefault(sentence, []).append(node)
     for sentence, nodes in found.items():
@@ -122,40 +122,40 @@ def _agrees(
 
 
 def _of_rotation(
-    program: Program, group: Group, step: Step, seen: Mapping[str, Array]
+    program: Program, group: Group, node: AttentionNode, step: Step, seen: Mapping[str, Array]
 ) -> Iterator[str]:
-    """Whether keys are rotated twice, never, or at wrong positions, by how those of equal tokens
-    differ.
-
-    A rotation keeps the length of a vector, and the product of neighbours.
-    """
-    made = [
-        name
-        for name in ("key", "query")
-        if group.nodes[0].inputs.get(name) in step.got
-        and seen[name].shape[:2] == step.call.positions.shape
-    ]
-    if not step.call.equal or not made:
-        return
-    name, rows = made[0], seen[made[0]][0].astype(float)
-    heads = rows.reshape(*rows.shape[:-1], -1, int(group.form.fields["head_size"]))
-    lengths = np.linalg.norm(heads, axis=-1)
-    moved = not _alike(rows, rows[:1], _SAME * np.abs(rows).max())
-    rotates = group.form.fields.get("rotary")
-    if moved and np.allclose(lengths, lengths[:1], rtol=1e-2):
-        if rotates:
+    """Whether queries and keys are rotated twice, never, or at wrong positions, by how those of
+    equal tokens differ: a rotation keeps the length of a vector, and the angle to the next."""
+    rotated: dict[str, bool] = {}
+    for name in ("key", "query") if step.call.equal and step.call.new > 1 else ():
+        rows = seen.get(name, np.zeros(0))[:1].astype(float)
+        if node.inputs.get(name) not in step.got or rows.shape[:2] != (1, step.call.new):
+            continue
+        heads = rows.reshape(step.call.new, -1, int(group.form.fields["head_size"]))
+        lengths = np.linalg.norm(heads, axis=-1)
+        cosines = (heads[1:] * heads[:-1]).sum(-1) / np.maximum(np.square(lengths[1:]), 1e-9)
+        alike = np.allclose(lengths, lengths[:1], rtol=1e-2)
+        still = _alike(rows, rows[:, :1], _SAME * np.abs(rows).max())
+        rotated[name] = alike and not still
+        uneven = np.flatnonzero(~np.isclose(cosines, cosines[:1], atol=_EVEN).all(-1))
+        if rotated[name] and group.form.fields.get("rotary"):
             yield f"{name} is rotated before the node, which rotates it again (do_rotary 1)"
             return
-        products = (heads[1:] * heads[:-1]).sum(-1) / np.square(lengths[1:])
-        uneven = np.flatnonzero(~np.isclose(products, products[:1], atol=_EVEN).all(-1))
-        if uneven.size:
+        if rotated[name] and uneven.size:
             yield (
                 f"{name} is rotated before the node, and from token {uneven[0]} to the next by"
                 " another angle than from the first to the second"
             )
-    every = any(each.form.fields.get("rotary") for each in program.groups)
-    if not moved and not every and program.interface.configuration.rotates:
-        yield f"config.json has a rotary base, and neither the node nor the graph rotates {name}"
+            return
+        if not alike:  # something else depends on the position, too
+            return
+    if len({*rotated.values()}) > 1:
+        turned, other = sorted(rotated, key=lambda name: not rotated[name])
+        yield f"{turned} is rotated before the node, and {other} is not"
+    by_nodes = any(each.form.fields.get("rotary") for each in program.groups)
+    never = rotated and not any(rotated.values()) and not by_nodes
+    if never and program.interface.configuration.rotates:
+        yield "config.json has a rotary base, and neither the node nor the graph rotates"
 
 
 def _of_lengths(
