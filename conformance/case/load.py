@@ -33,7 +33,7 @@ from conformance.case.tensors import (
     input_elements,
     steps_of,
 )
-from conformance.case.title import words
+from conformance.case.title import title_of
 
 # Limits of a file, so that none takes long or much memory. The shipped files need a fifth of each
 # or less.
@@ -506,11 +506,8 @@ class _Expander:
 
 
 def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
-    """The cases, each with a title: if the entry has none, the features that its cases share.
-
-    If such a title is already ``taken``, which happens to calls written by hand, the entry's name
-    is appended.
-    """
+    """The cases, each with a title: if the entry has none, what its cases share, with a number if
+    such a title is already ``taken``."""
     titled: list[Case] = []
     for _, group in itertools.groupby(cases, key=lambda case: case.name):
         entry = list(group)
@@ -521,9 +518,11 @@ def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
                 for name, value in first.items()
                 if all(other[name] == value for other in others)
             }
-            title = words(shared)
-            if title in taken:
-                title = f"{title}: {entry[0].name.replace('_', ' ')}"
+            title = plain = title_of(shared, [case.call for case in entry])
+            number = 1
+            while title in taken:
+                number += 1
+                title = f"{plain} ({number})"
             taken.add(title)
             entry = [replace(case, title=title) for case in entry]
         titled += entry
