@@ -20,7 +20,6 @@ from conformance.base import yaml_source
 from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import (
     MAX_BYTES,
-    MAX_DEPTH,
     MAX_PROBLEMS,
     InputError,
     Problem,
@@ -898,20 +897,9 @@ WHOLE_FILES = {
         "cases: [{name: a}, {name: b}, {name: c, num_heads: 4}]\n",
         [f"3:23: {HEADS}{ON_PURPOSE}"],
     ),
-    "too deep": (f"a: {'[' * 60}{']' * 60}\n", ["1:43: nested more than 40 deep"]),
-    "never closed": (f"a: {'[' * 900}", ["1:43: nested more than 40 deep"]),
-    "deep mappings": (f"{'{a: ' * 60}", ["1:161: nested more than 40 deep"]),
+    "too deep": (f"a: {'[' * 900}{']' * 900}\n", ["is nested too deep"]),
     "too large": (b"# " + b"x" * MAX_BYTES, ["larger than 1 MiB"]),
 }
-
-
-def test_libyaml_may_refuse_very_deep_nesting_first(tmp_path: Path) -> None:
-    """That of PyYAML 6.0.4 looks at more than a thousand brackets before it gives the first."""
-    (said,) = complaints(tmp_path, f"a: {'[' * 100_000}")
-    assert said in (
-        "1:43: nested more than 40 deep",
-        "1:1003: bad YAML: while increasing flow level exceeded maximum nesting depth",
-    )
 
 
 @pytest.mark.parametrize(("text", "said"), WHOLE_FILES.values(), ids=WHOLE_FILES)
@@ -1088,11 +1076,6 @@ def test_a_sentence_is_one_printable_line() -> None:
     assert len(said) < 2_100
 
 
-def test_the_ids_of_cases_are_limited(tmp_path: Path) -> None:
-    (said,) = complaints(tmp_path, entries(f"- {{name: {'a' * 700}}}"))
-    assert said == "6:12: the id of a case has 706 characters; at most 600 fit"
-
-
 # Hostile files
 
 
@@ -1129,17 +1112,7 @@ def test_an_alias_bomb_is_rejected_with_little_time_and_memory(tmp_path: Path) -
     assert float(seconds) < 10
 
 
-def test_aliases_have_the_same_nesting_limit_as_lists(tmp_path: Path) -> None:
-    chain = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500))]
-    (said,) = complaints(tmp_path, "\n".join(chain))
-    assert said.endswith("nested more than 40 deep")
-
-
 def test_values_at_the_limits_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = read_yaml(write(tmp_path, f"a: {'[' * (MAX_DEPTH - 1)}x{']' * (MAX_DEPTH - 1)}\n")).data
-    for _ in range(MAX_DEPTH):
-        (inner,) = inner.values() if isinstance(inner, dict) else inner
-    assert inner == "x"
     largest = b"a: 1\n#" + b"x" * (MAX_BYTES - 7) + b"\n"
     assert read_yaml(write(tmp_path, largest)).data == {"a": 1}
     monkeypatch.setattr(yaml_source, "MAX_NODES", 50)
@@ -1168,7 +1141,7 @@ def test_both_yaml_parsers_give_the_same_result(
     """PyYAML without libyaml gives the same cases, locations and, for our messages, texts."""
     monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
     assert cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2]}}")
-    for text in (entries("- name: a\n  seed: 1\n  seed: 2"), "é: 1\nq: é \a?\n", "a: " + "[" * 99):
+    for text in (entries("- name: a\n  seed: 1\n  seed: 2"), "é: 1\nq: é \a?\n"):
         slow = complaints(tmp_path, text)
         monkeypatch.setattr(yaml_source, "_LOADER", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         assert complaints(tmp_path, text) == slow
