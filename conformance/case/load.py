@@ -358,7 +358,8 @@ class _Expander:
                 place = (*where, *detail["loc"][1:])
                 self.add(explain(self.source, detail, fields_at, place))
             return None
-        call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
+        own = {name: getattr(fields, name) for name in Call.model_fields}
+        call = Call.model_construct(merged.keys() & own.keys(), **own)
         wrong: list[tuple[str, str]] = []
         if call.graph is not None:
             call, wrong = self.with_graph(call, merged, fields)
