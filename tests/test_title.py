@@ -90,26 +90,43 @@ def test_a_written_title_is_used(tmp_path: Path) -> None:
     assert titles(tmp_path, body) == ["My own", "My own"]
 
 
-def test_without_a_title_the_shared_features_are_listed(tmp_path: Path) -> None:
+def test_without_a_title_it_is_made_of_what_the_cases_share(tmp_path: Path) -> None:
     body = """
     - name: a
       sequence_length: 4
       softcap: 1.0
       matrix: {dtype: [float32, float16], head_sink: [false, true]}
     """
-    assert titles(tmp_path, body) == 4 * ["Prompt, softcap"]
+    assert titles(tmp_path, body) == 4 * ["Prompt of 4 tokens, softcap"]
+    body = """
+    - {name: a, matrix: {sequence_length: [4, 5]}}
+    - name: b
+      sequence_length: 3
+      past_sequence_length: 9
+      max_sequence_length: 16
+      num_heads: 2
+      kv_num_heads: 1
+      rotary: half_split
+      softcap: 1.0
+      head_sink: true
+      attention_bias: full
+    """
+    assert titles(tmp_path, body)[1:] == [
+        "Prompt",
+        "3 tokens on a past of 9, static cache, rotary, attention bias, head_sink",
+    ]
 
 
-def test_an_ambiguous_title_includes_the_name(tmp_path: Path) -> None:
+def test_titles_that_are_the_same_are_counted(tmp_path: Path) -> None:
     body = """
     - {name: one, sequence_length: 4}
-    - {name: the_other, sequence_length: 5}
-    - {name: third, title: "Prompt, softcap", softcap: 2.0}
+    - {name: the_other, sequence_length: 4, seed: 1}
+    - {name: third, title: "Prompt of 1 token, softcap", softcap: 2.0}
     - {name: fourth, softcap: 1.0}
     """
     assert titles(tmp_path, body) == [
-        "Prompt",
-        "Prompt: the other",
-        "Prompt, softcap",
-        "Prompt, softcap: fourth",
+        "Prompt of 4 tokens",
+        "Prompt of 4 tokens (2)",
+        "Prompt of 1 token, softcap",
+        "Prompt of 1 token, softcap (2)",
     ]

@@ -34,7 +34,7 @@ class Entry(Fields):
     title: Title | None = None
     """The call in words that need no context; not what goes wrong, nor on which runtime. One line
     of at most 80 characters without a full stop, unique in the file. An entry without a title gets
-    one made of the features of its call."""
+    one made of its call: the phase with its lengths, the cache, and at most three features."""
     matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
     """The axes to combine: a field with its values, or an axis with a name of your own whose
     values each set several fields. A value of a field can be a mapping that sets the field and

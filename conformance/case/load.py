@@ -27,27 +27,14 @@ from conformance.case.contracts import contract_by_features
 from conformance.case.features import features_of
 from conformance.case.kept_cases import keep_cases, kept_cases
 from conformance.case.tensors import (
-    MAX_BATCH,
     ShapeError,
     attributes_of,
-    input_elements,
     steps_of,
 )
-from conformance.case.title import words
+from conformance.case.title import title_of
 
-# Limits of a file, so that none takes long or much memory. The shipped files need a fifth of each
-# or less.
-#: Cases, which is also the limit of combinations of one matrix.
+#: Cases of a file, and combinations of one matrix.
 MAX_CASES: Final = 4_000
-#: Values that are validated, in all cases together. A step counts as several (`_effort`).
-MAX_EFFORT: Final = 150_000
-#: Elements of the inputs of all cases together (4 GiB of float32).
-MAX_ELEMENTS: Final = 1 << 30
-#: Characters of a case id.
-MAX_ID: Final = 600
-
-#: Cases of all files that are loaded together.
-MAX_LOADED: Final = 50_000
 #: The names that an axis with a list of values can have.
 _FIELDS: Final = (
     *(name for name in Call.model_fields if name not in MAPS),
@@ -114,10 +101,7 @@ def load(paths: Sequence[Path]) -> list[Case]:
             cases += load_file(file)
         except InputError as error:
             problems += error.problems
-        if len(cases) > MAX_LOADED:
-            sentence = f"with this file, more than {MAX_LOADED} cases are loaded; give fewer files"
-            problems.append(Problem(file, 0, 0, sentence))
-        if len(cases) > MAX_LOADED or too_many(problems):
+        if too_many(problems):
             break
     if problems:
         raise InputError(problems)
@@ -194,9 +178,7 @@ class _Expander:
         self.numbers = [i for i in range(len(source.data["cases"])) if i not in faulty]
         self.problems: list[Problem] = []
         self.defaults = _FieldSet("", source.data.get("defaults") or {}, ("defaults",))
-        common = ("defaults", "tags", "links")
-        self.shared_size = sum(_size(source.data.get(name)) for name in common)
-        self.cases = self.effort = self.elements = 0
+        self.cases = 0
 
     def note(self, path: Key, sentence: str, *, at_key: bool = False) -> None:
         self.add(self.source.problem(path, sentence, at_key=at_key))
@@ -210,14 +192,6 @@ class _Expander:
         """Note ``sentence`` and give the file up, since it goes beyond a limit."""
         self.note(path, sentence)
         raise InputError(self.problems)
-
-    def count(self, path: Key, effort: float) -> None:
-        """Count ``effort``; gives the file up if it is too much."""
-        self.effort += math.ceil(effort)
-        if self.effort > MAX_EFFORT:
-            self.refuse(
-                path, "this file's cases take too long to load; use smaller matrices, or two files"
-            )
 
     def expand(self) -> list[Case]:
         cases: list[Case] = []
@@ -246,9 +220,6 @@ class _Expander:
         self.cases += count
         if self.cases > MAX_CASES:
             self.refuse(path, f"with this entry, the file has more than {MAX_CASES} cases")
-        own_size = _size({k: v for k, v in raw.items() if k != "matrix"})
-        matrix_size = sum(_size(raw["matrix"][axis]) / len(axes[axis]) for axis in axes)
-        self.count(path, count * (self.shared_size + own_size + matrix_size))
         used = [False] * len(excludes)
         expanded: list[tuple[Case, object]] = []
         own = {k: v for k, v in raw.items() if k not in ("name", "title", "matrix", "exclude")}
@@ -387,7 +358,8 @@ class _Expander:
                 place = (*where, *detail["loc"][1:])
                 self.add(explain(self.source, detail, fields_at, place))
             return None
-        call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
+        own = {name: getattr(fields, name) for name in Call.model_fields}
+        call = Call.model_construct(merged.keys() & own.keys(), **own)
         wrong: list[tuple[str, str]] = []
         if call.graph is not None:
             call, wrong = self.with_graph(call, merged, fields)
@@ -405,7 +377,6 @@ class _Expander:
             note(field, sentence)
         if wrong:
             return None
-        self.count(path, _effort(call))
         try:
             steps = steps_of(call)
         except ShapeError as error:
@@ -423,16 +394,8 @@ class _Expander:
         if contract is None:
             note("contract", "none follows from the features of this call; write one")
             return None
-        self.elements += sum(map(input_elements, steps))
-        if self.elements > MAX_ELEMENTS:
-            sentence = f"with this entry, the file's inputs have more than {MAX_ELEMENTS} elements"
-            self.refuse(path, sentence)
         suffix = "[" + ",".join(f"{axis}={label}" for axis, label in labels.items()) + "]"
         case_id = f"{self.source.file.stem}/{entry.name}{suffix if labels else ''}"
-        if len(case_id) > MAX_ID:
-            sentence = f"the id of a case has {len(case_id)} characters; at most {MAX_ID} fit"
-            self.note((*path, "name"), sentence)
-            return None
         case = Case(
             id=case_id,
             theme=self.source.file.stem,
@@ -506,11 +469,8 @@ class _Expander:
 
 
 def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
-    """The cases, each with a title: if the entry has none, the features that its cases share.
-
-    If such a title is already ``taken``, which happens to calls written by hand, the entry's name
-    is appended.
-    """
+    """The cases, each with a title: if the entry has none, what its cases share, with a number if
+    such a title is already ``taken``."""
     titled: list[Case] = []
     for _, group in itertools.groupby(cases, key=lambda case: case.name):
         entry = list(group)
@@ -521,26 +481,15 @@ def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
                 for name, value in first.items()
                 if all(other[name] == value for other in others)
             }
-            title = words(shared)
-            if title in taken:
-                title = f"{title}: {entry[0].name.replace('_', ' ')}"
+            title = plain = title_of(shared, [case.call for case in entry])
+            number = 1
+            while title in taken:
+                number += 1
+                title = f"{plain} ({number})"
             taken.add(title)
             entry = [replace(case, title=title) for case in entry]
         titled += entry
     return titled
-
-
-def _size(value: object) -> int:
-    """The number of values in ``value``."""
-    if isinstance(value, dict | list):
-        items = value.values() if isinstance(value, dict) else value
-        return 1 + sum(map(_size, items))
-    return 1
-
-
-def _effort(call: Call) -> int:
-    """What the steps of ``call`` take to make, in values that are validated in that time."""
-    return len(call.loop or (1,)) * (10 + min(call.batch_size, MAX_BATCH) // 25)
 
 
 def _beside_given(merged: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -420,6 +420,11 @@ _NO_OVERRIDE: Final = InputOverride()
 
 
 @lru_cache(maxsize=1024)
+def _unconnected(name: str, state: State, dtype: str, rank: int) -> Tensor:
+    return Tensor(name, state, dtype, rank)
+
+
+@lru_cache(maxsize=1024)
 def _uniform(low: float, high: float, odd_heads: float = 1.0) -> Values:
     return Values(low=low, high=high, odd_heads=odd_heads)
 
@@ -581,11 +586,11 @@ def _input(
     if isinstance(override, str):
         override = InputOverride(state=override)
     if override is None and not connected:
-        return Tensor(name, "omitted", dtype, parameter.rank), False
+        return _unconnected(name, "omitted", dtype, parameter.rank), False
     if override is not None and override.state != "connected":
         if override != InputOverride(state=override.state):
             raise ShapeError(field, f"{name} is {override.state}, so it has no shape and no values")
-        return Tensor(name, override.state, dtype, parameter.rank), True
+        return _unconnected(name, override.state, dtype, parameter.rank), True
     override = override or _NO_OVERRIDE
     dtype = override.dtype or dtype
     shape, dims, values = defaults
@@ -671,7 +676,7 @@ def _mark_trailing(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tens
         marked.append(
             tensor
             if state == tensor.state
-            else Tensor(tensor.name, state, tensor.dtype, tensor.rank)
+            else _unconnected(tensor.name, state, tensor.dtype, tensor.rank)
         )
     return tuple(marked)
 

@@ -1,7 +1,7 @@
 """The shares of the error budget that correct kernels use, and those that faults cause.
 
-``python -m conformance.maintain.calibration RESULTS.jsonl... --power POWER.json -o FILE.svg``
-draws both, for each dtype, from what ``gqa run --results`` and ``gqa power --json`` wrote.
+``python -m conformance.maintain.calibration RESULTS.jsonl... --power POWER.json`` prints both, for
+each dtype, from what ``gqa run --results`` and ``gqa power --json`` wrote.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -168,170 +167,21 @@ def _short(share: float) -> str:
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-# --- the picture ---
-
-#: The edges of the bins are powers of √2, so that 0.5, 1 and 2 are among them. Shares outside the
-#: first and the last edge, including 0 and infinity, are in a bin of their own at each end.
-FIRST, LAST = -24, 46
-_BINS: Final = LAST - FIRST + 2
-
-_LEFT, _RIGHT, _STEP = 92, 20, 11
-_TOP, _UP, _DOWN, _GAP, _BOTTOM = 96, 74, 74, 62, 66
-_WIDTH: Final = _LEFT + _STEP * _BINS + _RIGHT
-
-_STYLE: Final = """
-svg { --page: #ffffff; --ink: #1f2328; --soft: #59636e; --line: #d1d9e0; --band: #fff1c7;
-  --right: #1a7f64; --fault: #c4432b; }
-@media (prefers-color-scheme: dark) { svg { --page: #0d1117; --ink: #f0f6fc; --soft: #9198a1;
-  --line: #3d444d; --band: #3a2e0a; --right: #3fb996; --fault: #f0806a; } }
-text { font: 13px system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif;
-  fill: var(--ink); }
-.soft { fill: var(--soft); font-size: 12px; }
-.head { font-weight: 600; font-size: 15px; }
-.dtype { font-weight: 600; }
-.page { fill: var(--page); }
-.band { fill: var(--band); }
-.right { fill: var(--right); }
-.fault { fill: var(--fault); }
-.base { stroke: var(--soft); }
-.grid { stroke: var(--line); }
-.mark { stroke: var(--soft); stroke-dasharray: 3 3; }
-"""
-
-
-def bin_of(share: float) -> int:
-    """The bin, from 0 on, that a share falls into; a share on an edge belongs below it."""
-    if share <= 2.0 ** (FIRST / 2):
-        return 0
-    if share > 2.0 ** (LAST / 2):
-        return _BINS - 1
-    place = math.ceil(2 * math.log2(share) - 1e-9)
-    return place - FIRST
-
-
-def _x(share: float) -> float:
-    """Where a share stands on the axis."""
-    return _LEFT + _STEP * (1 + 2 * math.log2(share) - FIRST)
-
-
-def svg(right: Points, faults: Points) -> str:
-    """Draw, for each dtype, the correct kernels' shares upwards and the mutants' downwards."""
-    height = _TOP + len(DTYPES) * (_UP + _DOWN + _GAP) - _GAP + _BOTTOM
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-        f'width="{_WIDTH}" height="{height}" role="img">',
-        "<title>Error as a share of the budget: right kernels and mutants, by dtype</title>",
-        f"<style>{_STYLE}</style>",
-        f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
-        _text(20, 28, "Error as a share of the budget", "head"),
-        '<rect class="right" x="20" y="41" width="12" height="12"/>',
-        _text(38, 52, "upwards: results of right kernels, each by its worst element"),
-        '<rect class="fault" x="460" y="41" width="12" height="12"/>',
-        _text(478, 52, "downwards: mutants, each by its worst case"),
-    ]
-    for number, dtype in enumerate(DTYPES):
-        base = _TOP + number * (_UP + _DOWN + _GAP) + _UP
-        parts += _panel(base, dtype, right.get(dtype, ()), faults.get(dtype, ()))
-    parts += _axis(height - 22)
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _panel(base: float, dtype: str, right: Sequence[Point], faults: Sequence[Point]) -> list[str]:
-    """One dtype's two histograms above and below the line at ``base``, each at full height."""
-    left, end = _LEFT, _WIDTH - _RIGHT
-    low, high = _x(RIGHT_MOST), _x(FAULT_LEAST)
-    parts = [
-        f'<rect class="band" x="{low:g}" y="{base - _UP}" width="{high - low:g}" '
-        f'height="{_UP + _DOWN}"/>'
-    ]
-    for exponent in _decades():
-        parts.append(_line(_x(10.0**exponent), base - _UP, base + _DOWN, "grid"))
-    for share in (RIGHT_MOST, 1.0, FAULT_LEAST):
-        parts.append(_line(_x(share), base - _UP, base + _DOWN, "mark"))
-    parts += _bars(base, -_UP, right, "right")
-    parts += _bars(base, _DOWN, faults, "fault")
-    parts.append(f'<path class="base" d="M{left} {base}H{end}"/>')
-    parts.append(_text(20, base + 4, dtype, "dtype"))
-    parts.append(_text(left, base - _UP - 6, described(right, "result"), "soft"))
-    parts.append(_text(left, base + _DOWN + 16, described(faults, "mutant"), "soft"))
-    return parts
-
-
-def _bars(base: float, room: float, points: Sequence[Point], name: str) -> list[str]:
-    """A histogram as one path; ``room`` is the height of its highest bar, negative upwards.
-
-    The bins at the two ends are ignored in the scale, because the many mutants that break a copy
-    (∞) would flatten all other bars; their counts are written beside their bars.
-    """
-    counts = [0] * _BINS
-    for point in points:
-        counts[bin_of(point.share)] += 1
-    most = max(counts[1:-1], default=0) or max(counts)
-    heights = [room * min(count / most, 1) if count else 0.0 for count in counts]
-    d = "".join(
-        f"M{_LEFT + _STEP * number + 1} {base}v{height:.1f}h{_STEP - 2}V{base}z"
-        for number, height in enumerate(heights)
-        if height
-    )
-    parts = [f'<path class="{name}" d="{d}"/>']
-    for number in (0, _BINS - 1):
-        if counts[number]:
-            y = base + heights[number] + (14 if room > 0 else -4)
-            x = _LEFT + _STEP * (number + 0.5)
-            parts.append(_text(x, y, str(counts[number]), "soft", "middle"))
-    return parts
-
-
-def _decades() -> range:
-    return range(math.ceil(FIRST / 2 * math.log10(2)), math.floor(LAST / 2 * math.log10(2)) + 1)
-
-
-def _axis(y: float) -> Iterator[str]:
-    """Labels of the decades, the three marks above the band, and the two ends."""
-    for exponent in _decades():
-        label = f"{10.0**exponent:g}" if -4 < exponent < 4 else _short(10.0**exponent)
-        yield _text(_x(10.0**exponent), y, label, "soft", "middle")
-    for share in (RIGHT_MOST, FAULT_LEAST):
-        yield _text(_x(share), y, f"{share:g}", "soft", "middle")
-    yield _text(_LEFT + _STEP / 2, y, "0", "soft", "middle")
-    yield _text(_WIDTH - _RIGHT - _STEP / 2, y, "∞", "soft", "middle")
-
-
-def _line(x: float, y1: float, y2: float, name: str) -> str:
-    return f'<path class="{name}" d="M{x:g} {y1:g}V{y2:g}"/>'
-
-
-def _text(x: float, y: float, text: str, name: str = "", anchor: str = "start") -> str:
-    kind = f' class="{name}"' if name else ""
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{kind}>{escape(text)}</text>'
-
-
-# --- the command ---
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the picture and print the numbers.
-
-    Returns 0 if both limits hold, 1 if not, 3 for files that cannot be read or written.
-    """
+    """Print the numbers; 0 if both limits hold, 1 if not, 3 for files that cannot be read."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.calibration",
-        description="Draw how much of the error budget correct kernels and mutants use.",
+        description="How much of the error budget correct kernels and mutants use.",
     )
     parser.add_argument("results", nargs="+", type=Path, help="files of gqa run --results")
     parser.add_argument(
         "--power", type=Path, action="append", default=[], help="file of gqa power --json; repeat"
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the SVG file")
     given = parser.parse_args(arguments)
     try:
         of_right = right(read(path) for path in given.results)
         mutants = joined(map(read_power, given.power))
         of_faults = faults(mutants)
-        try:
-            given.output.write_text(svg(of_right, of_faults), encoding="utf-8")
-        except OSError as error:
-            raise ResultsError(f"Cannot write {given.output}: {error.strerror}.") from None
     except ResultsError as error:
         print(error, file=sys.stderr)
         return 3
