@@ -1003,12 +1003,3 @@ def test_a_place_without_locks_or_hard_links(path: Path, monkeypatch: pytest.Mon
         writer.result(result())
     assert len(read(path).results) == 1
     assert path.with_name("run.jsonl.old").read_bytes() == before
-
-
-def test_a_file_that_another_program_changes_is_told(path: Path) -> None:
-    for change in (lambda: path.open("ab").write(b"mine\n"), lambda: os.truncate(path, 9)):
-        path.unlink(missing_ok=True)
-        writer = Writer(path, header([target()], 1, 1))
-        change()
-        with pytest.raises(ResultsError, match=r": another program changed the file\.$"):
-            writer.finish(True)

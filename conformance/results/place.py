@@ -25,7 +25,6 @@ import fcntl
 import itertools
 import os
 import re
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -122,29 +121,11 @@ class Place:
         """The run has a result now, so ``NAME`` becomes its file. Raises :class:`OSError`."""
         if self.earlier != self.named:
             return
-        saved = None
-        with suppress(FileNotFoundError):  # somebody removed NAME
-            saved = _saved(self.named)
+        saved = _saved(self.named)
         os.replace(self.path, os.path.realpath(self.named))
         self.path, self.earlier = self.named, saved
         os.close(self._lock)
         self._lock = -1
-
-    def secure(self) -> None:
-        """Write the records to a file anew if somebody removed or replaced theirs.
-
-        It is called once, after the last record. Raises :class:`OSError`.
-        """
-        if self._direct or _is_at(self.descriptor, self.path):
-            return
-        for path in (self.named, self._beside(".new")):
-            with suppress(FileExistsError), path.open("xb") as file:
-                os.lseek(self.descriptor, 0, os.SEEK_SET)
-                with os.fdopen(os.dup(self.descriptor), "rb") as records:
-                    shutil.copyfileobj(records, file)
-                self.path = path
-                return
-        raise OSError(errno.EEXIST, "another program replaced the file")
 
     def complete(self) -> None:
         """Every case of the run has a record, so what was in ``NAME`` is no longer needed."""
@@ -286,8 +267,6 @@ def _saved(path: Path) -> Path | None:
             os.link(place, name)
         except FileExistsError:
             continue
-        except FileNotFoundError:
-            raise
         except OSError:  # a file system without hard links
             os.rename(place, name)
         return name

@@ -98,9 +98,6 @@ class Writer:
         if self._finished:
             return
         self._finished = True
-        about = os.fstat(self._place.descriptor)
-        if self.failure is None and stat.S_ISREG(about.st_mode) and about.st_size != self._size:
-            raise self._failed(OSError(errno.EIO, "another program changed the file"))
         counts: Counts = {
             name: {verdict: count[verdict] for verdict in VERDICTS if count[verdict]}
             for name, count in self._counts.items()
@@ -118,7 +115,6 @@ class Writer:
         )
         if self.failure is not None:
             return
-        self._do(self._place.secure)
         if complete:
             self._place.complete()
 

@@ -156,14 +156,6 @@ def test_a_run_killed_before_its_first_result_changes_nothing(desk: Desk) -> Non
     assert names(desk) == {"keep.jsonl"}
 
 
-def test_a_strange_file_with_the_name_of_the_new_one_is_left_alone(desk: Desk, gqa: Gqa) -> None:
-    (desk.folder / "keep.jsonl.new").write_text("my notes\n")
-    done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "keep.jsonl")
-    assert done.status == 3
-    assert sentence(done).endswith("keep.jsonl.new is there and is no results file.")
-    assert (desk.folder / "keep.jsonl.new").read_text() == "my notes\n"
-
-
 def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
     before = (desk.folder / "keep.jsonl").read_bytes()
     ep = desk.runner("correct")
@@ -194,7 +186,7 @@ def test_of_three_stopped_runs_none_loses_its_results(desk: Desk) -> None:
     assert {name: (desk.folder / name).read_bytes() for name in saved} == saved
 
 
-# Two runs, and others who change the file
+# Two runs
 
 
 def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> None:
@@ -228,37 +220,6 @@ def test_of_runs_that_begin_together_one_writes(desk: Desk) -> None:
     assert statuses == [0, 3, 3]
     assert read(desk.folder / "keep.jsonl").problems == ()
     assert names(desk) == {"keep.jsonl"}
-
-
-@pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_results_survive_when_their_file_does_not(desk: Desk, how: str) -> None:
-    process = held_run(desk, "--html", "x.html")
-    allow(desk, 2)
-    wait_for(lambda: has_results(desk, 2))
-    (desk.folder / "keep.jsonl").unlink()
-    if how == "replaced":
-        (desk.folder / "keep.jsonl").write_text("somebody's\n")
-    allow(desk, 6)
-    done = ended(process)
-    where = "keep.jsonl.new" if how == "replaced" else "keep.jsonl"
-    assert f"Results: {where}" in done.out.splitlines()
-    run = read(desk.folder / where)
-    assert (len(run.results), run.problems) == (6, ())
-    assert (desk.folder / "x.html").exists()
-    if how == "replaced":
-        assert (desk.folder / "keep.jsonl").read_text() == "somebody's\n"
-
-
-def test_a_folder_that_is_removed_during_the_run_is_told(desk: Desk) -> None:
-    (desk.folder / "sub").mkdir()
-    shutil.move(desk.folder / "keep.jsonl", desk.folder / "sub" / "keep.jsonl")
-    process = held_run(desk, "--results", "sub/keep.jsonl")
-    wait_for(lambda: (desk.folder / "sub" / "keep.jsonl.new").exists())
-    shutil.rmtree(desk.folder / "sub")
-    allow(desk, 6)
-    done = ended(process)
-    assert done.status == 3
-    assert "6 results" in done.out
 
 
 # Full disks
