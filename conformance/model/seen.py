@@ -20,7 +20,7 @@ from conformance.model.findings import Finding, disagreements, findings
 from conformance.model.groups import Group
 from conformance.model.program import Program, Run, Step, job_of, with_outputs
 from conformance.model.reading import ReadModel, reason_of
-from conformance.model.skeleton import loadable, part, whole
+from conformance.model.skeleton import part, whole
 from conformance.model.stages import USES, Use
 from conformance.run.target import DescribedTarget
 
@@ -79,9 +79,11 @@ def program_of(
     """
     nodes = [node for group in groups for node in group.nodes]
     try:
-        skeleton = whole(model, nodes) or part(model, nodes)
+        skeleton = whole(model, nodes)
+        only_load = skeleton.model if skeleton.only_loads else None
+        skeleton = part(model, nodes) if skeleton.only_loads else skeleton
         interface = interface_of(model, groups, configuration)
-        return ModelProgram(Program(skeleton, interface, groups), loadable(model))
+        return ModelProgram(Program(skeleton, interface, groups), only_load)
     except Exception as error:
         return ModelProgram(None, _content(model), why=reason_of(error))
 
@@ -94,8 +96,7 @@ def refusal_of(model: ReadModel, ready: DescribedTarget) -> str:
 def _content(model: ReadModel) -> bytes | None:
     """A model that is known to be faulty, to be loaded; None if that fault is in the way."""
     with suppress(Exception):
-        drawn = whole(model, ())
-        return loadable(model) if drawn is None else drawn.model
+        return whole(model, ()).model
     return None
 
 

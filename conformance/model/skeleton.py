@@ -52,6 +52,7 @@ class Skeleton:
     have made. ``constants`` are the values of its initializers that attention nodes read, and
     ``table_rows`` is the number of rows of the tables that rotary tables are taken from.
     ``unseen`` says which lengths are computed where they cannot be seen, "" for none.
+    ``only_loads``: its weights are inputs, so that it can be loaded, and not run.
     """
 
     model: bytes
@@ -59,14 +60,18 @@ class Skeleton:
     constants: Mapping[str, np.ndarray]
     table_rows: int | None = None
     unseen: str = ""
+    only_loads: bool = False
 
 
-def loadable(model: ReadModel) -> bytes | None:
-    """The model as it is written, with its large weights as inputs; None if they can be drawn."""
+def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
+    """The model as it is written, with drawn weights; too many of them become inputs, and the model
+    can only be loaded."""
     left_out = [tensor for tensor in model.written.graph.initializer if is_empty(tensor)]
-    if not too_many(left_out):
-        return None
     proto = onnx.ModelProto()
+    if not too_many(left_out):
+        # Values in the bodies of functions can be seen only where those are inlined.
+        proto.CopyFrom(model.proto if model.written.functions and nodes else model.written)
+        return _made(model, proto, nodes, _tables(model, nodes))
     proto.CopyFrom(model.written)
     graph = proto.graph
     kept = [tensor for tensor in graph.initializer if not is_empty(tensor)]
@@ -79,17 +84,7 @@ def loadable(model: ReadModel) -> bytes | None:
     del graph.initializer[:]
     graph.initializer.extend(kept)
     _draw(graph, {})
-    return bytes(proto.SerializeToString())
-
-
-def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton | None:
-    """The model as it is written, with drawn weights; None if it has too many."""
-    if too_many(filter(is_empty, model.written.graph.initializer)):
-        return None
-    proto = onnx.ModelProto()
-    # Values in the bodies of functions can be seen only where those are inlined.
-    proto.CopyFrom(model.proto if model.written.functions and nodes else model.written)
-    return _made(model, proto, nodes, _tables(model, nodes))
+    return Skeleton(bytes(proto.SerializeToString()), {}, {}, only_loads=True)
 
 
 def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
