@@ -326,6 +326,36 @@ def test_a_state_beside_the_cache(gqa: Gqa, tmp_path: Path) -> None:
     )
 
 
+def test_activations_that_are_quantised_by_the_call(gqa: Gqa, tmp_path: Path) -> None:
+    """The scale is that of all tokens of a call, so the result for one depends on the others."""
+    model = graph_of(BY_NAME["projected"])
+    graph, last, made = model.graph, "x", []
+    draws = np.random.default_rng(3)
+    scale = numpy_helper.from_array(np.array(0.005, np.float32), "weight_scale")
+    graph.initializer.append(scale)
+    for number in range(8):
+        weight = draws.integers(-100, 100, (32, 32)).astype(np.int8)
+        names = [f"{name}_{number}" for name in ("codes", "scale", "zero", "sums", "float", "by")]
+        codes, own, zero, sums, floats, by = names
+        graph.initializer.append(numpy_helper.from_array(weight, f"weight_{number}"))
+        made += [
+            helper.make_node("DynamicQuantizeLinear", [last], [codes, own, zero]),
+            helper.make_node("MatMulInteger", [codes, f"weight_{number}", zero], [sums]),
+            helper.make_node("Cast", [sums], [floats], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [own, "weight_scale"], [by]),
+            helper.make_node("Mul", [floats, by], [f"x_{number}"]),
+        ]
+        last = f"x_{number}"
+    nodes = [*made, *graph.node]
+    for node in nodes[len(made) :]:
+        node.input[:] = [last if name == "x" else name for name in node.input]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    answers, said = checked(gqa, tmp_path, model)
+    assert one_chat(answers) == {"right"}, said
+    assert "not those" not in said
+
+
 def test_inputs_of_an_encoder(gqa: Gqa, tmp_path: Path) -> None:
     """They are the same in each call, and as long."""
     model = graph_of(BY_NAME["projected"])

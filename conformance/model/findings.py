@@ -72,7 +72,7 @@ def disagreements(
     """The runs with a call in which attention gives a token something else than in the longest
     prompt, which has the same tokens; and whether all nodes could be compared on a past."""
     from_start = [each for each in runs if not each[0].equal and each[0].calls[0].past == 0]
-    if not from_start:
+    if not from_start or program.skeleton.mixes:
         return [], False
     reference = max((steps[0] for _, steps in from_start), key=lambda step: step.call.new)
     nodes = [(group, node) for group in program.groups for node in group.nodes]

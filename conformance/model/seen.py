@@ -80,7 +80,7 @@ def program_of(
     nodes = [node for group in groups for node in group.nodes]
     try:
         skeleton = whole(model, nodes)
-        only_load = skeleton.model if skeleton.only_loads else None
+        only_load = (skeleton.model if skeleton.only_loads else skeleton.as_written) or None
         skeleton = part(model, nodes) if skeleton.only_loads else skeleton
         interface = interface_of(model, groups, configuration)
         return ModelProgram(Program(skeleton, interface, groups), only_load)

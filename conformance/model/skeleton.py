@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 import onnx
-from onnx import GraphProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from conformance.model.nodes import AttentionNode, is_attention, is_empty
 from conformance.model.parts import (
@@ -34,6 +34,8 @@ from conformance.model.shapes import UNKNOWN, ValueType, types_of
 _MOST_OF_ONE: Final = 1 << 14
 #: Columns of a rotary table, as wide as the largest heads.
 _WIDEST_TABLE: Final = 512
+#: By which activations of about 4 are quantised to uint8.
+_SCALE_AND_ZERO: Final = (np.array(4 / 127, np.float32), np.array(128, np.uint8))
 #: Tokens of the longest call of a program, and so rows of a drawn rotary table.
 MOST_TOKENS: Final = 4100
 #: What is looked at of what a node reads and makes.
@@ -52,7 +54,9 @@ class Skeleton:
     have made. ``constants`` are the values of its initializers that attention nodes read, and
     ``table_rows`` is the number of rows of the tables that rotary tables are taken from.
     ``unseen`` says which lengths are computed where they cannot be seen, "" for none.
-    ``only_loads``: its weights are inputs, so that it can be loaded, and not run.
+    ``only_loads``: its weights are inputs, so that it can be loaded, and not run. ``as_written`` is
+    the model before scales of activations were fixed, b"" if there were none. ``mixes``: the result
+    for a token depends on the other tokens of the call.
     """
 
     model: bytes
@@ -61,6 +65,8 @@ class Skeleton:
     table_rows: int | None = None
     unseen: str = ""
     only_loads: bool = False
+    as_written: bytes = b""
+    mixes: bool = False
 
 
 def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
@@ -162,13 +168,42 @@ def _made(
     known = {*made, *given, *fixed, *(each.name for each in graph.input)}
     unseen = sorted({node.inputs.get("seqlens_k", "") for node in nodes} - known - {""})
     why = f"{unseen[0]} is computed in the body of an If or Loop" if unseen else ""
+    operators, as_written = {node.op_type for node in nodes_in(graph)}, b""
+    if "DynamicQuantizeLinear" in operators:
+        as_written = bytes(proto.SerializeToString())
+        _fix_scales(graph)
     return Skeleton(
         bytes(proto.SerializeToString()),
         {each.name: types[each.name] for each in graph.input if each.name not in fixed},
         {name: numpy_helper.to_array(fixed[name]) for name in seen & fixed.keys()},
         min((fixed[n].dims[0] for n in tables if n in fixed and fixed[n].dims), default=None),
         why,
+        as_written=as_written,
+        mixes="DynamicQuantizeMatMul" in operators,
     )
+
+
+def _fix_scales(graph: GraphProto) -> None:
+    """Quantise activations by one scale. By a scale of each call, the result for a token would
+    depend on the other tokens of the call."""
+    for inner in (graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))):
+        nodes: list[NodeProto] = []
+        for node in inner.node:
+            if (node.op_type, node.domain) == ("DynamicQuantizeLinear", ""):
+                scale, zero = (numpy_helper.from_array(each) for each in _SCALE_AND_ZERO)
+                nodes += (
+                    helper.make_node("Constant", [], [node.output[1]], value=scale),
+                    helper.make_node("Constant", [], [node.output[2]], value=zero),
+                    helper.make_node(
+                        "QuantizeLinear", [node.input[0], *node.output[1:]], node.output[:1]
+                    ),
+                )
+            else:
+                nodes.append(node)
+        if len(nodes) > len(inner.node):
+            kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+            del inner.node[:]
+            inner.node.extend(kept)
 
 
 def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None = None) -> None:
