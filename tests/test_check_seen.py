@@ -184,6 +184,10 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
     graph.input.append(
         helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["batch", "new"])
     )
+    if positions == "time":
+        dims = graph.input[-1].type.tensor_type.shape.dim
+        dims.insert(0, onnx.TensorShapeProto.Dimension(dim_value=3))
+        made = [helper.make_node("Gather", ["position_ids", "zero"], ["time"])]
     if positions == "clipped":
         graph.initializer.append(numpy_helper.from_array(np.array(40), "most"))
         made = [helper.make_node("Min", ["position_ids", "most"], ["clipped"])]
@@ -215,6 +219,7 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
     ("positions", "do_rotary", "told"),
     [
         ("position_ids", 0, ""),
+        ("time", 0, ""),
         ("restarting", 0, "its results for one token on a past of 6 are not those for the same"),
         ("clipped", 0, "and from token 40 to the next by another angle than from the first to the"),
         ("position_ids", 1, "key is rotated before the node, which rotates it again (do_rotary 1)"),

@@ -280,7 +280,7 @@ class Feeder:
                 padding = slice(call.total - total) if call.left else slice(total, call.total)
                 array[row, ..., padding] = 0
         elif kind == "positions":
-            if array.shape == call.positions.shape:
+            if array.shape[-2:] == call.positions.shape:  # there may be several kinds of them
                 array[...] = np.maximum(call.positions, 0)
             else:
                 array[...] = call.past + np.arange(
@@ -376,6 +376,7 @@ class Feeder:
         """The shape of an input whose meaning is known, where its rank is the usual one."""
         call = self.call
         shape: tuple[int, ...] | None = None
+        dims = self.inputs[name].dims or ()
         if name in self.interface.takers:
             parameter, _, form = self.interface.takers[name]
             fields = form.lengths(
@@ -392,8 +393,9 @@ class Feeder:
             widths = {"ids": call.new, "positions": call.new, "mask": call.total}
             kind = self.interface.kind(name)
             shape = (len(call.totals), widths[kind]) if kind in widths else None
-        dims = self.inputs[name].dims
-        return shape if shape is not None and len(shape) == len(dims or ()) else None
+            if kind == "positions" and len(dims) == 3:  # of time, height and width
+                shape = (3, len(call.totals), call.new)
+        return shape if shape is not None and len(shape) == len(dims) else None
 
 
 def tensor_file(array: Array, name: str) -> bytes:
