@@ -21,7 +21,7 @@ from conformance.case.features import (
     SLIDING,
     features_of,
 )
-from conformance.case.tensors import Step, steps_of
+from conformance.case.tensors import Step
 
 HEAD_SIZES: Final = f"{KERNELS}/cpu/bert/group_query_attention_helper.h"
 NARROW_TABLES: Final = "https://github.com/microsoft/onnxruntime/pull/19874"
@@ -240,13 +240,6 @@ def contract_by_features(call: Call, steps: tuple[Step, ...]) -> Contract | None
 def _validated(features: tuple[tuple[str, str | None], ...]) -> Contract:
     row = {name: value for name, value in features if value is not None}
     return Contract.model_validate(contract_of(row))
-
-
-def contract_of_call(fields: Mapping[str, Any]) -> Terms:
-    """The contract of a call, by the fields of its case."""
-    call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
-    found = features_of(call, steps_of(call))
-    return contract_of({name: value for name, value in found.items() if value is not None})
 
 
 def is_excluded(row: Row) -> bool:

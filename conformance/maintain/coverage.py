@@ -66,11 +66,6 @@ def looked_at(case: Case) -> dict[str, str | None]:
     return found
 
 
-def valued(case: Case) -> dict[str, str | None]:
-    """The value of each feature of a case, whether its result depends on it or not."""
-    return features_of(case.call, case.steps)
-
-
 def pair_counts(
     cases: Iterable[Case], values: Callable[[Case], Mapping[str, str | None]] = looked_at
 ) -> Counter[Pair]:

@@ -88,7 +88,8 @@ class Program:
         most = self._most_tokens() - (_ROWS if self.skeleton.unseen else 0)
         long = max(min(most - 1, _LONG), 9)
         alike = new or (long if cached else 6)
-        yield Run("one chat", (ProgramCall("equal tokens", alike, (alike,) * batch, equal=True),))
+        words = f"a prompt of {alike} equal tokens"
+        yield Run("one chat", (ProgramCall(words, alike, (alike,) * batch, equal=True),))
         if cached and new is None:
             yield _run("chunked prompts", [5, 3, 1], batch)
             yield _run("one chat", [long, 1], batch)

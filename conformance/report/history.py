@@ -265,11 +265,6 @@ class CaseHistory:
         return bool(self.broken_in) and not self.regressed
 
 
-def case_history(joined: Joined, series: Series, case: str) -> CaseHistory:
-    """The history of a case on a target. Of several results in a release the worst counts."""
-    return _case_history(joined, series.tried, case, _unstable(joined))
-
-
 def _case_history(
     joined: Joined,
     releases: Sequence[Release],
