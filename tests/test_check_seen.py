@@ -447,6 +447,30 @@ def test_a_layer_that_borrows_values_for_keys(gqa: Gqa, tmp_path: Path, alien: b
     assert all(text in told for text in (mixed if alien else exchanged))
 
 
+def test_a_layer_that_borrows_is_compared_too(gqa: Gqa, tmp_path: Path) -> None:
+    file = data_path("cases") / "exported" / "graphs" / "gemma4_tiny_mobius_cpu.onnx"
+    model = onnx.load(file, load_external_data=False)
+    *_, borrower, _ = (n for n in model.graph.node if n.op_type == "GroupQueryAttention")
+    query, total = borrower.input[0], borrower.input[6]
+    made = [
+        helper.make_node("Cast", [total], ["length"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [query, "length"], ["longer"]),
+    ]
+    for number, node in enumerate(made):
+        model.graph.node.insert([*model.graph.node].index(borrower) + number, node)
+    borrower.input[0] = "longer"
+    answers, said = checked(gqa, tmp_path, model)
+    assert answers is not None
+    wrong = [
+        row["layers"]
+        for row in answers["rows"]
+        for answer in row["answers"].values()
+        if answer["answer"] == "wrong"
+    ]
+    assert [2] in wrong, said
+    assert "are not those for the same tokens" in " ".join(said.split())
+
+
 def test_positions_of_the_shorter_sequence(gqa: Gqa, tmp_path: Path) -> None:
     """Lengths taken from the padded width are wrong in the call behind a ragged prompt."""
     kind = BY_NAME["masked"]

@@ -51,11 +51,12 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
         for node in group.nodes:
             values = [_values(program, node, step) for step in steps]
             own = tuple(node.inputs.get(name, "") for name in _TABLES)
+            keeps = program.carries_all(group, node) and not group.form.borrows
             if own not in tables:
                 tables[own] = [*_of_tables(values)]
             for sentence in (
                 *_of_lengths(program, group, steps, values),
-                *(_of_caches(node, steps, group.form.window) if program.carries_all(group) else ()),
+                *(_of_caches(node, steps, group.form.window) if keeps else ()),
                 *(tables[own] if group.form.fields.get("rotary") else ()),
                 *_of_scales(values),
                 *_of_borrowing(node, group),
@@ -105,7 +106,7 @@ def _agrees(
     fields = group.form.fields
     quantised = {fields.get("k_quant_type"), fields.get("v_quant_type")} - {None, "NONE"}
     causal = group.form.cache != "none" and fields.get("causal") != 0
-    if quantised or not causal or not program.carries_all(group):
+    if quantised or not causal or not program.carries_all(group, node):
         return None
     own, same = node.outputs["output"], None
     others = program.interface.outputs.keys() - program.interface.states.values()

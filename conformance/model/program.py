@@ -20,6 +20,7 @@ from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
 from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file
 from conformance.model.groups import Group
+from conformance.model.nodes import AttentionNode
 from conformance.model.skeleton import MOST_TOKENS, Skeleton
 from conformance.model.stages import Use
 
@@ -123,11 +124,13 @@ class Program:
             for node in group.nodes
         )
 
-    def carries_all(self, group: Group) -> bool:
-        """Whether each call gets the caches of the call before, as far as the group reads them."""
+    def carries_all(self, group: Group, node: AttentionNode) -> bool:
+        """Whether each call gets the caches of the call before, as far as a node of the group reads
+        them."""
         lost = (n for n in self.interface.inputs if self.interface.is_cache(n))
         paired = all(name in self.interface.states for name in lost)
-        return paired and not (group.form.borrows or self.appends)
+        borrows_outside = group.form.borrows and node.source is None
+        return paired and not (borrows_outside or self.appends)
 
     def _capacity(self, tokens: int) -> bool:
         sizes = [group.form.capacity for group in self.groups if group.form.cache == "static"]
