@@ -15,7 +15,7 @@ from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, RULES, features_of
 from conformance.case.tensors import steps_of
-from conformance.maintain.coverage import faults, looked_at, pair_counts, text, valued
+from conformance.maintain.coverage import faults, looked_at, pair_counts, text
 from conformance.maintain.covering import legal_pairs, pairs_in, pairs_of, rows_for
 from conformance.maintain.looked_at import recorded
 from conformance.maintain.looked_at import text as inputs_text
@@ -151,8 +151,9 @@ def test_what_the_result_does_not_depend_on_is_not_counted(
     tmp_path: Path, body: str, unread: str
 ) -> None:
     (case,) = cases_of(tmp_path, f"- {{name: a, {body}}}")
-    assert valued(case)[unread] is not None
-    assert looked_at(case) == {**valued(case), unread: None}
+    values = features_of(case.call, case.steps)
+    assert values[unread] is not None
+    assert looked_at(case) == {**values, unread: None}
     assert not any(unread in pair[::2] for pair in pair_counts([case]))
 
 
@@ -205,7 +206,8 @@ def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> No
 
 
 def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
-    counts = pair_counts((case for case in corpus if case.theme == "pairs"), valued)
+    pairs = (case for case in corpus if case.theme == "pairs")
+    counts = pair_counts(pairs, lambda case: features_of(case.call, case.steps))
     missing = {pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]}
     # bfloat16's coarse rounding hides scales; cases/quantised_types.yaml has sharper numbers.
     assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
