@@ -124,6 +124,7 @@ def test_an_argument_that_matches_nothing_gives_one_line(
         (("run", "three.yaml", "--frob"), "No such option"),
         (("run", "three.yaml", "--results", "."), "'.' is a directory"),
         (("walk",), "No such command 'walk'"),
+        (("plan", "--json"), "and gqa run takes --shard N/OF."),
         (("report", "--html", "x.html"), "Missing argument 'RESULTS...'"),
         (("diff", "old.jsonl"), "Missing argument 'NEW'"),
         (("show",), "Missing argument 'CASE_ID'"),

@@ -174,7 +174,7 @@ def test_what_does_not_belong_together_is_refused(
     refused(gqa, whole, other, says=f"{other}: {IDS[0]} is another case than in {whole}.")
 
 
-def test_shards_by_other_times_are_refused(gqa: Gqa, tmp_path: Path, shards: list[Path]) -> None:
+def test_shards_of_several_runs_are_refused(gqa: Gqa, tmp_path: Path, shards: list[Path]) -> None:
     run(shards[2], NEW, CASES[2:3])  # one case too few
     changed(shards[2], shard={"number": 3, "of": 3, "cases": 7, "results": 7})
     refused(gqa, *shards, says="have 6 of 7 results: they are not parts of one run.")

@@ -454,6 +454,16 @@ def test_the_first_night(night: Night) -> None:
     assert report.startswith(f"report {together} --html ")
 
 
+def test_a_release_that_is_pinned_and_the_newest_is_in_the_report_once(night: Night) -> None:
+    header = '{"kind":"header","targets":[{"name":"cpu@1.32.0","ep":"cpu"}]}'
+    night.target("cpu", WORD=header)
+    night.target("cpu@latest", WORD=header)
+    assert night.report("cpu", "cpu@latest") == 0
+    (merged,) = night.calls("merge")
+    assert merged.startswith(f"merge {night.out}/cpu.jsonl --output ")
+    assert night.baseline == {"cpu.jsonl": header, "cpu@latest.jsonl": header}
+
+
 def test_a_first_night_that_is_not_as_expected(night: Night) -> None:
     night.target("cpu", STATUS="1")
     assert night.report("cpu") == 1
