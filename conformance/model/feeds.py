@@ -42,8 +42,8 @@ _BY_NAME: Final[Mapping[str, str]] = {
 }
 #: What an input of integers is whose name has one of these words, the first of them.
 _IN_NAME: Final = {
-    "encoder_attention_mask": "ones",
-    "type": "zeros",
+    "encoder_attention_mask": "one",
+    "type": "zero",
     "mask": "mask",
     "position": "positions",
     "ids": "ids",
@@ -107,6 +107,11 @@ class ProgramCall:
         return np.asarray(self.starts)[:, None] + np.arange(self.new)
 
     @property
+    def tokens(self) -> Array:
+        """The number of each token, of those that differ, [batch, new]."""
+        return self.positions % (1 if self.equal else _TOKENS)
+
+    @property
     def padding(self) -> Array:
         """Which tokens are padding, [batch, new]."""
         return (self.positions < 0) | (self.positions >= np.asarray(self.totals)[:, None])
@@ -147,6 +152,11 @@ class Interface:
             if len(alike) == 1 or len(caches) == len(left) == 1:
                 found[name] = (alike or left)[0]
         return found
+
+    @cached_property
+    def loses_caches(self) -> bool:
+        """Whether an input can be a cache that no output continues."""
+        return any(self.is_cache(name) and name not in self.states for name in self.inputs)
 
     def is_cache(self, name: str) -> bool:
         """Whether an input of which nothing tells what it is can be a cache: it has four dims, or
@@ -270,8 +280,7 @@ class Feeder:
             raise CannotFeed(f"nothing tells what its input {name} is")
         dtype = np.dtype(bool) if declared.dtype is None else NUMPY[declared.dtype]
         array = np.zeros(self._shape(name), dtype)
-        numbers = {"past": call.past, "total": call.total, "new": call.new, "one": 1}
-        numbers |= {"ones": 1, "zeros": 0}
+        numbers = {"past": call.past, "total": call.total, "new": call.new, "one": 1, "zero": 0}
         if kind == "ids":
             array[...] = np.resize(self._ids(), array.shape)
         elif kind == "mask":
@@ -297,11 +306,9 @@ class Feeder:
 
     def _ids(self) -> Array:
         """The tokens of a call, [batch, new], with the configuration's padding beside them."""
-        call = self.call
         padding = self.interface.configuration.padding or 0
-        tokens = 0 * call.positions if call.equal else call.positions % _TOKENS
-        tokens = np.where(tokens + 1 == padding, 0, tokens + 1)
-        return np.where(call.padding, padding, tokens)
+        ids = self.call.tokens + 1
+        return np.where(self.call.padding, padding, np.where(ids == padding, 0, ids))
 
     def _draw(self, name: str, array: Array) -> None:
         """Numbers for an input, the same in each call, and for a token wherever it stands."""
@@ -313,16 +320,13 @@ class Feeder:
             array[...] = 0.01
         elif parameter not in _PASTS:
             draws = np.random.default_rng([*name.encode()])
-            tokens = 0 * call.positions if call.equal else call.positions % _TOKENS
-            if array.ndim == 4 and array.shape[2:] == (
-                call.new,
-                call.total,
-            ):  # a bias or a mask
-                keys = np.zeros(call.total, int) if call.equal else np.arange(call.total) % _TOKENS
-                bias = draws.uniform(-1, 1, (_TOKENS, _TOKENS))[tokens][..., keys]
+            is_bias = array.ndim == 4 and array.shape[2:] == (call.new, call.total)
+            if is_bias:  # or a mask
+                keys = np.arange(call.total) % (1 if call.equal else _TOKENS)
+                bias = draws.uniform(-1, 1, (_TOKENS, _TOKENS))[call.tokens][..., keys]
                 array[...] = bias[: len(array), None]
-            elif array.shape[:2] == tokens.shape:
-                array[...] = draws.uniform(-1, 1, (_TOKENS, *array.shape[2:]))[tokens]
+            elif array.shape[:2] == call.tokens.shape:
+                array[...] = draws.uniform(-1, 1, (_TOKENS, *array.shape[2:]))[call.tokens]
             else:
                 batch = array.ndim > 1 and len(array) == len(call.totals)
                 array[...] = draws.uniform(-1, 1, array.shape[1 if batch else 0 :])
@@ -379,11 +383,7 @@ class Feeder:
         dims = self.inputs[name].dims or ()
         if name in self.interface.takers:
             parameter, _, form = self.interface.takers[name]
-            fields = form.lengths(
-                call.new,
-                call.totals,
-                form.rows(call.new, call.total, self.rows),
-            )
+            fields = form.lengths(call.new, call.totals, form.rows(call.new, call.total, self.rows))
             try:
                 step = steps_of(Call.model_validate({**form.fields, **fields}))[0]
                 shape = step.input(parameter).shape

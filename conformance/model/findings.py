@@ -52,12 +52,13 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
             values = [_values(program, node, step) for step in steps]
             own = tuple(node.inputs.get(name, "") for name in _TABLES)
             keeps = program.carries_all(group, node) and not group.form.borrows
-            if own not in tables:
+            rotates = bool(group.form.fields.get("rotary"))
+            if rotates and own not in tables:
                 tables[own] = [*_of_tables(values)]
             for sentence in (
                 *_of_lengths(program, group, steps, values),
                 *(_of_caches(node, steps, group.form.window) if keeps else ()),
-                *(tables[own] if group.form.fields.get("rotary") else ()),
+                *(tables[own] if rotates else ()),
                 *_of_scales(values),
                 *_of_borrowing(node, group),
                 *_of_rotation(program, group, node, steps[0], values[0]),

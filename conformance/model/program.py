@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -115,7 +116,7 @@ class Program:
             if self.interface.is_past(name)
         )
 
-    @property
+    @cached_property
     def appends(self) -> bool:
         """Whether a node appends to the cache of another one, so that lengths differ by node."""
         return any(
@@ -127,10 +128,8 @@ class Program:
     def carries_all(self, group: Group, node: AttentionNode) -> bool:
         """Whether each call gets the caches of the call before, as far as a node of the group reads
         them."""
-        lost = (n for n in self.interface.inputs if self.interface.is_cache(n))
-        paired = all(name in self.interface.states for name in lost)
         borrows_outside = group.form.borrows and node.source is None
-        return paired and not (borrows_outside or self.appends)
+        return not (self.interface.loses_caches or borrows_outside or self.appends)
 
     def _capacity(self, tokens: int) -> bool:
         sizes = [group.form.capacity for group in self.groups if group.form.cache == "static"]
@@ -189,7 +188,8 @@ def _run(use: Use, lengths: Sequence[int], batch: int) -> Run:
 
 
 def _batch(cached: bool, padded: str = "") -> Run:
-    """Prompts of two lengths and a token more of each; ``padded`` at the left, if it says so."""
+    """Prompts of two lengths and a token more of each, padded at the right; at the left, if
+    ``padded`` says so."""
     prompts, left = f"prompts of 4 and 6 tokens{padded}", bool(padded)
     calls = [ProgramCall(prompts, 6, (4, 6), left=left)]
     if cached:

@@ -62,7 +62,8 @@ class Seen:
 class ModelProgram:
     """A model as a program runs it. ``why`` says why there is none, "" if there is one.
 
-    ``only_load`` is the whole model with its weights as inputs, where those are too many to draw.
+    ``only_load`` is the model as it is written, where another one is run: one without its many
+    weights, which are inputs here, or one whose activations have fixed scales.
     """
 
     program: Program | None

@@ -183,10 +183,15 @@ def _made(
     )
 
 
+def _with_bodies(graph: GraphProto) -> list[GraphProto]:
+    """The graph, and the bodies in it."""
+    return [graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))]
+
+
 def _fix_scales(graph: GraphProto) -> None:
     """Quantise activations by one scale. By a scale of each call, the result for a token would
     depend on the other tokens of the call."""
-    for inner in (graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))):
+    for inner in _with_bodies(graph):
         nodes: list[NodeProto] = []
         for node in inner.node:
             if (node.op_type, node.domain) == ("DynamicQuantizeLinear", ""):
@@ -211,8 +216,7 @@ def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None 
     positions and masks, is read from the ``model``. Raises :class:`CannotCut` for integers that are
     not there; other tables get cosines and sines."""
     draws = np.random.default_rng(1)
-    graphs = [graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))]
-    weights = [(each.name, each) for inner in graphs for each in inner.initializer]
+    weights = [(each.name, each) for inner in _with_bodies(graph) for each in inner.initializer]
     weights += ((n.output[0], a.t) for n in nodes_in(graph) for a in n.attribute if a.HasField("t"))
     for name, tensor in weights:
         if is_empty(tensor):
