@@ -6,7 +6,7 @@ NumPy. It shares nothing with the suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,26 @@ def graph_of(kind: Kind) -> onnx.ModelProto:
     graph = h.make_graph(nodes, "main", inputs, outputs, constants)
     opsets = [h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)]
     return h.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def put_in_front(
+    model: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    *,
+    renamed: Mapping[str, str] | None = None,
+    **constants: object,
+) -> None:
+    """Put ``nodes`` in front of those of the model, which then read values that are ``renamed``.
+
+    ``constants`` are values of integers that they read.
+    """
+    graph, names = model.graph, renamed or {}
+    graph.initializer.extend(nh.from_array(np.array(v, np.int64), n) for n, v in constants.items())
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    every = [*nodes, *graph.node]
+    del graph.node[:]
+    graph.node.extend(every)
 
 
 Change = Callable[[onnx.ModelProto], None]
