@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from synthetic_runs import case, error, expected, realistic, result, target, write
 
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.report.html import render
 from conformance.results.reader import Run, read
 from conformance.results.records import ErrorMap, InfrastructureRecord, UncalledParts

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.results.reader import Run, read
 from conformance.results.records import (
     CallInput,

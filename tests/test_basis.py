@@ -13,7 +13,7 @@ from conformance.case.basis import (
     grounds_of,
     weakest_of,
 )
-from conformance.case.case import Basis, Contract
+from conformance.case.contract import Basis, Contract
 from conformance.case.contracts import ELSEWHERE, contract_of
 from conformance.case.corpus import shipped_files
 from conformance.case.features import BORROWING, BY_NAME, DOCUMENTATION, features_of

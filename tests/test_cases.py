@@ -16,8 +16,9 @@ from shipped import shipped_cases
 from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTE_BY_NAME
 from conformance.bundle.cache import bundle_for
-from conformance.case.case import Case, Contract, Demands
+from conformance.case.case import Case
 from conformance.case.case_file import schema
+from conformance.case.contract import Contract, Demands
 from conformance.case.corpus import shipped_files
 from conformance.case.tensors import attributes_of
 

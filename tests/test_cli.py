@@ -740,11 +740,7 @@ def test_list_prints_the_shipped_corpus_and_selected_ids(gqa: Gqa) -> None:
 def test_list_as_json_is_one_object_a_line(gqa: Gqa) -> None:
     records = [json.loads(line) for line in gqa("list", "three.yaml", "--json").out.splitlines()]
     assert [record["id"] for record in records] == ["three/one", "three/faulty", "three/fine"]
-    assert [record["title"] for record in records] == [
-        "Prompt of 1 token",
-        "Prompt of 1 token (2)",
-        "Prompt of 1 token (3)",
-    ]
+    assert [record["title"] for record in records] == 3 * ["Prompt"]
     assert records[0]["contract"] == {
         "demands": "computes",
         "basis": "specified",

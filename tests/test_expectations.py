@@ -18,7 +18,8 @@ from shipped import shipped_cases
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
 from conformance.bundle.cache import BundleError
-from conformance.case.case import Case, Contract
+from conformance.case.case import Case
+from conformance.case.contract import Contract
 from conformance.case.load import load
 from conformance.harness.outcomes import Crashed, Outcome, Rejected, TimedOut, Unavailable
 from conformance.harness.process import RunnerFailed

@@ -59,7 +59,7 @@ def test_the_fields_of_a_graph_are_those_of_its_first_attention(tmp_path: Path) 
     assert (found["phase"], found["window"], found["presents"]) == (
         "chunked_prefill", "longer", "both",
     )  # fmt: skip
-    assert case.title == "3 tokens on a past of 4, window beyond all tokens, rotary, MQA"
+    assert case.title == "Several tokens on a past, MQA, rotary, window beyond all tokens"
 
 
 def test_the_inputs_of_a_graph_have_the_shapes_of_the_call(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
-from conformance.case.case import Case, Contract, ProviderContract
+from conformance.case.case import Case
+from conformance.case.contract import Contract, ProviderContract
 from conformance.case.load import load
 from conformance.maintain.citations import Citations, Thread, load_citations
 from conformance.maintain.quotations import (
@@ -66,7 +67,9 @@ def test_quotations_that_another_text_touches_are_found(case: Case) -> None:
     after = "It must be 0 or 1.\nA scalar of any sign. It is checked.\nIt stays."
     why = 'It "must be 0." "It is checked." "It stays." "It is of another text."'
     contract = Contract(source=OPERATOR, why=why)
-    found = touched([replace(case, contract=contract)], 'The page: "A scalar"', before, after)
+    found = touched(
+        [replace(case, written_contract=contract)], 'The page: "A scalar"', before, after
+    )
     entry = case.id.partition("[")[0]
     assert found == [
         Touched("must be 0.", (entry,), False),
@@ -111,7 +114,7 @@ TEXTS = sources(THREADS, {"https://o.org/page": ("as here",)}, "Must be 0 or 1."
 
 def complaints(case: Case, **fields: object) -> list[str]:
     contract = Contract.model_validate({"source": OPERATOR, "why": '"Must be 0 or 1."', **fields})
-    return unfounded([replace(case, contract=contract)], THREADS, TEXTS)
+    return unfounded([replace(case, written_contract=contract)], THREADS, TEXTS)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from conformance.base.readings import READINGS, ReadingName
 from conformance.bundle.cache import Bundle, bundle_for, digest_of
 from conformance.bundle.values import computation_of
 from conformance.case.call import Call
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.judge.verdict import Judgement, judge
 from conformance.oracle import OracleError, reference
 from conformance.oracle.tolerance import budgets

@@ -14,7 +14,7 @@ from browsing import SIZE, Open
 from reported import HOSTILE, run_of
 from synthetic_runs import START, case, error, expected, result, small, write
 
-from conformance.case.case import Contract, Demands
+from conformance.case.contract import Contract, Demands
 from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.results.join import join

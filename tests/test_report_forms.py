@@ -33,7 +33,7 @@ from synthetic_runs import (
 )
 
 from conformance.base.paths import ROOT, data_path
-from conformance.case.case import Contract, Demands
+from conformance.case.contract import Contract, Demands
 from conformance.cli.report import FORMS as FORMS_OF_REPORT
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reported import Parsed
 from synthetic_runs import case, error, realistic, result, target, write
 
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.report.badges import badges
 from conformance.report.html import render
 from conformance.report.markdown import summary_markdown

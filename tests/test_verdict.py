@@ -18,9 +18,9 @@ from conformance.bundle.cache import Bundle, bundle_for
 from conformance.bundle.expected import Expected
 from conformance.bundle.float_arrays import Packer, SparseArray, Unpacker
 from conformance.case.call import Call
-from conformance.case.case import Case, Contract
+from conformance.case.case import Case
+from conformance.case.contract import Contract
 from conformance.case.corpus import find
-from conformance.case.tensors import steps_of
 from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,
@@ -59,14 +59,13 @@ def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
         id="theme/name",
         theme="theme",
         name="name",
-        title="Title",
         axes={},
         file=Path("theme.yaml"),
         line=1,
         question="?",
-        call=call,
-        steps=steps_of(call),
-        contract=contract,
+        written_title="Title",
+        written_call=call,
+        written_contract=contract,
         why="",
         tags=(),
         links=(),

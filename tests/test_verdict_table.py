@@ -23,7 +23,7 @@ from rich.style import Style
 from synthetic_runs import case, expected, result, write
 
 from conformance.base.paths import ROOT, data_path
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.outcomes import Rejected
 from conformance.judge.expectations import Known, expectations_schema

@@ -1,8 +1,6 @@
-"""What was made of a file or a call, kept in the cache: to make it again takes far longer.
+"""What was made of a call, kept in the cache: to make it again takes far longer.
 
-What was made of a file is used only if neither the file, nor what reads it, nor the code has
-changed since: reading YAML and checking it takes ten times as long. It is a pickle, which is code:
-so it is used only if no other user can have written it.
+It is a pickle, which is code: so it is used only if no other user can have written it.
 """
 
 from __future__ import annotations
@@ -12,65 +10,18 @@ import hashlib
 import os
 import pickle
 import stat
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from conformance.base.code_digest import digest_of_code
-from conformance.base.files import open_with_stat, read_plain, replacing
+from conformance.base.files import open_with_stat, replacing
 from conformance.base.paths import KEPT, cache_root
 
 _T = TypeVar("_T")
 
-#: Smaller files are read as fast.
-LARGE: Final = 1 << 10
-#: More than any file has that people write, and what is made of it.
+#: More than what is made of any call.
 MOST_BYTES: Final = 1 << 28
-
-
-def kept(
-    file: Path,
-    read: Callable[[Path], _T],
-    packages: tuple[str, ...],
-    is_current: Callable[[_T], bool] = lambda made: True,
-) -> _T:
-    """What ``read`` returns for the file: from the cache, if it is there. Raises as it does.
-
-    ``packages`` have the code that ``read`` runs. ``is_current``: whether what was kept is still
-    that of other files that it depends on.
-    """
-    before = _digest(file, packages)
-    if before is None:
-        return read(file)
-    name = _name(file, read)
-    with suppress(OSError):
-        found: _T = _found(name, before)
-        if is_current(found):
-            return found
-    made = read(file)
-    if _digest(file, packages) == before:
-        _keep(name, before, made)
-    return made
-
-
-def is_kept(file: Path, read: Callable[[Path], object], packages: tuple[str, ...]) -> bool:
-    """Whether `kept` need not read the file: what was made of it is there, or it is small."""
-    before = _digest(file, packages)
-    if before is None:
-        return True
-    with suppress(OSError), os.fdopen(_open_own(_place(_name(file, read))), "rb") as made:
-        return made.read(len(before)) == before
-    return False
-
-
-def _name(file: Path, read: Callable[[Path], object]) -> str:
-    """The name under which is kept what was made of a file."""
-    path = f"{read.__module__}\n{file.absolute()}"
-    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def kept_for(digest: str, make: Callable[[], _T]) -> _T:
@@ -136,20 +87,3 @@ def write_kept(place: Path, content: bytes, mode: int | None = None) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         with replacing(place, mode) as file:
             file.write(content)
-
-
-def _digest(file: Path, packages: tuple[str, ...]) -> bytes | None:
-    """The digest of a large file, its path and the code; None if it is small or unreadable."""
-    with suppress(OSError, ValueError):
-        content = read_plain(file, MOST_BYTES)
-        if len(content) >= LARGE:
-            begin = f"{_code(packages)}\n{file}\n".encode("utf-8", "surrogateescape")
-            digest = hashlib.sha256(begin)
-            digest.update(content)
-            return digest.digest()
-    return None
-
-
-@cache
-def _code(packages: tuple[str, ...]) -> str:
-    return f"{digest_of_code(*packages)} pydantic {version('pydantic')} {sys.version}"

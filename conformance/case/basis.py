@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.case.case import Basis
+from conformance.case.contract import Basis
 from conformance.case.features import (
     BIDIRECTIONAL,
     BORROWING,

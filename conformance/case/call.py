@@ -20,6 +20,14 @@ from pydantic import (
 from conformance.base.dtypes import DType, FloatType
 
 
+class CallError(ValueError):
+    """A call is impossible; ``field`` is the case's field at fault."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
 def alternative(value: object) -> str:
     """The tag of the union alternative of ``value``, so that errors concern only that one."""
     return "<mapping>" if isinstance(value, dict | BaseModel) else f"<{type(value).__name__}>"
@@ -297,6 +305,19 @@ class Call(Model):
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+#: The fields that an entry can have beside ``graph``; the others follow from the graph's nodes.
+GRAPH_FIELDS: Final = (
+    "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
+    "total_sequence_lengths", "query_seqlens", "max_sequence_length", "shared_buffer", "seed",
+)  # fmt: skip
+#: What may not stand beside ``values_from``, with the reason.
+NOT_BESIDE_VALUES: Final = {
+    "loop": "a file has the values of one call",
+    "relation": "a variant needs values that are drawn",
+    "seed": "the values are not drawn",
+}
 
 
 class GraphCall(Call):

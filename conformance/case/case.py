@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
-from conformance.base.readings import ReadingName
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.case.call import Call, GraphCall, Model
-from conformance.case.tensors import Step
+from conformance.base.yaml_source import InputError, Problem
+from conformance.case.call import Call, CallError, Model
+from conformance.case.contract import Contract
+from conformance.case.contracts import contract_by_features
+from conformance.case.features import features_of
+from conformance.case.tensors import Step, steps_of
 from conformance.case.variants import RELATIONS, RelationName
+from conformance.case.wording import words
 
 #: pytest's own marks. Tags become marks, so a tag must not be one of them.
 PYTEST_MARKS: Final = ("filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail")
@@ -34,9 +40,9 @@ Tag = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_no_mar
 
 #: Largest length of a title: it has to fit into a row of a report.
 MAX_TITLE: Final = 80
-#: A title begins with a capital letter, or with the name of an input, output or attribute.
+#: A title begins with a capital letter, a number, or the name of an input, output or attribute.
 _NAMES: Final = "|".join((*INPUT_NAMES, *OUTPUT_NAMES, *ATTRIBUTE_BY_NAME))
-_TITLE_BEGINS: Final = rf"^([A-Z]|({_NAMES})\b)"
+_TITLE_BEGINS: Final = rf"^([A-Z0-9]|({_NAMES})\b)"
 
 
 def _as_title(text: str) -> str:
@@ -45,7 +51,9 @@ def _as_title(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must be one line of text")
     if not re.match(_TITLE_BEGINS, text):
-        raise ValueError("must begin with a capital letter, or with an input, output or attribute")
+        raise ValueError(
+            "must begin with a capital letter, a number, or an input, output or attribute"
+        )
     if text.endswith((".", " ")):
         raise ValueError("must not end with a full stop or a space")
     return text
@@ -63,67 +71,6 @@ Title = Annotated[
         }
     ),
 ]
-
-
-Demands = Literal["computes", "rejects", "either"]
-Basis = Literal["specified", "established", "requested"]
-#: What each basis says, as a sentence.
-BASES: Final[dict[Basis, str]] = {
-    "specified": "A released text or a merged decision says it in words.",
-    "established": "No text says it; the reference kernels agree on it and exporters rely on it.",
-    "requested": "An issue asks for it; nobody promised it.",
-}
-
-
-class ProviderContract(Model):
-    """What is different in a contract where the target is one execution provider.
-
-    Of what is left out, the contract itself holds.
-    """
-
-    demands: Demands | None = None
-    basis: Basis | None = None
-    source: str | None = None
-    why: str | None = None
-    mentions: tuple[str, ...] | None = None
-
-
-class Contract(Model):
-    """What a case demands of a runtime, and the source of that demand."""
-
-    demands: Demands = "computes"
-    """`computes`: the oracle's values. `rejects`: an error that a user can act on. `either`: the
-    specification is silent, or kernels disagree; correct values and a rejection are both
-    accepted."""
-    basis: Basis = "specified"
-    """`specified`: a released text or a merged decision says it in words, which `why` quotes.
-    `established`: no text says it, but the reference kernels agree and exporters rely on it.
-    `requested`: an issue asks for it. Only where it is specified is a clean rejection red."""
-    source: str
-    """The source of the demand: a link, or a document and its section."""
-    why: str = ""
-    """One sentence: the reason for this contract."""
-    mentions: tuple[str, ...] = ()
-    """A rejection must mention one of these words; otherwise it is marked vague."""
-    readings: tuple[ReadingName, ...] = ()
-    """Other readings of the source, whose values are correct, too."""
-    disputed: str = ""
-    """A link to a merged decision that contradicts the contract. It holds nevertheless."""
-    providers: dict[str, ProviderContract] = Field(default_factory=dict)
-    """What is different on an execution provider (`CUDAExecutionProvider`), where the source says
-    that it must behave differently from all others."""
-
-    @property
-    def terms(self) -> str:
-        """The demand with its basis, `computes (established)`; `either` rests on silence."""
-        return self.demands if self.demands == "either" else f"{self.demands} ({self.basis})"
-
-    def on(self, execution_provider: str | None) -> Contract:
-        """The contract for a target with this execution provider; None: it has none."""
-        own = self.providers.get(execution_provider or "")
-        if own is None:
-            return self
-        return self.model_copy(update={**own.model_dump(exclude_none=True), "providers": {}})
 
 
 #: The parts of a call whose effect is measured (:mod:`conformance.bundle.sensitivity`).
@@ -175,22 +122,21 @@ class Fields(Call, Description):
 class Case:
     """One concrete case.
 
-    ``title`` describes the call in words and is the same for all cases of an entry. ``axes`` maps
-    each axis of the entry's matrix to the label of this case's value. ``line`` is the first line
-    of the entry in ``file``. ``steps`` holds the tensors and lengths derived from ``call``.
+    ``axes`` maps each axis of the entry's matrix to the label of this case's value. ``line`` is the
+    first line of the entry in ``file``. The ``written_`` fields are what the file says; what
+    follows from them is derived when it is asked for. InputError says that it is impossible.
     """
 
     id: str
     theme: str
     name: str
-    title: str
     axes: dict[str, str]
     file: Path
     line: int
     question: str
-    call: Call
-    steps: tuple[Step, ...]
-    contract: Contract
+    written_title: str | None
+    written_call: Call
+    written_contract: Contract | None
     why: str
     tags: tuple[str, ...]
     links: tuple[str, ...]
@@ -198,10 +144,66 @@ class Case:
     relation: RelationName | None = None
     insensitive_to: tuple[EffectName, ...] = ()
 
+    @cached_property
+    def call(self) -> Call:
+        """The call, with the content of its graph and the digest of its file of values."""
+        written, folder = self.written_call, self.file.parent
+        with self._place_of_errors():
+            if written.graph is not None:
+                from conformance.case.graph import read_graph  # imports onnx
+
+                return read_graph(written, folder / written.graph)
+            if written.values_from is not None:
+                from conformance.case.given import given_call  # imports NumPy
+
+                return given_call(written, steps_of(written)[0], folder)
+        return written
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The tensors and lengths of each execution of the model."""
+        with self._place_of_errors():
+            return steps_of(self.call)
+
+    @cached_property
+    def contract(self) -> Contract:
+        """What the case demands of a runtime: what the file says, or what the features demand."""
+        contract = self.written_contract or contract_by_features(self.call, self.steps)
+        with self._place_of_errors():
+            if contract is None:
+                sentence = "none follows from the features of this call; write one"
+                raise CallError("contract", sentence)
+        return contract
+
+    @cached_property
+    def title(self) -> str:
+        """The call in words: the file's, which are the same for all cases of an entry, or its
+        features but for the axes, as many as fit."""
+        if self.written_title:
+            return self.written_title
+        features = features_of(self.call, self.steps)
+        title = words({name: features[name] for name in features if name not in self.axes})
+        return title if len(title) <= MAX_TITLE else title[:MAX_TITLE].rpartition(",")[0]
+
+    @contextmanager
+    def _place_of_errors(self) -> Iterator[None]:
+        """Turn a :class:`CallError` into an InputError that names the entry's line."""
+        try:
+            yield
+        except CallError as error:
+            sentence = f"{self.label}: {error.field}: {error}"
+            raise InputError([Problem(self.file, self.line, 1, sentence)]) from error
+
     @property
     def is_graph(self) -> bool:
         """Whether the model has several nodes, not only the one that the call describes."""
-        return isinstance(self.call, GraphCall)
+        return self.written_call.graph is not None
+
+    @property
+    def counts_for_coverage(self) -> bool:
+        """Whether it counts for coverage. A call that must be rejected does not, nor does a graph:
+        what its outputs show of a single node is not measured."""
+        return self.contract.demands in ("computes", "either") and not self.is_graph
 
     @property
     def label(self) -> str:

@@ -10,8 +10,9 @@ from pydantic_core.core_schema import TaggedUnionSchema
 
 from conformance.base.json_schemas import WithDescriptions
 from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
-from conformance.case.case import Contract, Fields, Title
+from conformance.case.case import Fields, Title
 from conformance.case.case import Tag as CaseTag
+from conformance.case.contract import Contract
 
 #: What a case file calls its format.
 FORMAT: Final = "gqa-cases/2"
@@ -33,8 +34,8 @@ class Entry(Fields):
     """Lower-case words joined by `_`."""
     title: Title | None = None
     """The call in words that need no context; not what goes wrong, nor on which runtime. One line
-    of at most 80 characters without a full stop, unique in the file. An entry without a title gets
-    one made of its call: the phase with its lengths, the cache, and at most three features."""
+    of at most 80 characters without a full stop, unique in the file. Without one, the features
+    of the call stand for it."""
     matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
     """The axes to combine: a field with its values, or an axis with a name of your own whose
     values each set several fields. A value of a field can be a mapping that sets the field and

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from conformance.case.basis import BIAS_ON_CUDA, BIASES, KERNELS, contract_on, quoted
 from conformance.case.call import Call, GraphCall
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.case.features import (
     BIDIRECTIONAL,
     BY_NAME,

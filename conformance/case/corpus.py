@@ -109,7 +109,8 @@ def find(arguments: Sequence[str]) -> Corpus:
                 f"{did_you_mean(path.stem, themes) or '.'}"
                 " To name a case in a file of your own, write FILE.yaml::name."
             )
-    loaded = load(list(paths))
+    shipped_places = {shipped, *themes.values()}
+    loaded = load(list(paths), checked=not shipped_places.issuperset(paths))
     index = _Index(loaded)
     meant = tuple((tuple(index.meant(path, text)), target) for path, text, target in wanted)
     files = {file.resolve() for file in {case.file for case in loaded}}

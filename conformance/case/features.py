@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Final
 
 from conformance.case.call import Call
-from conformance.case.case import Case
 from conformance.case.tensors import Step, Tensor, attributes_of
 
 DOCUMENTATION: Final = (
@@ -30,13 +29,20 @@ class Reader:
     """Derives the value of each feature from a call, its attributes and its tensors.
 
     In a loop the last step counts: its lengths decide whether a window is short or long. Of a graph
-    the main node counts.
+    the main node counts. ``derive_steps`` is called if a feature needs the tensors.
     """
 
-    def __init__(self, call: Call, steps: tuple[Step, ...]) -> None:
+    def __init__(self, call: Call, derive_steps: Callable[[], tuple[Step, ...]]) -> None:
         self.call = call
-        self.steps = tuple(step.node or step for step in steps)
-        self.step = self.steps[-1]
+        self._derive_steps = derive_steps
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step.node or step for step in self._derive_steps())
+
+    @property
+    def step(self) -> Step:
+        return self.steps[-1]
 
     @cached_property
     def attributes(self) -> dict[str, int | float | str]:
@@ -252,14 +258,8 @@ BY_NAME: Final = {feature.name: feature for feature in FEATURES}
 
 def features_of(call: Call, steps: tuple[Step, ...]) -> dict[str, str | None]:
     """The value of each feature of a call; None for a feature without a listed value."""
-    reader = Reader(call, steps)
+    reader = Reader(call, lambda: steps)
     return {feature.name: feature.read(reader) for feature in FEATURES}
-
-
-def counted(case: Case) -> bool:
-    """Whether the case counts for coverage. A call that must be rejected does not, nor does a
-    graph: what its outputs show of a single node is not measured."""
-    return case.contract.demands in ("computes", "either") and not case.is_graph
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,9 @@ import numpy as np
 from conformance.base.array_types import NUMPY
 from conformance.base.files import open_plain, read_plain
 from conformance.base.words import listed
-from conformance.case.call import Call, GivenCall
+from conformance.case.call import Call, CallError, GivenCall
 from conformance.case.tensors import MAX_INPUT_ELEMENTS, Step
 
-#: What may not stand beside ``values_from``, with the reason.
-EXCLUDED: Final[Mapping[str, str]] = {
-    "loop": "a file has the values of one call",
-    "relation": "a variant needs values that are drawn",
-    "seed": "the values are not drawn",
-}
 #: The values of a call, and what the format needs beside them.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
 #: What ``zipfile`` raises for a damaged archive.
@@ -46,8 +40,11 @@ _BITS: Final = {"bfloat16": np.dtype(np.uint16), "float8e4m3fn": np.dtype(np.uin
 Array = np.ndarray
 
 
-class GivenError(ValueError):
+class GivenError(CallError):
     """A file of values cannot be used; the message says why and names it."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("values_from", sentence)
 
 
 def given_call(call: Call, step: Step, folder: Path) -> GivenCall:
@@ -71,14 +68,6 @@ def given_inputs(call: GivenCall, step: Step) -> dict[str, Array]:
     if _digest(content) != call.digest:
         raise GivenError(f"{call.file} has changed since the case was loaded; run it again")
     return {name: array.copy() for name, array in _arrays(call.file, content, step).items()}
-
-
-def unchanged(call: GivenCall) -> bool:
-    """Whether the file is still the one that the case was loaded with."""
-    try:
-        return _digest(_content(call.file)) == call.digest
-    except GivenError:
-        return False
 
 
 def write_given(file: Path, arrays: Mapping[str, Array]) -> None:

@@ -33,7 +33,7 @@ from conformance.base.signature import (
     PLAIN_NAME,
     PRESENT,
 )
-from conformance.case.call import Call, GraphCall, Values
+from conformance.case.call import GRAPH_FIELDS, Call, CallError, GraphCall, Values
 from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, ShapeError, Step, Tensor, node_steps
 
 #: Largest size of an ONNX file. A weightless decoder layer has about 20 kB.
@@ -42,12 +42,6 @@ MAX_BYTES: Final = 4 << 20
 MAX_WEIGHTS: Final = 1 << 24
 #: Largest number of nodes, functions expanded.
 MAX_NODES: Final = 2_000
-
-#: The fields that an entry can have beside ``graph``; the others follow from the graph's nodes.
-FIELDS: Final = (
-    "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
-    "total_sequence_lengths", "query_seqlens", "max_sequence_length", "shared_buffer", "seed",
-)  # fmt: skip
 
 #: Operators whose first input, or all of whose inputs (Concat), keep their meaning and magnitude.
 _MOVES: Final = frozenset(
@@ -101,8 +95,11 @@ _ROTARY: Final = {
 _TELLING: Final = (*INPUT_NAMES, "ids", "attention_mask")
 
 
-class GraphError(ValueError):
+class GraphError(CallError):
     """The graph cannot be a case; the message says why and names the node or tensor."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("graph", sentence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,15 +148,16 @@ def is_left_out(tensor: onnx.TensorProto) -> bool:
 
 
 def read_graph(call: Call, file: Path) -> GraphCall:
-    """The call of the graph in an ONNX file. Raises :class:`GraphError`."""
+    """The call of the graph in an ONNX file. Raises :class:`GraphError`, which names the file."""
     try:
-        content = read_plain(file, MAX_BYTES)
+        return graph_call(call, read_plain(file, MAX_BYTES))
+    except GraphError as error:
+        raise GraphError(f"{call.graph}: {error}") from None
     except OSError as error:
         why = error.strerror
         if error.errno == TOO_LARGE:
             why = f"larger than {MAX_BYTES >> 20} MiB; save it without its weights"
-        raise GraphError(f"it cannot be read: {why}") from None
-    return graph_call(call, content)
+        raise GraphError(f"{call.graph}: it cannot be read: {why}") from None
 
 
 def graph_call(call: Call, content: bytes) -> GraphCall:
@@ -338,7 +336,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
     types = {each.name: each.type.tensor_type.elem_type for each in graph.inputs}
     cache_dtype = _word(types[given["past_key"]]) if given["past_key"] in types else call.dtype
     fields: dict[str, Any] = {
-        **{name: getattr(call, name) for name in FIELDS},
+        **{name: getattr(call, name) for name in GRAPH_FIELDS},
         **attributes,
         "past_sequence_length": past_length,
         "max_sequence_length": call.max_sequence_length if cache == "static" else None,

@@ -6,9 +6,8 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -20,18 +19,17 @@ from conformance.base.garbage import uncollected
 from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
-from conformance.case.call import Call, GivenCall, GraphCall
-from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
-from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
-from conformance.case.contracts import contract_by_features
-from conformance.case.features import features_of
-from conformance.case.kept_cases import keep_cases, kept_cases
-from conformance.case.tensors import (
-    ShapeError,
-    attributes_of,
-    steps_of,
+from conformance.case.call import (
+    GRAPH_FIELDS,
+    NOT_BESIDE_VALUES,
+    Call,
+    CallError,
+    GraphCall,
+    InputOverride,
 )
-from conformance.case.title import title_of
+from conformance.case.case import TARGET_AXIS, Case, Description, Fields, misfits
+from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
+from conformance.case.tensors import attributes_of
 
 #: Cases of a file, and combinations of one matrix.
 MAX_CASES: Final = 4_000
@@ -82,23 +80,23 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
 
 
 @uncollected()
-def load(paths: Sequence[Path]) -> list[Case]:
+def load(paths: Sequence[Path], *, checked: bool = True) -> list[Case]:
     """All cases of the files and folders ``paths``, in the files' order.
 
-    Raises :class:`InputError` with every problem of every file.
+    ``checked``: derive the tensors of each call, which finds the calls that are impossible. Without
+    it that is found when they are asked for: it takes two thirds of the time. Raises
+    :class:`InputError` with every problem of every file.
     """
     cases: list[Case] = []
     problems: list[Problem] = []
     stems: dict[str, Path] = {}
-    files = case_files(paths)
-    keep_cases(files, read_file)
-    for file in files:
+    for file in case_files(paths):
         if (other := stems.setdefault(file.stem, file)) != file:
             sentence = f"the theme '{file.stem}' is also used by {shown(other)}; ids would collide"
             problems.append(Problem(file, 0, 0, sentence))
             continue
         try:
-            cases += load_file(file)
+            cases += load_file(file, checked=checked)
         except InputError as error:
             problems += error.problems
         if too_many(problems):
@@ -108,13 +106,8 @@ def load(paths: Sequence[Path]) -> list[Case]:
     return cases
 
 
-def load_file(file: Path) -> list[Case]:
-    """The cases of one file, which may be kept. Raises as :func:`read_file` does."""
-    return kept_cases(file, read_file)
-
-
-def read_file(file: Path) -> list[Case]:
-    """The cases of one file. Raises :class:`InputError` with every problem in it."""
+def load_file(file: Path, *, checked: bool = True) -> list[Case]:
+    """The cases of one file, as :func:`load`."""
     if not _LABEL.fullmatch(file.stem):
         sentence = "the file name is part of every case id; use letters, digits, '_', '.', '+', '-'"
         raise InputError([Problem(file, 0, 0, sentence)])
@@ -133,7 +126,7 @@ def read_file(file: Path) -> list[Case]:
     cases: list[Case] = []
     if parsed is not None:
         faulty = {detail["loc"][1] for detail in wrong}
-        expander = _Expander(source, parsed, faulty)
+        expander = _Expander(source, parsed, faulty, checked)
         with suppress(InputError):  # beyond a limit
             cases = expander.expand()
         problems += expander.problems
@@ -165,19 +158,28 @@ class _FieldSet(NamedTuple):
     path: Key
     nested: bool = True
 
-    def path_of(self, field: str) -> Key:
-        return (*self.path, field) if self.nested else self.path
+    def path_of(self, field: str, *names: str) -> Key:
+        return (*self.path, field, *names) if self.nested else self.path
+
+
+def _set_fields(fields: Fields) -> dict[str, Any]:
+    """The fields that are set, without those of an entry alone."""
+    names = fields.model_fields_set & Fields.model_fields.keys()
+    return {name: getattr(fields, name) for name in names}
 
 
 class _Expander:
     """Expands the entries of one file into cases. ``parsed`` lacks the ``faulty`` entries."""
 
-    def __init__(self, source: Source, parsed: CaseFile, faulty: Collection[object]) -> None:
+    def __init__(
+        self, source: Source, parsed: CaseFile, faulty: Collection[object], checked: bool
+    ) -> None:
         self.source = source
         self.parsed = parsed
+        self.checked = checked
         self.numbers = [i for i in range(len(source.data["cases"])) if i not in faulty]
         self.problems: list[Problem] = []
-        self.defaults = _FieldSet("", source.data.get("defaults") or {}, ("defaults",))
+        self.defaults = _FieldSet("", _set_fields(parsed.defaults), ("defaults",))
         self.cases = 0
 
     def note(self, path: Key, sentence: str, *, at_key: bool = False) -> None:
@@ -207,10 +209,9 @@ class _Expander:
                     line = self.source.problem(("cases", first, kind), "").line
                     self.note((*path, kind), f"the {kind} '{text}' is already used on line {line}")
             cases += self.entry(path, entry)
-        return _titled(cases, set(titles))
+        return cases
 
     def entry(self, path: Key, entry: Entry) -> Iterator[Case]:
-        raw = self.source.data["cases"][path[-1]]
         before = len(self.problems)
         axes = self.axes(path, entry)
         excludes = self.excludes(path, entry, axes) if axes is not None else None
@@ -221,16 +222,15 @@ class _Expander:
         if self.cases > MAX_CASES:
             self.refuse(path, f"with this entry, the file has more than {MAX_CASES} cases")
         used = [False] * len(excludes)
-        expanded: list[tuple[Case, object]] = []
-        own = {k: v for k, v in raw.items() if k not in ("name", "title", "matrix", "exclude")}
+        expanded: list[Case] = []
+        own = _FieldSet("", _set_fields(entry), path)
         for combination in itertools.product(*axes.values()):
             labels = dict(zip(axes, (layer.label for layer in combination), strict=True))
             hit = [i for i, e in enumerate(excludes) if all(labels[a] == v for a, v in e.items())]
             if hit:
                 used[hit[0]] = True
                 continue
-            field_sets = [self.defaults, _FieldSet("", own, path), *combination]
-            case = self.concrete(path, entry, labels, field_sets)
+            case = self.concrete(path, entry, labels, [self.defaults, own, *combination])
             if case is not None:
                 expanded.append(case)
         for i, was_used in enumerate(used):
@@ -238,8 +238,9 @@ class _Expander:
                 self.note((*path, "exclude", i), "excludes no combination that is left")
         if axes and not expanded and len(self.problems) == before:
             self.note((*path, "matrix"), "no combination is left: all are excluded")
-        self.check_axes(path, expanded)
-        yield from (case for case, _ in expanded)
+        if self.checked:
+            self.check_axes(path, expanded)
+        yield from expanded
 
     def axes(self, path: Key, entry: Entry) -> dict[str, list[_FieldSet]] | None:
         """The values of each axis, or None if the matrix has errors."""
@@ -261,7 +262,8 @@ class _Expander:
                 if not values:
                     self.note(here, "the axis has no values")
                 axes[axis] = [
-                    _FieldSet(label, raw[label] or {}, (*here, label)) for label in values
+                    _FieldSet(label, _set_fields(fields), (*here, label))
+                    for label, fields in values.items()
                 ]
             elif axis not in _FIELDS:
                 self.note(
@@ -274,13 +276,10 @@ class _Expander:
                 if not raw:
                     self.note(here, "the axis has no values")
                 axes[axis] = [
-                    _FieldSet(_label(value[axis]), value, (*here, i))
+                    self.listed(_label(value[axis]), value, (*here, i), nested=True)
                     if isinstance(value, dict) and axis in value
-                    else _FieldSet(
-                        _label(value),
-                        {head: {tail: value}} if tail else {axis: value},
-                        (*here, i),
-                        nested=False,
+                    else self.listed(
+                        _label(value), {head: {tail: value}} if tail else {axis: value}, (*here, i)
                     )
                     for i, value in enumerate(raw)
                 ]
@@ -328,129 +327,62 @@ class _Expander:
             excludes.append(wanted)
         return excludes if len(self.problems) == before else None
 
+    def listed(
+        self, label: str, fields: dict[str, Any], path: Key, *, nested: bool = False
+    ) -> _FieldSet:
+        """One value of an axis with a list; without its fields if they have errors, which are
+        noted."""
+        try:
+            is_legal = _LABEL.fullmatch(label)  # else the label is what is wrong
+            made = _set_fields(Fields.model_validate(fields)) if is_legal else {}
+        except ValidationError as error:
+            made = {}
+            for detail in error.errors(include_url=False):
+                place = (*path, *detail["loc"][0 if nested else 1 :])
+                self.add(explain(self.source, detail, fields_at, place))
+        return _FieldSet(label, made, path, nested)
+
     def concrete(
         self, path: Key, entry: Entry, labels: dict[str, str], field_sets: list[_FieldSet]
-    ) -> tuple[Case, object] | None:
-        """The case, and a key that equal calls share; None if there are errors, which are noted."""
+    ) -> Case | None:
+        """The case; None if there are errors, which are noted."""
         merged: dict[str, Any] = {}
-        origin: dict[str, Key] = {}
         for field_set in field_sets:
             for field, value in field_set.fields.items():
-                origin[field] = field_set.path_of(field)
-                if field in MAPS and isinstance(value, dict):
-                    for name in value:
-                        place = field_set.path_of(field)
-                        origin[f"{field}.{name}"] = (*place, name) if field_set.nested else place
-                    merged[field] = {**merged.get(field, {}), **value}
-                else:
-                    merged[field] = value
-
-        def note(field: str, sentence: str) -> None:
-            at = origin.get(field) or origin.get(field.partition(".")[0]) or path
-            self.note(at, sentence)
-
-        try:
-            fields = Fields.model_validate(merged)
-        except ValidationError as error:
-            for detail in error.errors(include_url=False):
-                location = [str(part) for part in detail["loc"]]
-                where = origin.get(".".join(location[:2])) or origin.get(location[0]) or path
-                place = (*where, *detail["loc"][1:])
-                self.add(explain(self.source, detail, fields_at, place))
-            return None
-        own = {name: getattr(fields, name) for name in Call.model_fields}
-        call = Call.model_construct(merged.keys() & own.keys(), **own)
-        wrong: list[tuple[str, str]] = []
-        if call.graph is not None:
-            call, wrong = self.with_graph(call, merged, fields)
-        demands = fields.contract.demands if fields.contract else "computes"
-        wrong = wrong or list(misfits(call, demands, fields.relation))
-        if (
-            fields.contract
-            and fields.contract.readings
-            and (fields.relation or demands == "rejects")
-        ):
-            wrong.append(("contract", "readings need a call with values and without a relation"))
-        if call.values_from is not None:
-            wrong += _beside_given(merged)
-        for field, sentence in wrong:
-            note(field, sentence)
-        if wrong:
-            return None
-        try:
-            steps = steps_of(call)
-        except ShapeError as error:
-            note(error.field, str(error))
-            return None
-        if call.values_from is not None:
-            from conformance.case.given import GivenError, given_call  # imports NumPy
-
-            try:
-                call = given_call(call, steps[0], self.source.file.parent)
-            except GivenError as error:
-                note("values_from", str(error))
-                return None
-        contract = fields.contract or contract_by_features(call, steps)
-        if contract is None:
-            note("contract", "none follows from the features of this call; write one")
-            return None
+                if field in MAPS:
+                    value = {**merged.get(field, {}), **value}
+                merged[field] = value
+        parsed, theme = self.parsed, self.source.file.stem
         suffix = "[" + ",".join(f"{axis}={label}" for axis, label in labels.items()) + "]"
-        case_id = f"{self.source.file.stem}/{entry.name}{suffix if labels else ''}"
+        about = {name: merged.pop(name, default) for name, default in _DESCRIPTION.items()}
         case = Case(
-            id=case_id,
-            theme=self.source.file.stem,
+            id=f"{theme}/{entry.name}{suffix if labels else ''}",
+            theme=theme,
             name=entry.name,
-            title=entry.title or "",
             axes=labels,
             file=self.source.file,
             line=self.source.values[path][0],
-            question=self.parsed.question.strip(),
-            call=call,
-            steps=steps,
-            contract=contract,
-            why=fields.why.strip(),
-            tags=tuple(dict.fromkeys((*self.parsed.tags, *fields.tags))),
-            links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
-            time_limit_seconds=fields.time_limit_seconds,
-            relation=fields.relation,
-            insensitive_to=fields.insensitive_to,
+            question=parsed.question.strip(),
+            written_title=entry.title,
+            written_call=_PLAIN_CALL.model_copy(update=merged),
+            written_contract=about["contract"],
+            why=about["why"].strip(),
+            tags=tuple(dict.fromkeys((*parsed.tags, *about["tags"]))),
+            links=tuple(dict.fromkeys((*parsed.links, *about["links"]))),
+            time_limit_seconds=about["time_limit_seconds"],
+            relation=about["relation"],
+            insensitive_to=about["insensitive_to"],
         )
-        return case, (
-            tuple((t.state, t.dtype, t.shape) for s in steps for t in (*s.inputs, *s.outputs)),
-            tuple(attributes_of(call).items()),
-            call.content if isinstance(call, GraphCall) else None,
-            call.seed,
-            call.digest if isinstance(call, GivenCall) else None,
-            call.shared_buffer,
-            fields.relation,
-        )
+        wrong = list(_problems_of(case, merged)) if self.checked else []
+        for field, sentence in wrong:
+            self.note(_origin(field, field_sets) or path, sentence)
+        return None if wrong else case
 
-    def with_graph(
-        self, call: Call, merged: dict[str, Any], fields: Fields
-    ) -> tuple[Call, list[tuple[str, str]]]:
-        """The call with the content of its graph, and what is wrong with it or beside it."""
-        from conformance.case.graph import FIELDS, GraphError, read_graph  # imports onnx
-
-        wrong = [
-            (name, f"{name} cannot stand beside graph; allowed are {', '.join(FIELDS[1:])}")
-            for name in merged
-            if name in Call.model_fields and name not in FIELDS
-        ]
-        if fields.relation:
-            wrong.append(("relation", "a graph has no variant"))
-        if fields.contract is not None and fields.contract.readings:
-            wrong.append(("contract", "readings are of a single node, not of a graph"))
-        try:
-            assert call.graph is not None
-            return read_graph(call, self.source.file.parent / call.graph), wrong
-        except GraphError as error:
-            return call, [*wrong, ("graph", f"{call.graph}: {error}")]
-
-    def check_axes(self, path: Key, expanded: list[tuple[Case, object]]) -> None:
+    def check_axes(self, path: Key, expanded: list[Case]) -> None:
         """Notes each axis that does not change the call, so that two cases would be the same."""
         alike: dict[object, list[Case]] = {}
-        for case, call in expanded:
-            alike.setdefault(call, []).append(case)
+        for case in expanded:
+            alike.setdefault(_what_is_run(case), []).append(case)
         reported: set[str] = set()
         for cases in alike.values():
             seen: dict[str, Case] = {}
@@ -468,39 +400,77 @@ class _Expander:
                     self.note((*path, "matrix", axis), sentence, at_key=True)
 
 
-def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
-    """The cases, each with a title: if the entry has none, what its cases share, with a number if
-    such a title is already ``taken``."""
-    titled: list[Case] = []
-    for _, group in itertools.groupby(cases, key=lambda case: case.name):
-        entry = list(group)
-        if not entry[0].title:
-            first, *others = (features_of(case.call, case.steps) for case in entry)
-            shared = {
-                name: value
-                for name, value in first.items()
-                if all(other[name] == value for other in others)
-            }
-            title = plain = title_of(shared, [case.call for case in entry])
-            number = 1
-            while title in taken:
-                number += 1
-                title = f"{plain} ({number})"
-            taken.add(title)
-            entry = [replace(case, title=title) for case in entry]
-        titled += entry
-    return titled
+#: A call with default values, and the values of the other fields of an entry that are not set.
+_PLAIN_CALL: Final = Call()
+_DESCRIPTION: Final = dict(Description())
 
 
-def _beside_given(merged: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _origin(field: str, field_sets: Sequence[_FieldSet]) -> Key | None:
+    """The position of ``scale`` or ``inputs.key``: where it is set last."""
+    name, _, inner = field.partition(".")
+    setting = [each for each in reversed(field_sets) if name in each.fields]
+    with_inner = [each for each in setting if inner and inner in each.fields[name]]
+    places = [
+        *(each.path_of(name, inner) for each in with_inner),
+        *(each.path_of(name) for each in setting),
+    ]
+    return places[0] if places else None
+
+
+def _problems_of(case: Case, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The contradictions of a case whose entry sets the ``fields`` of its call: field, sentence."""
+    written, contract = case.written_call, case.written_contract
+    demands = contract.demands if contract else "computes"
+    wrong: list[tuple[str, str]] = []
+    if written.graph is not None:
+        wrong += (
+            (name, f"{name} cannot stand beside graph; allowed are {', '.join(GRAPH_FIELDS[1:])}")
+            for name in fields
+            if name not in GRAPH_FIELDS
+        )
+        if case.relation:
+            wrong.append(("relation", "a graph has no variant"))
+        if contract and contract.readings:
+            wrong.append(("contract", "readings are of a single node, not of a graph"))
+    elif contract and contract.readings and (case.relation or demands == "rejects"):
+        wrong.append(("contract", "readings need a call with values and without a relation"))
+    if written.values_from is not None:
+        wrong += _beside_values(case, fields)
+    try:
+        wrong = wrong or [*misfits(case.call, demands, case.relation)]
+        if not wrong:
+            _ = case.steps, case.contract
+    except InputError as error:
+        cause = error.__cause__
+        if not isinstance(cause, CallError):
+            raise
+        wrong.append((cause.field, str(cause)))
+    return iter(wrong)
+
+
+def _what_is_run(case: Case) -> object:
+    """What is the same for two cases only if they run the same, but for the tensors' values."""
+    call = case.call
+    return (
+        tuple((t.state, t.dtype, t.shape) for s in case.steps for t in (*s.inputs, *s.outputs)),
+        tuple(attributes_of(call).items()),
+        call.content if isinstance(call, GraphCall) else None,
+        call.seed,
+        call.values_from,
+        call.shared_buffer,
+        case.relation,
+    )
+
+
+def _beside_values(case: Case, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The fields that contradict values from a file, each with a sentence."""
-    from conformance.case.given import EXCLUDED  # imports NumPy
-
-    for field, why in EXCLUDED.items():
-        if merged.get(field):
+    for field, why in NOT_BESIDE_VALUES.items():
+        if case.relation if field == "relation" else fields.get(field):
             yield field, f"{field} cannot stand beside values_from: {why}"
-    for name, override in merged.get("inputs", {}).items():
-        if isinstance(override, dict) and not override.keys().isdisjoint(_VALUES):
+    for name, override in case.written_call.inputs.items():
+        if isinstance(override, InputOverride) and not override.model_fields_set.isdisjoint(
+            _VALUES
+        ):
             yield f"inputs.{name}", f"{name} has its values from the file that values_from names"
 
 

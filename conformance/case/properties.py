@@ -97,7 +97,7 @@ def word_test(word: str) -> Test | None:
         return None
 
     def test(case: Described) -> bool:
-        reader = Reader(case.call, case.steps)
+        reader = Reader(case.call, lambda: case.steps)
         return any(read(reader) in values for read, values in wanted)
 
     return test
@@ -254,7 +254,7 @@ def _values(name: str, case: Described) -> set[str | float]:
     if attribute is not None and not found:
         found.append(attribute.default)
     if name in BY_NAME:
-        found.append(BY_NAME[name].read(Reader(case.call, case.steps)))
+        found.append(BY_NAME[name].read(Reader(case.call, lambda: case.steps)))
     if name in _TENSORS:
         found += (
             tensor.state

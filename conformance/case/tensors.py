@@ -17,6 +17,7 @@ from conformance.base.dtypes import INTEGER_RANGE
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
 from conformance.case.call import (
     Call,
+    CallError,
     GraphCall,
     InputOverride,
     OutputOverride,
@@ -126,12 +127,8 @@ class Step:
         return tuple(tensor.name for tensor in self.outputs if tensor.connected)
 
 
-class ShapeError(ValueError):
-    """A shape or the values given for it are impossible; ``field`` is the case's field at fault."""
-
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.field = field
+class ShapeError(CallError):
+    """A shape or the values given for it are impossible."""
 
 
 def attributes_of(call: Call) -> dict[str, int | float | str]:

@@ -15,7 +15,8 @@ from conformance.bundle import sensitivity
 from conformance.bundle.cache import bundle_for, every_effect
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.script import ALIASES, CARRY
-from conformance.case.case import Case, Contract
+from conformance.case.case import Case
+from conformance.case.contract import Contract
 from conformance.case.tensors import Step, Tensor
 from conformance.case.variants import RELATIONS
 from conformance.run.records import case_record, reproduce

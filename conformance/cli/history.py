@@ -13,7 +13,7 @@ import click
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.case.features import counted, features_of
+from conformance.case.features import features_of
 from conformance.cli import completion
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
@@ -271,7 +271,7 @@ def _tell(joined: Joined, cases: Sequence[Case], wanted: _Wanted) -> None:
     features = {
         case.id: features_of(case.call, case.steps)
         for case in cases
-        if case.id in joined.cases and counted(case) and case.contract.demands == "computes"
+        if case.id in joined.cases and not case.is_graph and case.contract.demands == "computes"
     }
     console = make_console()
     draw_problems(console, joined)

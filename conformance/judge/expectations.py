@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from conformance.base.explain import list_item_fields, validated
 from conformance.base.json_schemas import WithDescriptions
-from conformance.base.kept import kept
 from conformance.base.paths import data_path
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, Key, Problem, read_yaml
@@ -449,10 +448,6 @@ def _read_of_target(file: Path) -> _Read:
 
 def _read(file: Path) -> _Read:
     """What is in the file. Raises :class:`InputError`."""
-    return kept(file, _read_anew, ("base", "case", "results", "judge"))
-
-
-def _read_anew(file: Path) -> _Read:
     source = read_yaml(file)
     parsed = validated(source, ExpectationFile, _fields_at)
     return _Read(

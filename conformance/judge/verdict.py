@@ -20,7 +20,8 @@ from conformance.bundle.cache import Bundle, RunnerFiles
 from conformance.bundle.expected import Expected
 from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.call import Call
-from conformance.case.case import Case, Contract
+from conformance.case.case import Case
+from conformance.case.contract import Contract
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.harness.protocol import excerpt

@@ -20,7 +20,6 @@ from conformance.case.features import (
     RULES,
     Feature,
     Rule,
-    counted,
     features_of,
 )
 from conformance.case.tensors import Tensor, attributes_of
@@ -72,7 +71,7 @@ def pair_counts(
     """How many cases have each pair, as (feature, value, feature, value) in FEATURES' order."""
     counts: Counter[Pair] = Counter()
     for case in cases:
-        if not counted(case):
+        if not case.counts_for_coverage:
             continue
         found = [(name, value) for name, value in values(case).items() if value is not None]
         counts.update((*one, *other) for one, other in itertools.combinations(found, 2))
@@ -228,7 +227,7 @@ def _features(cases: Sequence[Case]) -> Iterator[str]:
     plain: Counter[tuple[str, str | None]] = Counter()
     either: Counter[tuple[str, str | None]] = Counter()
     for case in cases:
-        if counted(case):
+        if case.counts_for_coverage:
             tally = either if case.contract.demands == "either" else plain
             tally.update(looked_at(case).items())
     rows = []

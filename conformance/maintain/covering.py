@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.case.call import Call
-from conformance.case.case import Case, misfits
+from conformance.case.case import MAX_TITLE, Case, misfits
 from conformance.case.contracts import is_excluded
 from conformance.case.corpus import shipped_files
 from conformance.case.features import BY_NAME, FEATURES, RULES, features_of
 from conformance.case.load import load_file
 from conformance.case.tensors import ShapeError, steps_of
+from conformance.case.wording import word_of_each
 from conformance.maintain.telling_values import is_sensitive, sensitive
 
 #: The dtypes of every row; some rows have bfloat16 too, so that each value occurs with it.
@@ -493,20 +494,58 @@ def name_of(row: Row) -> str:
     return "_".join(filter(None, words))
 
 
-def line_of(row: Row) -> str:
-    """The row as a line of a case file, with values that show all its features."""
+#: A call with default values.
+PLAIN: Final = Call()
+#: Features that a title may name beside phase and cache, the most telling first, and how many.
+_TELLING: Final = (
+    *("key_value", "quantised", "query_seqlens", "presents", "qk_norm", "causal", "window"),
+    *("rotary", "lengths", "attention_bias", "sink", "softcap", "output_qk", "position_ids"),
+    *("scale", "heads", "batch", "head_size", "dims"),
+)
+_MAX_FEATURES: Final = 3
+
+
+def title_of(row: Row, call: Call, taken: Collection[str]) -> str:
+    """The phase with its lengths, the cache, and the features that tell most, as many as fit:
+    ``97 tokens on a past of 4034, shared buffer, int8 cache``; with a number if that is taken."""
+    words = dict(word_of_each(row))
+    new, past = call.sequence_length, call.past_sequence_length
+    with_lengths = {
+        "prefill": f"Prompt of {new} token{'s' if new != 1 else ''}",
+        "decode": f"One token on a past of {past}",
+        "chunked_prefill": f"{new} tokens on a past of {past}",
+    }
+    head = [with_lengths[row["phase"]], *([words["cache"]] if words.get("cache") else [])]
+    telling = [words[name] for name in _TELLING if name in words][:_MAX_FEATURES]
+    while telling and len(", ".join([*head, *telling])) > MAX_TITLE - len(" (999)"):
+        telling.pop()
+    plain = ", ".join([*head, *telling])
+    numbered = (f"{plain} ({number})" for number in itertools.count(2))
+    return next(title for title in itertools.chain([plain], numbered) if title not in taken)
+
+
+def line_of(row: Row, titles: set[str]) -> str:
+    """The row as a line of a case file, with values that show all its features, and a title that is
+    added to ``titles``."""
     fields = sensitive(call_of(row), DTYPES)
     if fields is None:
         raise SystemExit(f"No values make {name_of(row)} sensitive; add the combination to HIDING.")
     more = row["quantised"] == "none" and not is_excluded(row) and is_sensitive(fields, "bfloat16")
     dtypes = [*DTYPES, "bfloat16"] if more else [*DTYPES]
-    return json.dumps({"name": name_of(row), **fields, "matrix": {"dtype": dtypes}})
+    call = Call.model_validate({name: fields[name] for name in fields.keys() & Call.model_fields})
+    title = title_of(row, call, titles)
+    titles.add(title)
+    different = {name: fields[name] for name in fields if fields[name] != getattr(PLAIN, name, ...)}
+    entry = {"name": name_of(row), "title": title, **different, "matrix": {"dtype": dtypes}}
+    return json.dumps(entry)
 
 
 def main() -> None:
     """Add rows for the pairs that no row has."""
     file = shipped_files()[THEME]
-    lines = [f"  - {line_of(row)}" for row in rows_for(pairs_in(load_file(file)))]
+    cases = load_file(file)
+    titles = {case.title for case in cases}
+    lines = [f"  - {line_of(row, titles)}" for row in rows_for(pairs_in(cases))]
     if lines:
         text = file.read_text(encoding="utf-8").rstrip("\n")
         file.write_text("\n".join([text, *lines, ""]), encoding="utf-8")

@@ -18,7 +18,6 @@ from conformance.bundle.cache import every_effect
 from conformance.bundle.replacements import REPLACEMENTS
 from conformance.bundle.sensitivity import REPLACED, enough
 from conformance.case.case import Case
-from conformance.case.features import counted
 
 #: The first row of an input: its name, in how many cases it is connected, and how many look at it.
 _ROW: Final = re.compile(r"^\| `(\w+)` \| \d+ \| (\d+) \|", re.MULTILINE)
@@ -36,7 +35,7 @@ def text(cases: Sequence[Case]) -> str:
     looking: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     connected: Counter[str] = Counter()
-    judged = [case for case in cases if counted(case)]
+    judged = [case for case in cases if case.counts_for_coverage]
     for case in judged:
         tensors = (tensor for tensor in case.steps[-1].inputs if tensor.connected)
         connected.update(tensor.name for tensor in tensors if 0 not in (tensor.shape or ()))

@@ -13,7 +13,8 @@ from typing import Final
 
 from conformance.base.processes import ask
 from conformance.base.signature import DOMAIN, OP_TYPE
-from conformance.case.case import Case, Contract
+from conformance.case.case import Case
+from conformance.case.contract import Contract
 from conformance.maintain.citations import Thread, link_to
 
 #: The text of the operator, as contracts name it.

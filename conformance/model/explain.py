@@ -12,7 +12,7 @@ from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.features import features_of
 from conformance.case.nearest import nearest
-from conformance.case.title import words
+from conformance.case.wording import words
 from conformance.model.answers import WORDS, Kind
 from conformance.model.groups import Group
 from conformance.model.known import FeatureAnswer, KnownTarget, features_on

@@ -21,7 +21,7 @@ from pydantic_core import to_json
 
 from conformance.base.garbage import uncollected
 from conformance.base.paths import data_path
-from conformance.case.case import BASES
+from conformance.case.contract import BASES
 from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.history import CHANGE_KINDS

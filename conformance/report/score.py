@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from conformance.case.case import BASES, Basis
+from conformance.case.contract import BASES, Basis
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.verdicts import PRESENTS, TABLE, Verdict, is_silent_failure, was_tried

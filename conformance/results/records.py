@@ -32,7 +32,7 @@ from pydantic_core import CoreSchema
 
 from conformance.base.json_schemas import WithDescriptions
 from conformance.case.call import State
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.results.verdicts import Verdict
 from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
 

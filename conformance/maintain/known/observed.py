@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.base.files import identity
-from conformance.case.case import Case, Contract
+from conformance.case.case import Case
+from conformance.case.contract import Contract
 from conformance.case.load import load_file
 from conformance.judge.expectations import Subject
 from conformance.maintain.known.releases import Releases, releases_of

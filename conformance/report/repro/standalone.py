@@ -19,7 +19,7 @@ from typing import Final
 
 from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS, PLAIN_NAME
-from conformance.case.case import Contract
+from conformance.case.contract import Contract
 from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.findings import alone
 from conformance.report.repro.checks import has_fault, is_of_the_variant

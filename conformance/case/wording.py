@@ -1,21 +1,11 @@
-"""The title of a case whose entry has none: its call in words, made of its features."""
+"""A call in words, made of its features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from conformance.case.call import Call
-from conformance.case.case import MAX_TITLE
 from conformance.case.features import BY_NAME, REST
-
-#: Features that a title may name beside phase and cache, the most telling first, and how many.
-_TELLING: Final = (
-    *("key_value", "quantised", "query_seqlens", "presents", "qk_norm", "causal", "window"),
-    *("rotary", "lengths", "attention_bias", "sink", "softcap", "output_qk", "position_ids"),
-    *("scale", "heads", "batch", "head_size", "dims", "dtype"),
-)
-_MOST_TOLD: Final = 3
 
 #: The words for each value of a feature. Plain values have none, except for the phase.
 WORDS: Final = {
@@ -74,42 +64,18 @@ WORDS: Final = {
 }
 
 
-def title_of(features: Mapping[str, str | None], calls: Sequence[Call]) -> str:
-    """What ``calls`` are that share ``features``: the phase with its lengths, the cache, and the
-    features that tell most, as many as fit: ``97 tokens on a past of 4034, shared buffer, int8
-    cache``."""
-    told = dict(_words(features))
-    lengths = {(call.sequence_length, call.past_sequence_length) for call in calls}
-    if len(lengths) == 1:
-        ((new, past),) = lengths
-        with_lengths = {
-            "prefill": f"prompt of {new} token{'s' if new != 1 else ''}",
-            "decode": f"one token on a past of {past}",
-            "chunked_prefill": f"{new} tokens on a past of {past}",
-        }
-        told["phase"] = with_lengths.get(features.get("phase") or "", told.get("phase", ""))
-    head = [told[name] for name in ("phase", "cache") if told.get(name)] or ["call"]
-    telling = [told[name] for name in _TELLING if name in told][:_MOST_TOLD]
-    while telling and len(", ".join([*head, *telling])) > MAX_TITLE - 4:  # of the number
-        telling.pop()
-    return _capitalised(", ".join([*head, *telling]))
-
-
 def words(features: Mapping[str, str | None]) -> str:
     """A call in words: ``Prompt, sliding-window cache, batch, partial rotary``.
 
     ``features`` are those of :func:`conformance.case.features.features_of`. A feature that is None
     or missing is left out, and so is one whose value is plain or implied by another feature.
     """
-    return _capitalised(", ".join(text for _, text in _words(features)) or "call")
-
-
-def _capitalised(text: str) -> str:
+    text = ", ".join(text for _, text in word_of_each(features)) or "call"
     return text[:1].upper() + text[1:]
 
 
-def _words(features: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """The words for each feature that is not implied."""
+def word_of_each(features: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """The names of the features that are not implied, each with its words."""
     for name, value in features.items():
         if value is None or _is_implied(name, value, features):
             continue

@@ -11,7 +11,7 @@ from case_files import cases_of
 from conformance.case.call import Call
 from conformance.case.features import FEATURES, features_of
 from conformance.case.tensors import steps_of
-from conformance.case.title import words
+from conformance.case.wording import words
 
 PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
 
@@ -90,16 +90,18 @@ def test_a_written_title_is_used(tmp_path: Path) -> None:
     assert titles(tmp_path, body) == ["My own", "My own"]
 
 
-def test_without_a_title_it_is_made_of_what_the_cases_share(tmp_path: Path) -> None:
+def test_without_a_title_features_that_are_no_axes_stand_for_it(tmp_path: Path) -> None:
     body = """
     - name: a
       sequence_length: 4
       softcap: 1.0
-      matrix: {dtype: [float32, float16], head_sink: [false, true]}
+      matrix: {dtype: [float32, float16], past_sequence_length: [0, 3]}
     """
-    assert titles(tmp_path, body) == 4 * ["Prompt of 4 tokens, softcap"]
+    assert titles(tmp_path, body)[1:3] == ["Several tokens on a past, softcap", "Prompt, softcap"]
+
+
+def test_a_title_made_of_many_features_is_cut_at_a_comma(tmp_path: Path) -> None:
     body = """
-    - {name: a, matrix: {sequence_length: [4, 5]}}
     - name: b
       sequence_length: 3
       past_sequence_length: 9
@@ -111,22 +113,5 @@ def test_without_a_title_it_is_made_of_what_the_cases_share(tmp_path: Path) -> N
       head_sink: true
       attention_bias: full
     """
-    assert titles(tmp_path, body)[1:] == [
-        "Prompt",
-        "3 tokens on a past of 9, static cache, rotary, attention bias, head_sink",
-    ]
-
-
-def test_titles_that_are_the_same_are_counted(tmp_path: Path) -> None:
-    body = """
-    - {name: one, sequence_length: 4}
-    - {name: the_other, sequence_length: 4, seed: 1}
-    - {name: third, title: "Prompt of 1 token, softcap", softcap: 2.0}
-    - {name: fourth, softcap: 1.0}
-    """
-    assert titles(tmp_path, body) == [
-        "Prompt of 4 tokens",
-        "Prompt of 4 tokens (2)",
-        "Prompt of 1 token, softcap",
-        "Prompt of 1 token, softcap (2)",
-    ]
+    (title,) = titles(tmp_path, body)
+    assert title == "Several tokens on a past, static cache, MQA, rotary, softcap, attention bias"

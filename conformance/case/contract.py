@@ -1,0 +1,70 @@
+"""What a case demands of a runtime, and what that demand rests on."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import Field
+
+from conformance.base.readings import ReadingName
+from conformance.case.call import Model
+
+Demands = Literal["computes", "rejects", "either"]
+Basis = Literal["specified", "established", "requested"]
+#: What each basis says, as a sentence.
+BASES: Final[dict[Basis, str]] = {
+    "specified": "A released text or a merged decision says it in words.",
+    "established": "No text says it; the reference kernels agree on it and exporters rely on it.",
+    "requested": "An issue asks for it; nobody promised it.",
+}
+
+
+class ProviderContract(Model):
+    """What is different in a contract where the target is one execution provider.
+
+    Of what is left out, the contract itself holds.
+    """
+
+    demands: Demands | None = None
+    basis: Basis | None = None
+    source: str | None = None
+    why: str | None = None
+    mentions: tuple[str, ...] | None = None
+
+
+class Contract(Model):
+    """What a case demands of a runtime, and the source of that demand."""
+
+    demands: Demands = "computes"
+    """`computes`: the oracle's values. `rejects`: an error that a user can act on. `either`: the
+    specification is silent, or kernels disagree; correct values and a rejection are both
+    accepted."""
+    basis: Basis = "specified"
+    """`specified`: a released text or a merged decision says it in words, which `why` quotes.
+    `established`: no text says it, but the reference kernels agree and exporters rely on it.
+    `requested`: an issue asks for it. Only where it is specified is a clean rejection red."""
+    source: str
+    """The source of the demand: a link, or a document and its section."""
+    why: str = ""
+    """One sentence: the reason for this contract."""
+    mentions: tuple[str, ...] = ()
+    """A rejection must mention one of these words; otherwise it is marked vague."""
+    readings: tuple[ReadingName, ...] = ()
+    """Other readings of the source, whose values are correct, too."""
+    disputed: str = ""
+    """A link to a merged decision that contradicts the contract. It holds nevertheless."""
+    providers: dict[str, ProviderContract] = Field(default_factory=dict)
+    """What is different on an execution provider (`CUDAExecutionProvider`), where the source says
+    that it must behave differently from all others."""
+
+    @property
+    def terms(self) -> str:
+        """The demand with its basis, `computes (established)`; `either` rests on silence."""
+        return self.demands if self.demands == "either" else f"{self.demands} ({self.basis})"
+
+    def on(self, execution_provider: str | None) -> Contract:
+        """The contract for a target with this execution provider; None: it has none."""
+        own = self.providers.get(execution_provider or "")
+        if own is None:
+            return self
+        return self.model_copy(update={**own.model_dump(exclude_none=True), "providers": {}})
