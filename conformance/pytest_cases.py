@@ -6,12 +6,10 @@ runs without case files must not pay.
 
 from __future__ import annotations
 
-import itertools
-import pickle
 import re
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,10 +38,9 @@ from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
-from conformance.run.ahead import Ahead
 from conformance.run.assessment import Record
+from conformance.run.bundles import Bundles
 from conformance.run.engine import TargetRun
-from conformance.run.instability import Reported
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, TargetError, run_options
@@ -51,9 +48,6 @@ from conformance.targets.registry import Target, eps_of, targets_for
 
 #: Where pytest keeps the values of its option ``--expectations``.
 EXPECTATIONS: Final = "gqa_expectations"
-
-#: What the controlling process of pytest-xdist calls the cases that it gives its workers.
-GIVEN: Final = "gqa_cases"
 
 
 class Listed(NamedTuple):
@@ -71,31 +65,12 @@ class Listed(NamedTuple):
     chosen: tuple[str, ...]
 
 
-class ForWorker(NamedTuple):
-    """What a worker of pytest-xdist gets of a case file: all cases as listed, some as they are.
-
-    ``listed`` has the fields of `Listed` without the file; ``pickled`` maps labels to cases.
-    """
-
-    listed: list[tuple[Any, ...]]
-    pickled: bytes
-
-
 class Cases:
-    """The cases of a session by their files, each file expanded once and not before it has to be.
-
-    With pytest-xdist the controlling process expands the files for its workers: ``given`` is
-    empty there, and in a worker it has a `ForWorker` for each file.
-    """
+    """The cases of a session by their files, each file loaded once and not before it has to be."""
 
     def __init__(
-        self,
-        given: dict[str, Any],
-        selects: Expression,
-        marks: dict[str, Test],
-        pinned: Sequence[Path] = (),
+        self, selects: Expression, marks: dict[str, Test], pinned: Sequence[Path] = ()
     ) -> None:
-        self._given = {Path(file): ForWorker(*fields) for file, fields in given.items()}
         self._pinned = pinned
         self._selects = selects
         self._marks = marks
@@ -104,8 +79,6 @@ class Cases:
 
     def listed(self, file: Path, targets: Sequence[Target]) -> list[Listed]:
         """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
-        if file in self._given:
-            return [Listed(file, *fields) for fields in self._given[file].listed]
         if file not in self._listed:
             cases = list(self._load(file).values())
             target_plans(cases, targets, whole_corpus=False, pinned=self._pinned)
@@ -119,20 +92,9 @@ class Cases:
         chosen = (label for label in labels if self._selects(names_of(case, label), case))
         return Listed(file, case.name, case.axes, marks, case.line, tuple(chosen))
 
-    def for_worker(self, listed: Sequence[Listed], wanted: Collection[str]) -> ForWorker:
-        """The cases of one file, of which a worker runs those whose labels are ``wanted``."""
-        loaded = self._load(listed[0].file)
-        cases = {label: case for label, case in loaded.items() if label in wanted}
-        return ForWorker([tuple(one)[1:] for one in listed], pickle.dumps(cases))
-
     def case(self, listed: Listed) -> Case:
         """The case itself."""
-        file, label = listed.file, name_on(listed, None)
-        if file in self._given and file not in self._loaded:
-            self._loaded[file] = pickle.loads(self._given[file].pickled)
-        if label not in self._loaded.get(file, ()):
-            self._loaded.pop(file, None)
-        return self._load(file)[label]
+        return self._load(listed.file)[name_on(listed, None)]
 
     def _load(self, file: Path) -> dict[str, Case]:
         if file not in self._loaded:
@@ -149,53 +111,46 @@ class TargetRuns:
         self.targets = targets
         self.cases = cases
         self._pinned = tuple(pinned)
-        self._runs: dict[str, Ahead] = {}
+        self._runs: dict[str, TargetRun] = {}
+        self._bundles = Bundles()
         self._told: set[str] = set()
 
-    def run(
-        self, case: Case, target: Target, following: Callable[[], Iterable[Case]]
-    ) -> tuple[Record, list[tuple[Case, Reported]]]:
-        """Run ``case`` on ``target`` and judge the result.
-
-        With it comes what that has shown of other cases, and of the target. ``following`` gives the
-        cases that are run next.
-        """
-        ahead = self._of(target)
-        run = ahead.run
+    def run(self, case: Case, target: Target) -> tuple[Record, list[InstabilityRecord]]:
+        """Run ``case`` on ``target`` and judge the result; with what did not repeat."""
+        run = self._of(target)
         record: Record
         try:
-            record = ahead.record(case, following)
+            record = run.run_one(case)
         except (RunnerFailed, BundleError) as error:
             record = run.trouble(error)
         aside, run.aside = run.aside, []
-        return record, aside
+        return record, [found for _, found in aside if isinstance(found, InstabilityRecord)]
 
     def news_of(self, target: Target) -> list[str]:
         """Sentences about what ``target`` has and no case calls, each once in this process."""
-        told = uncalled_sentences([self._of(target).run.ready.record()])
+        told = uncalled_sentences([self._of(target).ready.record()])
         news = [sentence for sentence in told if sentence not in self._told]
         self._told.update(news)
         return news
 
     def fix_of(self, target: Target) -> str | None:
         """The command that makes ``target`` available, if one does."""
-        return self._of(target).run.ready.fix
+        return self._of(target).ready.fix
 
-    def _of(self, target: Target) -> Ahead:
+    def _of(self, target: Target) -> TargetRun:
         if target.label not in self._runs:
             _end_orderly_on_sigterm()
             before = self.targets[: self.targets.index(target)]
-            earlier = [self._of(one).run for one in before if one.may_share_name(target)]
+            earlier = [self._of(one) for one in before if one.may_share_name(target)]
             lines = tuple(load_expectations(target.expectations))
             plan = TargetPlan(target, (), lines, self._pinned)
-            self._runs[target.label] = Ahead(TargetRun(plan, 1, earlier))
+            self._runs[target.label] = TargetRun(plan, earlier, bundles=self._bundles)
         return self._runs[target.label]
 
     def close(self) -> None:
         """End all runners."""
-        for ahead in self._runs.values():
-            ahead.close()
-            ahead.run.close()
+        for run in self._runs.values():
+            run.close()
         self._runs.clear()
 
 
@@ -225,7 +180,6 @@ def target_runs(config: pytest.Config) -> TargetRuns:
             targets = targets_for(eps or ["cpu"], programs)
         except TargetError as error:
             raise pytest.UsageError(printable(str(error))) from None
-        given = getattr(config, "workerinput", {}).get(GIVEN, {})
         try:
             selects = compile_expression(config.option.keyword)
         except SelectionError:  # `Keywords` reports it
@@ -237,7 +191,7 @@ def target_runs(config: pytest.Config) -> TargetRuns:
             pinned = load_pinned(files)
         except InputError as error:
             raise pytest.UsageError(printable(str(error))) from None
-        cases = Cases(given, selects, marks, files)
+        cases = Cases(selects, marks, files)
         runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, cases, pinned)
         config.add_cleanup(runs.close)
     return runs
@@ -380,9 +334,9 @@ class CaseItem(pytest.Item):
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
         runs = target_runs(self.config)
         case = runs.cases.case(self.listed)
-        record, aside = runs.run(case, self.target, self._following)
-        for other, found in aside:
-            self._keep_aside(other, found)
+        record, unstable = runs.run(case, self.target)
+        for found in unstable:  # for `RunCounter` of the controlling process
+            self.user_properties.append(("gqa_instability", found.model_dump_json()))
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
         self._keep(record)
@@ -400,23 +354,6 @@ class CaseItem(pytest.Item):
             pytest.xfail(printable(f"{how}: {known.why if known else record.reason}"))
         raise CaseFailed("\n".join(tell(case_record(case), record)))
 
-    def _following(self) -> Iterator[Case]:
-        """The cases of the tests that follow at once, on the same target.
-
-        None in a worker of pytest-xdist, which runs some of its tests, nor where a debugger stops
-        between tests, so that an answer is not waited for.
-        """
-        if hasattr(self.config, "workerinput") or self.config.getoption("usepdb", False):
-            return
-        items = self.session.items
-        for item in itertools.islice(items, items.index(self) + 1, None):
-            if not isinstance(item, CaseItem) or item.target is not self.target:
-                return
-            try:
-                yield target_runs(self.config).cases.case(item.listed)
-            except InputError:
-                return  # the test itself reports it
-
     def _keep(self, record: ResultRecord) -> None:
         """Record properties for JUnit and, with xdist, for the controlling process."""
         self.user_properties += [
@@ -431,11 +368,6 @@ class CaseItem(pytest.Item):
         self.user_properties += [("gqa_uncalled", sentence) for sentence in news]
         if not was_tried(record) and (fix := target_runs(self.config).fix_of(self.target)):
             self.user_properties.append(("gqa_fix", fix))
-
-    def _keep_aside(self, other: Case, found: Reported) -> None:
-        """Record what is not about this case, for `RunCounter` of the controlling process."""
-        if isinstance(found, InstabilityRecord):
-            self.user_properties.append(("gqa_instability", found.model_dump_json()))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The message for the user instead of a traceback."""

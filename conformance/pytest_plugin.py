@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import re
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
@@ -30,8 +29,6 @@ from conformance.base.processes import use_absolute_paths
 from conformance.base.threads import one_thread
 from conformance.targets.catalogue import run_options, target_names
 
-#: Where pytest's cache has the median time of a test on each target, in seconds.
-SECONDS: Final = "gqa/seconds"
 #: A target in the id of a test.
 _IN_ID: Final = re.compile(r"::.*[\[,]ep=")
 
@@ -132,23 +129,11 @@ def pytest_configure(config: pytest.Config) -> None:
     of_cases = bool(named or config.getoption("ep"))
     if of_cases:
         config.pluginmanager.register(UncollectedItems(), "gqa-uncollected-items")
-    if of_cases and _has_workers(config):
-        from conformance.pytest_workers import limit_workers
-
-        workers = limit_workers(config, SECONDS)
-        if workers is not None:
-            config.pluginmanager.register(workers, "gqa-workers")
     # pytest 9.2 refuses a word of -m that no marker has, as the cases of one file may not.
     if config.getoption("markers", False) or (of_cases and config.getoption("markexpr", "")):
         from conformance.pytest_cases import declare_shipped_marks
 
         declare_shipped_marks(config)
-
-
-def _has_workers(config: pytest.Config) -> bool:
-    """Whether pytest-xdist is going to share the tests out, from this process."""
-    asked = config.getoption("numprocesses", None) and config.getoption("dist", "no")
-    return asked not in (None, 0, "no", "each") and not hasattr(config, "workerinput")
 
 
 def _collect_only_cases(config: pytest.Config) -> None:
@@ -182,11 +167,10 @@ class UncollectedItems:
 
 
 class RunCounter:
-    """Counts for each target how many cases were really run, and keeps how long one takes.
+    """Counts for each target how many cases were really run.
 
     A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
-    target. A session in which a result did not repeat says so and fails. The median time of a test
-    decides how many workers of pytest-xdist a later session gets.
+    target. A session in which a result did not repeat says so and fails.
     """
 
     def __init__(self, config: pytest.Config, requested: bool) -> None:
@@ -197,14 +181,12 @@ class RunCounter:
         self._run: dict[str, int] = {}
         self._why: dict[str, str] = {}
         self._fixes: dict[str, str] = {}
-        self._seconds: dict[str, list[float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a report, made here or by a worker of xdist."""
         said = dict(report.user_properties)
         if report.when == "call" and "gqa_ep" in said:
             ep = str(said["gqa_ep"])
-            self._seconds.setdefault(ep, []).append(report.duration)
             self._run[ep] = self._run.get(ep, 0) + bool(said["gqa_tried"])
             self._why[ep] = str(said["gqa_reason"])
             self._fixes[ep] = str(said.get("gqa_fix", ""))
@@ -220,11 +202,7 @@ class RunCounter:
         return [ep for ep, count in self._run.items() if not count]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Keep the times, and fail a session that named a target and ran no case on it."""
-        cache = getattr(session.config, "cache", None)
-        if cache is not None and self._seconds and not hasattr(session.config, "workerinput"):
-            medians = {ep: statistics.median(times) for ep, times in self._seconds.items()}
-            cache.set(SECONDS, {**cache.get(SECONDS, {}), **medians})
+        """Fail a session that named a target and ran no case on it."""
         unstable = any(json.loads(record)["unexpected"] for record in self._unstable)
         failed = unstable or (self._requested and self._not_run())
         if failed and session.exitstatus == pytest.ExitCode.OK:

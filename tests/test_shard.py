@@ -12,8 +12,8 @@ from as_user import desk as desk
 from as_user import gqa as gqa
 from shipped import shipped_cases
 
+from conformance.maintain.power import scores
 from conformance.results.reader import read
-from conformance.run.prepare import scores
 from conformance.run.shard import Shard, part_of
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import targets_for

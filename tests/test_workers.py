@@ -14,10 +14,10 @@ import psutil
 import pytest
 from as_user import Desk, wait_for
 from case_files import entries, write
+from conformance.run.workers import _next_batch, _shares, usual_jobs
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
-from conformance.run.workers import _next_batch, _shares, usual_jobs
 from conformance.targets.registry import target_for
 
 #: Enough for several batches of each worker.

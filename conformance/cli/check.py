@@ -149,7 +149,6 @@ def check(
     from conformance.model.seen import program_of
     from conformance.model.stages import Lengths
     from conformance.model.subject import NoCalls, subject_of
-    from conformance.run.prepare import prepare
 
     outputs = [
         ("--html", html),
@@ -198,7 +197,6 @@ def check(
             replace(plan, pinned=tuple(of_cases))
             for plan in target_plans(cases, targets, whole_corpus=False)
         ]
-        prepare(cases)
         program = None
         if wanted is None:
             beside = configuration_beside(subject.model.path).overridden(head_size, dtype)

@@ -62,7 +62,7 @@ def power(
     """
     from conformance.cli import power_table as shown
     from conformance.maintain import power as mutants
-    from conformance.run.workers import usual_jobs
+    from conformance.run.worker import usual_jobs
 
     if record and INSTALLED:
         raise BadArgument("--record writes to docs/ and mutants/, so it needs a checkout.")

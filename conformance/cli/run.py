@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,6 @@ from conformance.base.files import identity
 from conformance.base.garbage import for_good
 from conformance.base.interrupts import undisturbed
 from conformance.base.words import plural
-from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.excluded import none_selected
@@ -33,7 +32,6 @@ from conformance.cli.report import write_html
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
-from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, places_beside
 from conformance.results.reader import read
@@ -47,24 +45,18 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
-from conformance.run.assessment import Record
 from conformance.run.bundles import Bundles
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import Shard, ShardError, part_of, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
-from conformance.run.workers import Workers, can_work, usual_jobs
+from conformance.run.worker import MAX_TARGETS, GivenUp, run_all, usual_jobs
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, eps_of, targets_for
 
 if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
-
-
-#: Of more targets than this, a runner that has described itself ends, and starts again in its
-#: turn: each can hold hundreds of megabytes.
-MOST_WAITING: Final = 4
 
 
 @click.command()
@@ -403,22 +395,21 @@ def run_plans(
 ) -> None:
     """Run every plan into ``summary``, and write results as they come.
 
-    Releases that are not installed are installed first. Only the target whose turn it is has
-    ``jobs`` runner processes (None: as many as are usual); its processes end with it.
+    Releases that are not installed are installed first. Cases run in ``jobs`` processes (None: as
+    many as are usual), each with a runner of its own for each target.
     """
     targets = with_releases([plan.target for plan in work.planned])
     planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
-        bundles = Bundles(again=len(planned) > 1)
+        bundles = Bundles()
         for plan in planned:
-            run = TargetRun(plan, jobs or 1, tuple(runs), bundles=bundles)
-            runs.append(stack.enter_context(run))
+            runs.append(stack.enter_context(TargetRun(plan, tuple(runs), bundles=bundles)))
         try:
             for run in runs:
                 terminal.target(run.ready)
-                if len(runs) > MOST_WAITING:
+                if len(runs) > MAX_TARGETS:
                     run.rest()
             summary.targets = readies = [run.ready for run in runs]
             if results is not None:
@@ -427,74 +418,90 @@ def run_plans(
                     work.earlier.check(first)
                     first = work.earlier.run.header
                 keep.begin(stack, results, first)
-            workers = None
-            processes = jobs or usual_jobs(targets)
-            if can_work(runs, processes):
-                workers = stack.enter_context(Workers(runs, processes))
             if work.earlier is not None:
                 keep.copy(work.earlier, [case for plan in work.whole for case in plan.cases])
+            before = keep.recorded
+            progress = {id(run): stack.enter_context(TargetProgress(run, keep)) for run in runs}
+            found = stack.enter_context(
+                contextlib.closing(run_all(runs, jobs or usual_jobs(targets)))
+            )
             with terminal.progress(_size(work.planned)) as advance:
-                for number, run in enumerate(runs):
-                    records = workers.run(number) if workers else run.run()
-                    left = _run_one_target(run, records, keep, summary, advance, most_failures)
-                    run.close()
-                    left += sum(len(later.plan.cases) for later in runs[number + 1 :])
+                for run, case, record in found:
+                    if case is None or isinstance(record, GivenUp):
+                        assert isinstance(record, GivenUp)
+                        progress[id(run)].give_up(record)
+                    else:
+                        progress[id(run)].take(case, record)
+                        if not isinstance(record, InstabilityRecord):
+                            advance(case, record)
+                    given_up = sum(each.left for each in progress.values() if each.given_up)
+                    left = _size(work.planned) - (keep.recorded - before) - given_up
                     if left and summary.enough(most_failures):
                         summary.stopped_before = left
                         break
+            for each in progress.values():
+                each.say_if_untried()
             keep.finish(complete=keep.recorded == work.selection.results)
         except KeyboardInterrupt:
             summary.interrupted = True
             keep.finish(complete=False)
 
 
-def _run_one_target(
-    run: TargetRun,
-    records: Iterator[tuple[Case, Reported]],
-    keep: ResultsKeeper,
-    summary: RunSummary,
-    advance: Callable[[Case, Record], None],
-    most_failures: int | None,
-) -> int:
-    """Take the ``records`` of a target's cases; how many are left after enough failures."""
-    last = LastRun(run.plan)
-    before = keep.recorded
-    tried = 0
-    skipped = ""
-    try:
-        for case, record in records:
-            keep.case(case)
-            if isinstance(record, InstabilityRecord):
-                keep.instability(record)
-            else:
-                if isinstance(record, InfrastructureRecord):
-                    keep.trouble(record)
-                else:
-                    keep.result(case, record)
-                if isinstance(record, ResultRecord) and not was_tried(record):
-                    skipped = skipped or record.reason
-                else:
-                    tried += 1
-                last.note(case, record)
-                advance(case, record)
-            if summary.enough(most_failures):
-                return len(run.plan.cases) - (keep.recorded - before)
-    except (RunnerFailed, BundleError) as error:
-        keep.trouble(run.trouble(error))
-        for case in run.plan.cases:
-            keep.case(case)
-        last.give_up()
-        return 0
-    finally:
-        last.keep()
-        summary.starts[run.ready.name] = run.start_seconds
-    if skipped and not tried and run.ready.name not in keep.tried_before:
-        ready = run.ready
-        fix = f"\n  fix: {ready.fix}" if ready.fix else ""
-        kernel = run.plan.target.kernel
-        what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
-        summary.untried[ready.name] = f"{ready.name}: {what}: {skipped}{fix}"
-    return 0
+class TargetProgress:
+    """What has come of a target's cases; a context manager, which notes those that failed."""
+
+    def __init__(self, run: TargetRun, keep: ResultsKeeper) -> None:
+        self._run = run
+        self._keep = keep
+        self._last = LastRun(run.plan)
+        self._tried = False
+        self._skipped = ""
+        #: Cases without a record.
+        self.left = len(run.plan.cases)
+        self.given_up = False
+
+    def __enter__(self) -> TargetProgress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._last.keep()
+        self._keep.summary.starts[self._run.ready.name] = self._run.start_seconds
+
+    def take(self, case: Case, record: Reported) -> None:
+        """Record what has come of a case."""
+        self._keep.case(case)
+        if isinstance(record, InstabilityRecord):
+            self._keep.instability(record)
+            return
+        if isinstance(record, InfrastructureRecord):
+            self._keep.trouble(record)
+        else:
+            self._keep.result(case, record)
+        if isinstance(record, ResultRecord) and not was_tried(record):
+            self._skipped = self._skipped or record.reason
+        else:
+            self._tried = True
+        self.left -= 1
+        self._last.note(case, record)
+
+    def give_up(self, why: GivenUp) -> None:
+        """No other case of the target can be run."""
+        self.given_up = True
+        self._keep.trouble(self._run.trouble(why.error))
+        for case in self._run.plan.cases:
+            self._keep.case(case)
+        self._last.give_up()
+
+    def say_if_untried(self) -> None:
+        """Say so in the summary if every case was skipped."""
+        ready = self._run.ready
+        if self.given_up or self.left or not self._skipped or self._tried:
+            return
+        if ready.name not in self._keep.tried_before:
+            fix = f"\n  fix: {ready.fix}" if ready.fix else ""
+            kernel = self._run.plan.target.kernel
+            what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
+            self._keep.summary.untried[ready.name] = f"{ready.name}: {what}: {self._skipped}{fix}"
 
 
 class ResultsKeeper:
@@ -502,7 +509,7 @@ class ResultsKeeper:
 
     def __init__(self, summary: RunSummary) -> None:
         self._writer: Writer | None = None
-        self._summary = summary
+        self.summary = summary
         self._seen: set[str] = set()
         #: Number of cases times targets that have a record of their own.
         self.recorded = 0
@@ -512,9 +519,9 @@ class ResultsKeeper:
     def begin(self, stack: contextlib.ExitStack, place: Place, first: Header) -> None:
         try:
             self._writer = stack.enter_context(Writer(place, first))
-            self._summary.begun = True
+            self.summary.begun = True
         except ResultsError as error:
-            self._summary.writing = error
+            self.summary.writing = error
 
     def case(self, case: Case) -> None:
         if case.id not in self._seen:
@@ -522,7 +529,7 @@ class ResultsKeeper:
             self._try(lambda writer: writer.case(case_record(case)))
 
     def result(self, case: Case, record: ResultRecord) -> None:
-        self._summary.add(case, record)
+        self.summary.add(case, record)
         self.recorded += 1
         self._try(lambda writer: writer.result(record))
 
@@ -540,11 +547,11 @@ class ResultsKeeper:
             self._try(lambda writer: stack.close())
 
     def instability(self, record: InstabilityRecord) -> None:
-        self._summary.instability.append(record)
+        self.summary.instability.append(record)
         self._try(lambda writer: writer.instability(record))
 
     def trouble(self, record: InfrastructureRecord) -> None:
-        self._summary.troubles.append(record)
+        self.summary.troubles.append(record)
         self.recorded += record.case is not None
         self._try(lambda writer: writer.infrastructure(record))
 
@@ -552,10 +559,10 @@ class ResultsKeeper:
         self._try(lambda writer: writer.finish(complete))
 
     def _try(self, write: Callable[[Writer], object]) -> None:
-        if self._writer is None or self._summary.writing is not None:
+        if self._writer is None or self.summary.writing is not None:
             return
         with undisturbed():  # every line that is written is also counted
             try:
                 write(self._writer)
             except ResultsError as error:
-                self._summary.writing = error
+                self.summary.writing = error

@@ -28,7 +28,6 @@ from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.run.assessment import Assessment, CaseJob
-from conformance.run.prepare import scores
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -165,6 +164,16 @@ def recorded_killers() -> dict[str, list[str]]:
     except (OSError, ValueError) as error:
         raise PowerError(f"{KILLERS} cannot be read: {error}. Fix: gqa power --record") from None
     return killers
+
+
+def scores(case: Case) -> int:
+    """The number of attention scores of a case, which the reference's time grows with."""
+    call = case.call
+    return (
+        call.num_heads
+        * call.batch_size
+        * sum(step.sequence_length * max(step.total_sequence_length, 1) for step in case.steps)
+    )
 
 
 def record_killers(scores: Sequence[Score]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -42,17 +42,15 @@ class TargetRun:
     def __init__(
         self,
         plan: TargetPlan,
-        jobs: int = 1,
         earlier: Sequence[TargetRun] = (),
         ready: DescribedTarget | None = None,
         bundles: Bundles | None = None,
     ) -> None:
         guard()  # before the first runner starts
         self.plan = plan
-        # One more than the jobs that can be running or drawn in advance when the cache is deleted.
-        self._limits = Limits(failures_in_a_row=2 * jobs + 1)
+        self._limits = Limits()
         described = None if ready is None else ready.reported or ready.described
-        self._pool = Pool(plan.target.command, jobs, self._limits, described)
+        self._pool = Pool(plan.target.command, 1, self._limits, described)
         self._retries: Retries | None = None
         self.aside: list[tuple[Case, Reported]] = []
         self._ready = ready
@@ -99,6 +97,11 @@ class TargetRun:
         return self._ready
 
     @property
+    def failed(self) -> RunnerFailed | None:
+        """Why the runner did not start; None if it did, or is known to be unavailable."""
+        return self._failed if self.ready.broken else None
+
+    @property
     def start_seconds(self) -> float:
         """Time that starting runner processes took, added up."""
         return self._pool.start_seconds + self.seconds_of_workers
@@ -125,58 +128,17 @@ class TargetRun:
             return DescribedTarget(target, published, None, None, reported=answer)
         return DescribedTarget(target, answer, None, None)
 
-    def run(self) -> Iterator[tuple[Case, Reported]]:
-        """Every case of the plan with its record, in the order in which they are complete.
-
-        In between comes the target's instability.
+    def run_one(self, case: Case, watch: Watch = unwatched) -> Record:
+        """The record of one case.
 
         A case whose bundle was damaged or deleted during the run is made anew and run once more.
         Raises :class:`RunnerFailed` when the runner has to be given up, and
         :class:`conformance.bundle.cache.BundleError` when the cache cannot be used.
-        """
-        possible = yield from self.skipped()
-        if possible:
-            yield from self.run_possible(possible)
-
-    def skipped(self) -> Generator[tuple[Case, Reported], None, list[Case]]:
-        """The records of the cases that the target cannot take; returns the other cases.
-
-        Raises :class:`RunnerFailed` if the runner did not start.
-        """
-        self._raise_if_broken()
-        possible = []
-        for case in self.plan.cases:
-            why = self.ready.cannot_take(case)
-            if why is None:
-                possible.append(case)
-            else:
-                yield case, skipped_record(case, self.ready, why)
-        return possible
-
-    def run_possible(self, cases: Iterable[Case]) -> Generator[tuple[Case, Reported], None, None]:
-        """As :meth:`run`, for ``cases`` that the target can take, drawn as they are needed."""
-        assessment = self._assessment()
-        again: list[CaseJob] = []
-        try:
-            for job, outcome in self._pool.run(assessment.jobs(cases)):
-                if _bundle_changed(job, outcome):
-                    again.append(job)
-                else:
-                    yield from self._settled(assessment, job, outcome)
-            repeated = (job_for(job.case, variant=job.variant) for job in again)
-            for job, outcome in self._pool.run(repeated):
-                yield from self._settled(assessment, job, _unless_changed(job, outcome))
-        except (RunnerFailed, BundleError):
-            yield from assessment.problems()
-            raise
-        yield from assessment.problems()
-
-    def run_one(self, case: Case, watch: Watch = unwatched) -> Record:
-        """The record of one case; raises as :meth:`run` does.
 
         ``watch`` gets each job with its outcome; the last one of a job is what the record is about.
         """
-        self._raise_if_broken()
+        if self.failed is not None:
+            raise RunnerFailed(*self.failed.args)
         why = self.ready.cannot_take(case)
         if why is not None:
             return skipped_record(case, self.ready, why)
@@ -199,15 +161,11 @@ class TargetRun:
         return problem
 
     def trouble(self, error: RunnerFailed | BundleError) -> InfrastructureRecord:
-        """The record for an error that :meth:`run` has raised."""
+        """The record for an error that :meth:`run_one` has raised."""
         if isinstance(error, BundleError):
             return InfrastructureRecord(target=self.ready.name, message=str(error))
         message = _sentence(error, self.plan.target)
         return InfrastructureRecord(target=self.ready.name, message=message, fix=error.fix)
-
-    def _raise_if_broken(self) -> None:
-        if self.ready.broken and self._failed is not None:
-            raise RunnerFailed(*self._failed.args)
 
     def _settled(
         self, assessment: Assessment, job: CaseJob, outcome: Outcome, watch: Watch = unwatched

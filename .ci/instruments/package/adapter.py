@@ -17,9 +17,8 @@ from conformance.bundle.contents import Answers, Wanted, answers_to, input_files
 from conformance.bundle.script import Script, script_of
 from conformance.case.case import Case
 from conformance.case.load import load, load_file
-from conformance.maintain.power import can_run
+from conformance.maintain.power import can_run, scores
 from conformance.oracle.tolerance import arithmetic_budget
-from conformance.run.prepare import scores
 from conformance.run.records import case_record
 
 

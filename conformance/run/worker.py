@@ -1,0 +1,282 @@
+"""Runs cases on their targets, case by case: in this process, or in several.
+
+A task is a case with the targets that need it. Whoever runs it makes its model and inputs once, and
+each target has a runner in each process. Records come as their cases end.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.util import Finalize
+from typing import Final
+
+from conformance.base import interrupts
+from conformance.base.garbage import seldom
+from conformance.base.memory import reuse_memory
+from conformance.bundle.cache import BundleError
+from conformance.case.case import Case
+from conformance.harness.process import RunnerFailed
+from conformance.results.records import InfrastructureRecord
+from conformance.run.engine import TargetRun
+from conformance.run.instability import Reported
+from conformance.targets.registry import Target
+
+#: Targets that run side by side: the runner of each can hold hundreds of megabytes.
+MAX_TARGETS: Final = 4
+#: Processes, unless more are asked for: each takes some hundred megabytes.
+MAX_JOBS: Final = 16
+#: Below this many results, run in this process.
+FEW_RESULTS: Final = 32
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A target whose runner does not start, or fails repeatedly: its other cases are not run."""
+
+    error: RunnerFailed | BundleError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A case, by its number, with the numbers of the targets that it is to run on."""
+
+    case: int
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What came of a task: of each target its records, the case's first.
+
+    ``start_seconds`` is the time that starting runners took, by target.
+    """
+
+    found: list[tuple[int, Reported | GivenUp]]
+    start_seconds: dict[int, float]
+
+
+class Worker:
+    """Runs tasks, with a runner of its own for each target."""
+
+    def __init__(self, runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
+        self._runs = runs
+        self._cases = cases
+
+    def run(self, task: Task) -> TaskResult:
+        """Run the case on each of its targets."""
+        case = self._cases[task.case]
+        found: list[tuple[int, Reported | GivenUp]] = []
+        before = {number: self._runs[number].start_seconds for number in task.targets}
+        for number in task.targets:
+            run = self._runs[number]
+            try:
+                found.append((number, run.run_one(case)))
+            except (RunnerFailed, BundleError) as error:
+                found.append((number, GivenUp(error)))
+            aside, run.aside = run.aside, []
+            found += ((number, record) for _, record in aside)
+        now = {number: self._runs[number].start_seconds - before[number] for number in before}
+        return TaskResult(found, now)
+
+    def close(self, at_once: bool = False) -> None:
+        """End all runners."""
+        for run in self._runs:
+            run.close(at_once)
+
+
+def usual_jobs(targets: Iterable[Target]) -> int:
+    """One for each core that this process has; 1 where one target is on a GPU, or the user's."""
+    if any(target.base is None or target.target_class != "cpu" for target in targets):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(cores, MAX_JOBS)
+
+
+def run_all(
+    runs: Sequence[TargetRun], jobs: int
+) -> Generator[tuple[TargetRun, Case | None, Reported | GivenUp], None, None]:
+    """The records of every plan's cases, as they come, in ``jobs`` processes.
+
+    `GivenUp` is the last of a target, and has no case. Each run is closed when it has ended.
+    """
+    for first in range(0, len(runs), MAX_TARGETS):
+        group = []
+        for run in runs[first : first + MAX_TARGETS]:
+            if run.failed is None:
+                group.append(run)
+            else:
+                yield run, None, GivenUp(run.failed)
+        cases = list({id(case): case for run in group for case in run.plan.cases}.values())
+        needed = [{id(case) for case in run.plan.cases} for run in group]
+        tasks = [
+            Task(at, tuple(n for n, wanted in enumerate(needed) if id(case) in wanted))
+            for at, case in enumerate(cases)
+        ]
+        given_up: set[int] = set()
+        several = jobs > 1 and sum(map(len, needed)) > FEW_RESULTS and _can_fork()
+        results = (
+            _in_processes(group, cases, tasks, jobs, given_up)
+            if several
+            else _in_this_process(group, cases, tasks, given_up)
+        )
+        for at, result in results:
+            for number, seconds in result.start_seconds.items():
+                group[number].seconds_of_workers += seconds if several else 0.0
+            for number, found in result.found:
+                if isinstance(found, GivenUp):
+                    if number in given_up:
+                        continue
+                    given_up.add(number)
+                yield group[number], None if isinstance(found, GivenUp) else cases[at], found
+        for run in group:
+            run.close()
+
+
+def _in_this_process(
+    runs: Sequence[TargetRun], cases: Sequence[Case], tasks: Sequence[Task], given_up: set[int]
+) -> Iterator[tuple[int, TaskResult]]:
+    worker = Worker(runs, cases)
+    for task in tasks:
+        for number in task.targets:  # one by one, so that records come as soon as they can
+            if number not in given_up:
+                yield task.case, worker.run(Task(task.case, (number,)))
+
+
+# Several processes
+
+
+def _can_fork() -> bool:
+    """Whether workers can be forked: with other threads, one could wait for a lock for ever."""
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def _in_processes(
+    runs: Sequence[TargetRun],
+    cases: Sequence[Case],
+    tasks: Iterable[Task],
+    jobs: int,
+    given_up: set[int],
+) -> Iterator[tuple[int, TaskResult]]:
+    """As :func:`_in_this_process`, in forked processes that have plans and cases in memory."""
+    for run in runs:
+        run.ready  # noqa: B018  # a worker has it from here
+        run.rest()  # a runner must not be kept alive by pipes that a worker inherits
+    waiting = iter(tasks)
+    pool = _Processes(runs, cases, jobs)
+    try:
+        while True:
+            pool.fill(waiting, given_up)
+            if not pool.pending:
+                break
+            try:
+                yield from pool.ended()
+            except BrokenProcessPool:
+                lost = list(pool.pending.values())
+                pool.end(at_once=True)
+                for task in lost:  # one by one, so that the one that ends a process is named
+                    yield task.case, _alone(runs, cases, task, given_up)
+                pool = _Processes(runs, cases, jobs)
+        pool.end()
+    finally:
+        pool.end(at_once=True)
+
+
+class _Processes:
+    """Worker processes, with their tasks in flight: two for each, so that none waits."""
+
+    def __init__(self, runs: Sequence[TargetRun], cases: Sequence[Case], jobs: int) -> None:
+        gc.freeze()  # the cases are never freed: no page of them is copied for the sake of that
+        self._jobs = jobs
+        self._others = {process.pid for process in multiprocessing.active_children()}
+        self._executor = ProcessPoolExecutor(
+            jobs,
+            multiprocessing.get_context("fork"),
+            initializer=_begin,
+            initargs=(runs, cases),
+        )
+        self.pending: dict[Future[TaskResult], Task] = {}
+
+    def fill(self, waiting: Iterator[Task], given_up: set[int]) -> None:
+        """Submit tasks, without the targets that were given up."""
+        while len(self.pending) < 2 * self._jobs and (task := next(waiting, None)) is not None:
+            left = Task(task.case, tuple(n for n in task.targets if n not in given_up))
+            if left.targets:
+                self.pending[self._executor.submit(_run, left)] = left
+
+    def ended(self) -> Iterator[tuple[int, TaskResult]]:
+        """The results of the tasks that have ended; waits for the first."""
+        for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
+            result = future.result()
+            yield self.pending.pop(future).case, result
+
+    def end(self, at_once: bool = False) -> None:
+        """End all processes, ``at_once`` or after their tasks."""
+        if at_once:
+            for process in multiprocessing.active_children():
+                if process.pid not in self._others:
+                    process.terminate()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _alone(
+    runs: Sequence[TargetRun], cases: Sequence[Case], task: Task, given_up: set[int]
+) -> TaskResult:
+    """The result of a task in a process of its own, whose end says something of that case."""
+    pool = _Processes(runs, cases, 1)
+    try:
+        pool.fill(iter([task]), given_up)
+        return next((result for _, result in pool.ended()), TaskResult([], {}))
+    except BrokenProcessPool:
+        case = cases[task.case].id
+        message = "The process that ran this case was ended; the system may be out of memory."
+        return TaskResult(
+            [
+                (n, InfrastructureRecord(target=runs[n].ready.name, case=case, message=message))
+                for n in task.targets
+            ],
+            {},
+        )
+    finally:
+        pool.end(at_once=True)
+
+
+# In a worker process
+
+_worker: Worker | None = None
+
+
+def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
+    """Prepare this process for tasks, and for the end of the one that started it."""
+    global _worker
+    interrupts.ignore()  # the process that started it ends it
+    seldom()
+    reuse_memory()
+    _worker = worker = Worker([run.again() for run in runs], cases)
+    Finalize(None, worker.close, exitpriority=10)
+
+    def end(*_: object) -> None:
+        worker.close(at_once=True)
+        os._exit(1)
+
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)  # the runners read the end of their input
+
+    signal.signal(signal.SIGTERM, end)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _run(task: Task) -> TaskResult:
+    assert _worker is not None
+    return _worker.run(task)
