@@ -362,8 +362,8 @@ def test_regressions_come_first(gqa: Gqa, desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 6])
-def test_the_runners_of_a_release_end_with_its_turn(gqa: Gqa, desk: Desk, number: int) -> None:
-    """A runner counts those that are alive: of many releases only one is."""
+def test_of_many_releases_few_runners_live(gqa: Gqa, desk: Desk, number: int) -> None:
+    """A runner counts those that are alive: of many releases four are."""
     place = desk.folder / f"peers-{number}"
     place.mkdir()
     launch = (sys.executable, "-S", str(LAUNCH), "counts_peers")
@@ -374,7 +374,7 @@ def test_the_runners_of_a_release_end_with_its_turn(gqa: Gqa, desk: Desk, number
     assert gqa("history", "three.yaml", *eps).status == 0
     counts = [int(file.read_text()) for file in place.glob("*.alive")]
     assert len(counts) == number
-    assert sorted(counts) == ([1, 2] if number == 2 else [1] * number)
+    assert max(counts) == min(number, 4)
 
 
 @pytest.mark.slow

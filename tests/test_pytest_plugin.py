@@ -667,112 +667,27 @@ def test_the_path_of_an_option_in_the_checkout(desk: Desk) -> None:
 
 @pytest.fixture(scope="module")
 def spread(desk: Desk) -> tuple[str, ...]:
-    """Options that start a worker for each two tests, and note which process expands which file."""
-    lines = (
-        "import os, conformance.pytest_cases as cases, conformance.pytest_workers as workers",
-        "workers.SECONDS_OF_A_WORKER = 2 * workers.SECONDS_OF_A_TEST",
-        "load_file = cases.load_file",
-        "def noted(file):",
-        "    who = os.environ.get('PYTEST_XDIST_WORKER', 'main')",
-        "    with open('expanded.txt', 'a') as notes:",
-        "        notes.write(f'{who} {file.name}\\n')",
-        "    return load_file(file)",
-        "cases.load_file = noted",
-    )
-    write(desk.folder, "\n".join(lines), "spread.py")
+    """Options and files for two workers."""
     for name in ("left.yaml", "right.yaml"):
         body = "- {name: a, tags: [pretty], matrix: {seed: [1, 2]}}\n- {name: b, seed: 3}"
         write(desk.folder, entries(body), name)
-    alone = ("-p", "no:cacheprovider")  # which has the times of earlier runs
-    return ("-p", "xdist", "-p", "spread", *alone, "left.yaml", "right.yaml")
+    return ("-p", "xdist", "-n", "2", "left.yaml", "right.yaml")
 
 
 @pytest.mark.slow
-def test_each_file_is_expanded_once_for_all_workers(desk: Desk, spread: tuple[str, ...]) -> None:
-    (desk.folder / "expanded.txt").unlink(missing_ok=True)
-    target = desk.runner("correct")
-    done = py_test(desk, *spread, "-n", "2", "--dist", "loadfile", "--ep", target)
-    assert (done.status, last(done)) == (0, "6 passed")
-    assert "2 workers [6 items]" in done.out
-    notes = (desk.folder / "expanded.txt").read_text().splitlines()
-    assert sorted(notes) == ["main left.yaml", "main right.yaml"]
-
-
-@pytest.mark.slow
-def test_workers_select_calls_by_what_they_are(desk: Desk, spread: tuple[str, ...]) -> None:
-    """Without expanding the files for cases that are not run."""
+def test_workers_run_what_is_selected(desk: Desk, spread: tuple[str, ...]) -> None:
     write(desk.folder, entries(CALLS), "calls.yaml")
-    target = desk.runner("correct")
-    options = (*spread[:-2], "calls.yaml", "-n", "2", "--dist", "load", "--ep", target)
-    for selected in (("-k", "softcap or window"), ("-m", "softcap or window")):
-        (desk.folder / "expanded.txt").unlink(missing_ok=True)
-        done = py_test(desk, *options, *selected)
+    arguments = (*spread, "calls.yaml", "--ep", desk.runner("correct"))
+    for option in ("-k", "-m"):
+        done = py_test(desk, *arguments, option, "softcap or window")
         assert (done.status, last(done)[:8]) == (0, "4 passed")
         assert "2 workers [4 items]" in done.out
-        done = py_test(desk, *options, selected[0], "not bfloat16 or window")
-        assert (done.status, last(done)[:8]) == (0, "3 passed")
-        notes = (desk.folder / "expanded.txt").read_text().splitlines()
-        assert notes == ["main calls.yaml"] * 2
-
-
-@pytest.mark.slow
-def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> None:
-    """And the count of the tests is that of what is run."""
-    target = desk.runner("correct")
-    counts = {
-        ("-k", "left"): 3,
-        ("-k", "seed=1"): 2,
-        ("-k", "b[ and right", "--ep", desk.runner("last_bit")): 2,
-        ("-m", "not pretty and not slow"): 2,
-        ("-m", "pretty", "-k", "left"): 2,
-    }
-    lines = [(*spread, "-n", "4", "--ep", target, *options) for options in counts]
-    ids = (*spread[:-2], "-n", "4", "--ep", target)
-    lines.append((*ids, "left.yaml::a", "right.yaml::a[seed=1]"))
-    for done, tests in zip(py_tests(desk, *lines), (*counts.values(), 3), strict=True):
-        assert done.status == 0, done.both
-        assert "gqa: 1 of 4 processes, as more would take longer" in done.out
-        assert last(done).startswith(f"{tests} passed")
-        assert "workers [" not in done.out
-
-
-@pytest.mark.slow
-def test_the_time_of_a_test_decides(desk: Desk) -> None:
-    target = desk.runner("correct")
-    file = desk.folder / "cache_of_times" / "v" / "gqa" / "seconds"
-    arguments = ("-p", "xdist", "-n", "2", "-o", "cache_dir=cache_of_times", "three.yaml")
-    few = py_test(desk, *arguments, "--ep", target)
-    assert "gqa: 1 of 2 processes, as" in few.out
-    (seconds,) = json.loads(file.read_text()).values()
-    assert 0 < seconds < 5
-    file.write_text(json.dumps({target: 4.0, "cpu": 1e-9}))
-    spread = py_test(desk, *arguments, "--ep", target)
-    assert (spread.status, last(spread)) == (0, "3 passed")
-    assert "2 workers [3 items]" in spread.out
-    assert "gqa:" not in spread.out
-    kept = json.loads(file.read_text())
-    assert kept["cpu"] == 1e-9
-    assert kept[target] != 4.0
-
-
-@pytest.mark.slow
-def test_workers_are_not_limited_where_other_tests_are(desk: Desk, tmp_path: Path) -> None:
-    own = Desk(tmp_path / "desk", desk.folder)
-    own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
-    write(own.folder, "def test_theirs(): pass\n", "test_theirs.py")
-    options = ("-p", "xdist", "-n", "2", "--ep", own.runner("correct"))
-    alone, both = py_tests(own, (*options, "three.yaml"), (*options, "."))
-    assert (last(alone), last(both)) == ("3 passed", "4 passed")
-    assert "gqa: 1 of 2 processes, as" in alone.out
-    assert "gqa: " not in both.out
-    assert "2 workers [4 items]" in both.out
 
 
 @pytest.mark.slow
 def test_an_invalid_file_is_reported_by_workers(desk: Desk, spread: tuple[str, ...]) -> None:
     write(desk.folder, f"{HEAD}  - name: x\n    dtyp: y\n", "wrong_in_worker.yaml")
-    arguments = (*spread, "wrong_in_worker.yaml", "-n", "2", "--ep", desk.runner("correct"))
-    done = py_test(desk, *arguments)
+    done = py_test(desk, *spread, "wrong_in_worker.yaml", "--ep", desk.runner("correct"))
     assert done.status != 0
     assert "unknown field 'dtyp'; did you mean 'dtype'?" in done.out
     assert "Traceback" not in done.both
@@ -798,7 +713,7 @@ def test_a_target_that_skips_everything_is_not_hidden_by_another(
     desk: Desk, spread: tuple[str, ...]
 ) -> None:
     skips, correct = desk.runner("unavailable"), desk.runner("correct")
-    done = py_test(desk, *spread, "--ep", skips, "--ep", correct, "-n", "2")
+    done = py_test(desk, *spread, "--ep", skips, "--ep", correct)
     assert (done.status, last(done)) == (1, "6 passed, 6 skipped")
     assert f"{skips}: every case was skipped" in done.out
     assert f"{correct}: every case was skipped" not in done.out

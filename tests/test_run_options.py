@@ -117,10 +117,10 @@ def test_a_run_stops_after_failures(
 
 
 @pytest.mark.usefixtures("all_faulty")
-def test_a_stop_leaves_out_the_other_targets(gqa: Gqa, desk: Desk) -> None:
+def test_a_stop_leaves_out_all_targets(gqa: Gqa, desk: Desk) -> None:
     targets = ("--ep", desk.runner("correct"), "--ep", desk.runner("rejects"))
     done = gqa("run", "twenty.yaml", *targets, "--ep", desk.runner("wrong_values"), "-x")
-    assert closing(done) == "21 results, 1 unexpected, stopped with 39 cases left"
+    assert closing(done) == "2 results, 1 unexpected, stopped with 58 cases left"
 
 
 def test_an_infrastructure_failure_stops_a_run_too(gqa: Gqa, desk: Desk) -> None:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import deque
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pytest
 from as_user import Desk, wait_for
 from case_files import entries, write
-from conformance.run.workers import _next_batch, _shares, usual_jobs
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
+from conformance.run.worker import usual_jobs
 from conformance.targets.registry import target_for
 
 #: Enough for several batches of each worker.
@@ -66,17 +64,6 @@ def test_the_results_are_those_of_one_process(desk: Desk, tmp_path: Path, runner
     assert done[0].out.splitlines()[-2] == done[1].out.splitlines()[-2]
 
 
-@pytest.mark.slow
-def test_a_cold_cache_is_filled_by_all(desk: Desk, tmp_path: Path) -> None:
-    cold = {"GQA_CACHE": str(tmp_path / "cache")}
-    file = tmp_path / "r.jsonl"
-    arguments = ("sixty.yaml", "--ep", "cpu", "--ep", desk.runner("correct"), "-j", "2")
-    done = desk.gqa("run", *arguments, "--results", str(file), environment=cold)
-    assert done.status in (0, 1), done.both
-    assert len(read(file).results) == 120
-    assert not read(file).infrastructure
-
-
 def test_after_enough_failures_nothing_is_left(desk: Desk, tmp_path: Path) -> None:
     arguments = ("sixty.yaml", "--ep", desk.runner("wrong_values"), "-j", "2", "-x")
     done = desk.gqa("run", *arguments, environment={**EVERY, "TMPDIR": str(tmp_path)})
@@ -107,7 +94,7 @@ def test_an_interrupted_run_keeps_its_results(desk: Desk, tmp_path: Path) -> Non
     assert not left(desk)
 
 
-def test_a_worker_that_is_killed_is_told(desk: Desk, tmp_path: Path) -> None:
+def test_the_cases_of_a_worker_that_is_killed_run_again(desk: Desk, tmp_path: Path) -> None:
     process = started(desk, tmp_path / "r.jsonl")
     workers = [
         child
@@ -118,9 +105,7 @@ def test_a_worker_that_is_killed_is_told(desk: Desk, tmp_path: Path) -> None:
     workers[0].send_signal(signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in out + err
-    assert "A process that ran cases ended with status -9" in out + err
-    assert process.returncode == 3
-    assert read(tmp_path / "r.jsonl").results
+    assert len(read(tmp_path / "r.jsonl").results) == 60, out + err
     assert not left(desk)
 
 
@@ -162,19 +147,3 @@ def test_the_usual_number_of_processes(eps: tuple[str, ...], one_for_each_core: 
     affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
     cores = min(len(affinity(0)), 16)
     assert usual_jobs(map(target_for, eps)) == (cores if one_for_each_core else 1)
-
-
-def test_shares_are_batches_in_turn_and_the_rest_is_shared() -> None:
-    """The fewer are left, the fewer are sent at once."""
-    shares = _shares(range(40), 2)
-    assert [list(share) for share in shares] == [[*range(16), *range(32, 40)], [*range(16, 32)]]
-    fast, slow = (cast("Connection", name) for name in ("fast", "slow"))
-    left = {fast: deque[int](), slow: deque(range(20))}
-    assert _next_batch(fast, left) == [19, 18]
-    assert _next_batch(slow, left) == [0, 1]
-    left = {fast: deque[int](), slow: deque(range(200))}
-    assert _next_batch(fast, left) == list(range(199, 183, -1))
-    left = {fast: deque[int](), slow: deque(range(3))}
-    assert [_next_batch(fast, left), _next_batch(slow, left)] == [[2], [0]]
-    assert _next_batch(fast, left) == [1]
-    assert _next_batch(fast, left) == _next_batch(slow, left) == []
