@@ -18,7 +18,6 @@ import pytest
 from conformance.base.paths import is_of_case_file
 from conformance.base.printable import printable
 from conformance.base.yaml_source import InputError
-from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import (
     NothingMeant,
@@ -38,8 +37,7 @@ from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
-from conformance.run.assessment import Record
-from conformance.run.bundles import Bundles
+from conformance.run.assessment import LastPrepared, Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
@@ -112,7 +110,7 @@ class TargetRuns:
         self.cases = cases
         self._pinned = tuple(pinned)
         self._runs: dict[str, TargetRun] = {}
-        self._bundles = Bundles()
+        self._last = LastPrepared()
         self._told: set[str] = set()
 
     def run(self, case: Case, target: Target) -> tuple[Record, list[InstabilityRecord]]:
@@ -121,7 +119,7 @@ class TargetRuns:
         record: Record
         try:
             record = run.run_one(case)
-        except (RunnerFailed, BundleError) as error:
+        except RunnerFailed as error:
             record = run.trouble(error)
         aside, run.aside = run.aside, []
         return record, [found for _, found in aside if isinstance(found, InstabilityRecord)]
@@ -144,7 +142,7 @@ class TargetRuns:
             earlier = [self._of(one) for one in before if one.may_share_name(target)]
             lines = tuple(load_expectations(target.expectations))
             plan = TargetPlan(target, (), lines, self._pinned)
-            self._runs[target.label] = TargetRun(plan, earlier, bundles=self._bundles)
+            self._runs[target.label] = TargetRun(plan, earlier, last=self._last)
         return self._runs[target.label]
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def main() -> int:
             answer = describe()
         else:
             path = request["bundle"]
-            name = path.split("/")[-3] if arguments.by_folder else arguments.mutant
+            name = path.split("/")[-2] if arguments.by_folder else arguments.mutant
             kernel = kernel_of(name)()
             answer = run(kernel, name, bundles.open(path), request)
             if name == "probe":

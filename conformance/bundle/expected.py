@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from conformance.bundle.float_arrays import SparseArray
+from conformance.base.array_types import ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.oracle import Reference
 from conformance.oracle.attention import Watched
 
 Array = np.ndarray
@@ -31,52 +31,47 @@ class Unlike(NamedTuple):
 class Expected:
     """The oracle's result for one output.
 
-    ``value`` and ``unit`` are float64 and have the output's shape. ``unit`` is the unit of the
-    error model (tolerance.py), NaN where the element is undefined. ``dtype`` is the required dtype.
-    ``arithmetic`` exists only for the variant of a relation: the unit of a kernel that rounds to
-    storage only at its end (:func:`conformance.oracle.tolerance.arithmetic_budget`). ``watched``
-    has the units of undefined elements that are watched, NaN for all others.
-
-    Most elements of a long cache are copies without an error. They are not held in float64 until
-    somebody asks for ``value`` or ``unit``.
+    ``units`` are those of the error model (tolerance.py), ``rounded`` are the values in the
+    output's dtype; both have its shape. ``arithmetic`` exists only for the variant of a relation:
+    the unit of a kernel that rounds to storage only at its end
+    (:func:`conformance.oracle.tolerance.arithmetic_budget`).
     """
 
-    sparse_value: SparseArray
-    sparse_unit: SparseArray
-    dtype: str
-    sparse_arithmetic: SparseArray | None = None
-    sparse_watched: Mapping[Watched, SparseArray] = field(default_factory=dict)
+    reference: Reference
+    units: Array
+    rounded: Array
+    arithmetic: Array | None = None
+
+    @property
+    def value(self) -> Array:
+        """The values in float64, of the output's shape; 0 where they are undefined."""
+        return self.reference.value
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The output's shape."""
-        return self.sparse_value.shape
+        return self.value.shape
 
-    @cached_property
-    def value(self) -> Array:
-        """The values, of the output's shape; 0 where they are undefined."""
-        return self.sparse_value.dense()
+    @property
+    def dtype(self) -> str:
+        """The required dtype."""
+        return WORD_OF_ONNX[ONNX_OF_NUMPY[self.rounded.dtype]]
 
     @cached_property
     def unit(self) -> Array:
-        """The units of the error model, of the output's shape."""
-        return self.sparse_unit.dense()
-
-    @cached_property
-    def arithmetic(self) -> Array | None:
-        """The units of a kernel that rounds to storage only at its end."""
-        return None if self.sparse_arithmetic is None else self.sparse_arithmetic.dense()
+        """The units of the error model, NaN where the element is undefined."""
+        return np.where(self.defined, self.units, np.nan)
 
     @cached_property
     def watched(self) -> dict[Watched, Array]:
-        """The units of watched elements, by why they are watched."""
-        return {why: units.dense() for why, units in self.sparse_watched.items()}
+        """The units of undefined elements that are watched, by why; NaN for all others."""
+        there = self.reference.watched
+        return {why: np.where(mask, self.units, np.nan) for why, mask in there.items()}
 
     @cached_property
     def defined(self) -> Array:
         """Which elements are defined."""
-        defined: Array = ~self.sparse_unit.is_nan().reshape(self.shape)
-        return defined
+        return np.broadcast_to(self.reference.defined, self.shape)
 
     @cached_property
     def defined_count(self) -> int:
@@ -90,14 +85,22 @@ class Expected:
             found = found[self.defined.reshape(-1)]
         return found
 
+    @cached_property
+    def _inexact(self) -> Array:
+        """A flat mask of the defined elements of which even a copy has to be compared."""
+        exact = self.rounded.astype(np.float64) == self.value
+        mask: Array = ((self.units != 0) | ~exact) & self.defined
+        return mask.reshape(-1)
+
     def unlike(self, got: Array) -> Unlike:
         """Where ``got``, of the output's shape and dtype, is not a copy without an error."""
-        mask = self.sparse_value.unlike(got) | self.sparse_unit.own
-        at, unit = np.flatnonzero(mask), self.sparse_unit.elements(mask)
+        copies = _bits_of(got) == _bits_of(self.rounded)
+        at = np.flatnonzero(self._inexact | (self.defined.reshape(-1) & ~copies))
         with np.errstate(invalid="ignore"):  # a signalling NaN
-            numbers = got.reshape(-1)[mask].astype(np.float64)
-        found = numbers, self.sparse_value.elements(mask), unit
-        if self.defined_count == got.size:
-            return Unlike(at, *found)
-        defined = ~np.isnan(unit)
-        return Unlike(at[defined], *(array[defined] for array in found))
+            numbers = got.reshape(-1)[at].astype(np.float64)
+        return Unlike(at, numbers, self.value.reshape(-1)[at], self.units.reshape(-1)[at])
+
+
+def _bits_of(array: Array) -> Array:
+    """Its elements as unsigned integers, in an array of rank 1."""
+    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")

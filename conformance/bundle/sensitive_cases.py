@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from conformance.base.paths import data_path
-from conformance.bundle.cache import required_effects
-from conformance.bundle.sensitivity import insensitive
+from conformance.bundle.prepare import answers_to
+from conformance.bundle.script import script_of
+from conformance.bundle.sensitivity import combined, effects, insensitive, sufficient
+from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
 
@@ -28,7 +30,7 @@ RECORD: Final = "sensitive.json"
 def why_insensitive(case: Case) -> str | None:
     """Why the case cannot show a fault, as :func:`insensitive` says; None if it can.
 
-    Raises :class:`conformance.bundle.cache.BundleError`.
+    Raises :class:`conformance.case.given.GivenError`.
     """
     return None if _is_recorded(case.file) else _measured(case)
 
@@ -48,6 +50,36 @@ def _measured(case: Case) -> str | None:
     if case.contract.demands == "rejects":
         return None
     return insensitive(case, required_effects(case.call))
+
+
+def required_effects(call: Call) -> dict[str, float]:
+    """The required effects of the active features of ``call``, in error budgets.
+
+    Raises :class:`conformance.case.given.GivenError`.
+    """
+    return _effects(call, every=False)
+
+
+def every_effect(call: Call) -> dict[str, float]:
+    """As `required_effects`, with those effects that only count as coverage."""
+    return _effects(call, every=True)
+
+
+def _effects(call: Call, *, every: bool) -> dict[str, float]:
+    """The effects of a call: the largest over its steps. Values of a model are as they are."""
+    found: dict[str, float] = {}
+    if isinstance(call, GivenCall | GraphCall):
+        return found
+    script = script_of(call)
+    usual = answers_to(script)
+    if usual.unjudged is not None or script.attributes is None:
+        return found
+    for inputs, answer in zip(usual.inputs, usual.steps, strict=True):
+        skipped = sufficient(found)
+        references, units = answer.references, answer.units
+        moved = effects(inputs, script.attributes, references, units, skipped, every=every)
+        found = combined((found, moved))
+    return found
 
 
 @lru_cache(maxsize=1024)

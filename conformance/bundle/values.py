@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from conformance.base.array_types import NUMPY
-from conformance.bundle.cache import Bundle
+from conformance.bundle.prepare import Prepared
 from conformance.bundle.script import Arrays, script_of
 from conformance.case.call import Call, GraphCall
 from conformance.oracle.reference import Computation, compute
 
 
-def computation_of(call: Call, bundle: Bundle, step: int) -> Computation:
-    """The computation behind the expected outputs of a step in ``bundle``, that of ``call``.
+def computation_of(call: Call, prepared: Prepared, step: int) -> Computation:
+    """The computation behind the expected outputs of a step in ``prepared``, that of ``call``.
 
-    The call must be of a single node and have a meaning: ``bundle.unjudged`` is None.
+    The call must be of a single node and have a meaning: ``prepared.unjudged`` is None.
     """
-    script = script_of(call, bundle.reading)
+    script = script_of(call, prepared.reading)
     inputs: Arrays = dict(script.steps[step].inputs)
     for past, present in script.steps[step].carry.items():
-        before = bundle.expected[step - 1][present]
+        before = prepared.expected[step - 1][present]
         inputs[past] = before.value.astype(NUMPY[before.dtype])
     assert script.attributes is not None
-    return compute(inputs, script.attributes, script.outputs, bundle.reading)
+    return compute(inputs, script.attributes, script.outputs, prepared.reading)
 
 
 def values_in_graph(call: GraphCall) -> Arrays:

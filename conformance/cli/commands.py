@@ -24,7 +24,6 @@ from conformance.cli.common import (
 #: The commands, and what each is for.
 COMMANDS: Final = {
     "bisect": "Find a release in which the verdict of a case, or its fault, changed.",
-    "cache": "Show the folder of the bundles and the compiled WebGPU shaders, and its size.",
     "check": "Check whether targets compute the attention of a model correctly.",
     "diff": "Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …",
     "doctor": "Check each target: what it needs, what is installed, and how to install what is"
@@ -46,7 +45,7 @@ COMMANDS: Final = {
     "show": "Show one case: the call, its contract, its links, and the ranges of its values.",
 }
 #: Those that are in the module of another one, or of another name.
-_ELSEWHERE: Final = {"cache": "doctor", "diff": "report", "list": "list_cases"}
+_ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 
 #: Commands that were there, and what is there in their place.
 _GONE: Final = {"plan": "docs/scale.md has matrices to copy, and gqa run takes --shard N/OF."}
@@ -61,7 +60,7 @@ ERRORS: Final = {
     "conformance.targets.catalogue.TargetError": BAD_INPUT,
     "conformance.targets.setup.programs.NoRelease": BAD_INPUT,
     "conformance.results.errors.ResultsError": INFRASTRUCTURE,
-    "conformance.bundle.cache.BundleError": INFRASTRUCTURE,
+    "conformance.case.given.GivenError": INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": INFRASTRUCTURE,
     "conformance.cli.export.NotExported": INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": INFRASTRUCTURE,

@@ -1,4 +1,4 @@
-"""``gqa doctor`` and ``gqa cache``: what is installed and stored on this machine."""
+"""``gqa doctor``: what is installed on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import click
 from rich.markup import escape
 
 from conformance.base.paths import cache_root
-from conformance.bundle.cache import cache_size, clear_cache
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE
 from conformance.cli.options import program_options
 from conformance.cli.terminal import make_console
@@ -59,17 +58,5 @@ def doctor(verbose: bool, programs: Programs) -> int:
         lines.append(f"    needs     {escape(target.needs)}")
         for line in lines:
             console.print(line, highlight=False, soft_wrap=True)
-    held = cache_size()
-    cache = f"cache     {cache_root()}: {held.bundles} bundles, {held.size / 1e6:.1f} MB"
-    console.print(cache, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"cache     {cache_root()}", markup=False, highlight=False, soft_wrap=True)
     return ALL_AS_EXPECTED if available else INFRASTRUCTURE
-
-
-@click.command()
-@click.option("--clear", is_flag=True, help="Remove all bundles, cases and compiled shaders.")
-def cache(clear: bool) -> int:
-    """Show the folder of the bundles and the compiled WebGPU shaders, and its size."""
-    held = clear_cache() if clear else cache_size()
-    done = "removed " if clear else ""
-    click.echo(f"{cache_root()}: {done}{held.bundles} bundles, {held.size / 1e6:.1f} MB")
-    return ALL_AS_EXPECTED

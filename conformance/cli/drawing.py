@@ -12,9 +12,10 @@ from rich.text import Text
 from conformance.base.array_types import NUMPY
 from conformance.base.readings import READINGS
 from conformance.bundle import sensitivity
-from conformance.bundle.cache import bundle_for, every_effect
 from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.prepare import prepare
 from conformance.bundle.script import ALIASES, CARRY
+from conformance.bundle.sensitive_cases import every_effect
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.tensors import Step, Tensor
@@ -29,7 +30,7 @@ def draw(console: Console, case: Case) -> None:
     bundles cannot be used.
     """
     record = case_record(case)
-    oracle = bundle_for(case.call, readings=case.contract.readings).expected
+    oracle = prepare(case.call, readings=case.contract.readings).expected
     console.print(Text(case.id, style="bold"), soft_wrap=True)
     for line in (case.title, case.question, case.why):
         if line:

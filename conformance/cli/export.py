@@ -12,7 +12,7 @@ import click
 import numpy as np
 from rich.console import Console
 
-from conformance.bundle.cache import bundle_for, write_bundle
+from conformance.bundle.prepare import prepare
 from conformance.bundle.values import values_in_graph
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
@@ -86,7 +86,7 @@ def export(
     path = folder / filename(found.target)
     try:
         (folder / "bundle").mkdir(parents=True)
-        write_bundle(case.call, folder / "bundle")
+        prepare(case.call).write(folder / "bundle")
         if program.missing is None:
             path.write_text(program.text, encoding="utf-8")
         text = issue(found.case, found.result, found.target, program)
@@ -110,7 +110,7 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
 
     Returns what there is, in words.
     """
-    bundle = read_as(bundle_for(case.call, readings=case.contract.readings), returned)
+    bundle = read_as(prepare(case.call, readings=case.contract.readings), returned)
     if bundle.unjudged is not None:
         return clean(f"there are none. The call has no defined meaning: {bundle.unjudged}.")
     arrays = folder / "values"

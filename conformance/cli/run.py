@@ -45,7 +45,7 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
-from conformance.run.bundles import Bundles
+from conformance.run.assessment import LastPrepared
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
@@ -403,9 +403,9 @@ def run_plans(
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
-        bundles = Bundles()
+        last = LastPrepared()
         for plan in planned:
-            runs.append(stack.enter_context(TargetRun(plan, tuple(runs), bundles=bundles)))
+            runs.append(stack.enter_context(TargetRun(plan, tuple(runs), last=last)))
         try:
             for run in runs:
                 terminal.target(run.ready)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from conformance.bundle.cache import bundle_for
+from conformance.bundle.prepare import prepare
 from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
@@ -152,7 +152,7 @@ def _show_values(
             "--values is for cases of a single node, and this one is a graph."
             f" gqa export '{argument_for(case)}' DIR writes every tensor of it in float64."
         )
-    bundle = bundle_for(case.call, readings=case.contract.readings)
+    bundle = prepare(case.call, readings=case.contract.readings)
     if bundle.unjudged is not None:
         why = f"The call has no defined meaning: {bundle.unjudged}."
         told = json.dumps({"case": case.id, "no_values": why})

@@ -1,9 +1,9 @@
-"""What a pool is given to run."""
+"""What a runner is given to run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from conformance.harness.protocol import StepFiles
@@ -16,14 +16,16 @@ OUTPUT_BYTES: Final = 16 << 20
 class Job:
     """One case to run. Subclass it to attach more data.
 
-    ``key`` names the case in messages; ``bundle`` is the absolute path of its directory;
-    ``seconds`` is its own time limit, None for `Limits.case_seconds`. Its output files have at most
-    ``most_output_bytes`` together.
+    ``key`` names the case in messages. The runner gets a folder of its own for each try, with the
+    content of ``files`` by name; its path ends with ``folder``. ``seconds`` is the case's time
+    limit, None for `Limits.case_seconds`. Its output files have at most ``most_output_bytes``
+    together.
     """
 
     key: str
-    bundle: str | Path
+    files: Mapping[str, bytes]
     steps: tuple[StepFiles, ...]
     repeat: int = 2
     seconds: float | None = None
     most_output_bytes: int = OUTPUT_BYTES
+    folder: str = "case"

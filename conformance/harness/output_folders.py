@@ -77,27 +77,14 @@ def place_for_outputs() -> str:
 def remove(folder: str) -> None:
     """Remove ``folder`` and everything in it, whatever a runner has left there."""
     try:
-        descriptor = open_folder(folder)
-    except OSError:  # a runner has replaced or removed it
+        shutil.rmtree(folder)
+    except OSError:  # a runner has replaced it by a file, or has locked a folder in it
         with suppress(OSError):
             os.unlink(folder)
-        return
-    try:
-        for name in os.listdir(descriptor):
-            os.unlink(name, dir_fd=descriptor)
-        os.rmdir(folder)
-    except OSError:
-        _remove_folders(folder)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_folders(folder: str) -> None:
-    """Remove a folder that contains others."""
-    for path, folders, _ in os.walk(folder):
-        for name in folders:
-            inner = os.path.join(path, name)
-            if not os.path.islink(inner):
-                with suppress(OSError):
-                    os.chmod(inner, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+        for path, folders, _ in os.walk(folder):
+            for name in folders:
+                inner = os.path.join(path, name)
+                if not os.path.islink(inner):
+                    with suppress(OSError):
+                        os.chmod(inner, 0o700)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -49,6 +49,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
+from conformance.base.files import write_new
 from conformance.base.interrupts import undisturbed
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
@@ -118,13 +119,14 @@ Failed = Crashed | Rejected | InfrastructureFailure
 
 @dataclass(frozen=True)
 class _Task:
-    """A job that is ready to be sent: its output folder exists and its request is serialised.
+    """A job that is ready to be sent: its files are in its folder, and its request is serialised.
 
     On a later try ``first`` is the outcome of the one before, and ``before`` the case that the
     process had run before that.
     """
 
     job: Job
+    folder: str
     request: RunRequest
     line: bytes
     first: Failed | None = None
@@ -285,7 +287,7 @@ class Pool:
                 if self._done:
                     ended, outcome = self._done.popleft()
                     self._draw()  # so that no process waits for the caller
-                    remove(ended.request.out)
+                    remove(ended.folder)
                     yield cast("J", ended.job), outcome
             self._raise_failure()
         finally:
@@ -435,7 +437,7 @@ class Pool:
             slot.drop()
         again = _again(task, outcome, before)
         if again is not None:
-            remove(task.request.out)
+            remove(task.folder)
             # Any other runner that reports a crash runs each call in a process of its own.
             slot.task = self._task(task.job, again.first, before if ended else None)
             if slot.task is not None and slot.idle:
@@ -552,22 +554,25 @@ class Pool:
                 self._folder = OwnedFolder(place_for_outputs())
                 self._folder.make()
             # Never one that was used before: what a runner has left running may still write there.
-            out = f"{self._folder.path}/{number}"
-            os.mkdir(out, 0o700)
+            own = f"{self._folder.path}/{number}"
+            os.mkdir(own, 0o700)
+            out = f"{own}/out"
+            os.mkdir(out)
+            bundle = _written(job, own)
         except OSError as error:
             self._failed = self._failed or RunnerFailed(
-                f"{self.command.name}: no folder for output files can be made (set TMPDIR to use "
+                f"{self.command.name}: the files of a case cannot be written (set TMPDIR to use "
                 f"another place): {error}."
             )
             return None
         request = RunRequest(
             id=number,
-            bundle=os.fspath(job.bundle),
+            bundle=bundle,
             out=out,
             repeat=job.repeat,
             steps=job.steps,
         )
-        return _Task(job, request, to_line(request), first, before)
+        return _Task(job, own, request, to_line(request), first, before)
 
     def _next_id(self) -> int:
         self._last_id += 1
@@ -585,7 +590,17 @@ class Pool:
                 slot.task = None
                 slot.drop()
         for task in tasks:
-            remove(task.request.out)
+            remove(task.folder)
+
+
+def _written(job: Job, own: str) -> str:
+    """The folder with the job's files, below ``own``. Raises OSError."""
+    folder = f"{own}/{job.folder}"
+    for parent in dict.fromkeys(f"{folder}/{name}".rpartition("/")[0] for name in job.files):
+        os.makedirs(parent, exist_ok=True)
+    for name, content in job.files.items():
+        write_new(f"{folder}/{name}", content)
+    return folder
 
 
 def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | None:

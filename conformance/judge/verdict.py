@@ -16,8 +16,8 @@ from onnx import numpy_helper
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.readings import ReadingName
 from conformance.base.words import listed
-from conformance.bundle.cache import Bundle, RunnerFiles
 from conformance.bundle.expected import Expected
+from conformance.bundle.prepare import Prepared
 from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.call import Call
 from conformance.case.case import Case
@@ -130,20 +130,19 @@ class Unjudgeable(Exception):
 
 def judge(
     case: Case,
-    files: RunnerFiles,
+    prepared: Prepared,
     outcome: Outcome,
     *,
     execution_provider: str | None,
     target_class: TargetClass,
     kernel: str | None = None,
 ) -> Judgement:
-    """The verdict on ``outcome``. What is expected of ``files`` is asked for only if they ran.
+    """The verdict on ``outcome``. What is expected is asked for only if it ran.
 
     ``execution_provider`` is the requested one, None for a runtime that has no execution providers;
     ``kernel`` is the one that the target names, None for a target that leaves it to the runtime.
     Raises :class:`Unjudgeable` for output files that are not tensors, for outputs that the model
-    does not have, and for a call that must compute but has no values in the oracle; and
-    :class:`conformance.bundle.cache.BundleError`.
+    does not have, and for a call that must compute but has no values in the oracle.
     """
     contract = case.contract.on(execution_provider)
     demands = contract.demands
@@ -166,16 +165,15 @@ def judge(
         )
     if kernel is not None and outcome.kernels != (kernel,):
         return Judgement("fallback", _other_kernel(kernel, outcome.kernels), other_kernel=True)
-    bundle = files.answered()
-    if bundle.unjudged is not None and not bundle.readings:
-        nothing = f"there are no values to compare with ({bundle.unjudged})."
+    if prepared.unjudged is not None and not prepared.readings:
+        nothing = f"there are no values to compare with ({prepared.unjudged})."
         if demands == "rejects":
             return Judgement("accepted", f"It must be rejected, but it ran; {nothing}")
         if demands == "either":
             reason = "It ran, and need not be rejected, but its values cannot be compared."
             return Judgement("pass", reason, hazard=f"The call has no meaning; {nothing}")
-        raise Unjudgeable(f"The case demands values, but the oracle has none: {bundle.unjudged}.")
-    found = _best(bundle, outcome, target_class, case.call.num_heads)
+        raise Unjudgeable(f"The case demands values, but the oracle has none: {prepared.unjudged}.")
+    found = _best(prepared, outcome, target_class, case.call.num_heads)
     faults = found.faults
     if demands == "rejects":
         right = not faults
@@ -187,7 +185,7 @@ def judge(
     by = f", by the reading {found.reading}" if found.reading else ""
     if faults:
         reason = f"It ran, but {faults_text(faults, found.errors)}{by}."
-        if bundle.readings:
+        if prepared.readings:
             reason += " It is right by no reading of the contract; this one fits best."
         return replace(found, verdict="wrong", reason=reason, hazard=None)
     share = found.share or 0.0
@@ -206,14 +204,14 @@ def _other_kernel(kernel: str, ran: tuple[str, ...] | None) -> str:
     return f"It ran, but with {what}; {kernel} was requested."
 
 
-def _best(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:
+def _best(prepared: Prepared, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:
     """The comparison by the reading that fits best: the first without faults, if there is one.
 
     All outputs of all steps are compared by the same reading, the usual one first.
     """
-    usual = [] if bundle.unjudged is not None else [bundle]
+    usual = [] if prepared.unjudged is not None else [prepared]
     best: Judgement | None = None
-    for one in (*usual, *map(bundle.by, bundle.readings)):
+    for one in (*usual, *map(prepared.by, prepared.readings)):
         found = _compare(one, outcome, target_class, num_heads)
         if not found.faults:
             return found
@@ -245,7 +243,9 @@ def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
     return Judgement("pass", reason + ".", vague=vague, hazard=hazard)
 
 
-def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:
+def _compare(
+    prepared: Prepared, outcome: Ran, target_class: TargetClass, num_heads: int
+) -> Judgement:
     """The figures of every output of every step, the faults, the bits and the hazard.
 
     The verdict is still open. The bits are a digest of the first run: of the defined elements where
@@ -255,8 +255,8 @@ def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads:
     bits = hashlib.blake2b(digest_size=8)
     faults: list[Fault] = []
     watched: list[Watch] = []
-    loop = len(bundle.expected) > 1
-    for step, expected in enumerate(bundle.expected):
+    loop = len(prepared.expected) > 1
+    for step, expected in enumerate(prepared.expected):
         at = step if loop else None
         first, *others = (run[step] for run in outcome.runs)
         for files in (first, *others):
@@ -307,7 +307,7 @@ def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads:
         tuple(faults),
         errors=tuple(found),
         bits=bits.hexdigest(),
-        reading=bundle.reading,
+        reading=prepared.reading,
         hazard=hazard_of(watched, target_class),
     )
 
@@ -363,10 +363,10 @@ def compare(
         step=step,
         index=tuple(int(i) for i in index),
         got=float(got[index]),
-        want=want.sparse_value.element(place),
+        want=float(want.value.flat[place]),
         absolute=absolute,
         relative=relative,
-        budget=float(CONSTANTS[target_class] * want.sparse_unit.element(place)),
+        budget=float(CONSTANTS[target_class] * want.unit.flat[place]),
         share=share,
         needed=share * CONSTANTS[target_class],
         compared=want.defined_count,

@@ -14,8 +14,8 @@ from typing import Final
 
 from conformance.base.paths import data_path
 from conformance.base.signature import INPUTS
-from conformance.bundle.cache import every_effect
 from conformance.bundle.replacements import REPLACEMENTS
+from conformance.bundle.sensitive_cases import every_effect
 from conformance.bundle.sensitivity import REPLACED, enough
 from conformance.case.case import Case
 

@@ -8,12 +8,10 @@ cache. So a bundle is read once for all mutants, and no mutant waits for a proce
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -236,15 +234,11 @@ class Power:
         First the correct kernel is run on every case and finds the mutants that could differ from
         it there (``mutants/weak_mutation.py``). Then each mutant is run where it could differ.
 
-        Raises :class:`conformance.harness.pool.RunnerFailed` and
-        :class:`conformance.bundle.cache.BundleError`.
+        Raises :class:`conformance.harness.pool.RunnerFailed`.
         """
         command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
         target = Target("mutants", (), command, "cpu", None, needs="")
-        with (
-            tempfile.TemporaryDirectory(prefix="gqa-power-") as folder,
-            Pool(command, self.jobs) as pool,
-        ):
+        with Pool(command, self.jobs) as pool:
             answer = pool.start()
             if not isinstance(answer, DescribedAnswer):
                 raise PowerError(f"The mutants are not available: {answer.reason}")
@@ -254,7 +248,7 @@ class Power:
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
-            for done, (job, outcome) in enumerate(pool.run(self._work(first, Path(folder)))):
+            for done, (job, outcome) in enumerate(pool.run(self._work(first))):
                 watch("the correct kernel", done + 1, len(self.cases))
                 self._count(job, outcome)
                 if role == PROBE:
@@ -264,15 +258,15 @@ class Power:
                 self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
-            for done, (job, outcome) in enumerate(pool.run(self._work(tasks, Path(folder)))):
+            for done, (job, outcome) in enumerate(pool.run(self._work(tasks))):
                 watch("mutants", done + 1, len(pairs))
                 self._count(job, outcome)
         order = {case.id: number for number, case in enumerate(self.cases)}
         for score in (self.correct, *self.scores):
             score.kills.sort(key=lambda kill: order[kill.case.id])
 
-    def _work(self, tasks: Iterable[tuple[Case, Score, str]], folder: Path) -> Iterator[_Job]:
-        """Jobs for each case and mutant, with paths through a link named after the ``role``."""
+    def _work(self, tasks: Iterable[tuple[Case, Score, str]]) -> Iterator[_Job]:
+        """Jobs for each case and mutant, in a folder that is named after the ``role``."""
         last: Case | None = None
         jobs: list[CaseJob] = []
         for case, score, role in tasks:
@@ -280,23 +274,13 @@ class Power:
                 continue
             if last is not case:
                 last, jobs = case, list(self._assessments[CORRECT].jobs([case]))
-            for prepared in jobs:
-                bundle = Path(prepared.bundle)
-                link = folder / role
-                if not os.path.lexists(link):
-                    link.symlink_to(bundle.parent.parent, target_is_directory=True)
+            limit = case.time_limit_seconds
+            seconds = limit if score is self.correct else min(limit, SECONDS)
+            for job in jobs:
+                same = {name.name: getattr(job, name.name) for name in fields(job)}
+                key, folder = f"{role} on {job.key}", f"{role}/{job.folder}"
                 yield _Job(
-                    key=f"{role} on {prepared.key}",
-                    bundle=f"{link}/{bundle.parent.name}/{bundle.name}",
-                    steps=prepared.steps,
-                    most_output_bytes=prepared.most_output_bytes,
-                    seconds=case.time_limit_seconds
-                    if score is self.correct
-                    else min(case.time_limit_seconds, SECONDS),
-                    case=case,
-                    prepared=prepared.prepared,
-                    variant=prepared.variant,
-                    score=score,
+                    **{**same, "key": key, "folder": folder, "seconds": seconds}, score=score
                 )
 
     def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, Score]]:

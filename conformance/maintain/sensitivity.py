@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from conformance.base.yaml_source import InputError
-from conformance.bundle.cache import BundleError, every_effect
 from conformance.bundle.replacements import REPLACEMENTS
+from conformance.bundle.sensitive_cases import every_effect
 from conformance.bundle.sensitivity import THRESHOLDS, insensitive, lines
 from conformance.case.corpus import NothingMeant, find, names_of
+from conformance.case.given import GivenError
 from conformance.case.selection import SelectionError, compile_expression
 
 ALL_SENSITIVE: Final = 0
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         selects = compile_expression(given.expression)
         cases = [case for case in find(given.paths).named if selects(names_of(case, None), case)]
         found = [(case, every_effect(case.call)) for case in cases]
-    except (InputError, NothingMeant, SelectionError, BundleError) as error:
+    except (InputError, NothingMeant, SelectionError, GivenError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     refused = 0

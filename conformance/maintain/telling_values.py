@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.bundle.cache import required_effects
+from conformance.bundle.sensitive_cases import required_effects
 from conformance.bundle.sensitivity import NO_EFFECT, part_of, shortfalls
 from conformance.case.call import Call
 

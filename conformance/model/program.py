@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -201,19 +200,17 @@ def _tokens(number: int) -> str:
     return "one token" if number == 1 else f"{number} tokens"
 
 
-def job_of(folder: Path, model: bytes, steps: Sequence[Step], key: str) -> Job:
-    """The bundle of a run in a new ``folder``, for any runner."""
-    folder.mkdir()
-    (folder / "model.onnx").write_bytes(model)
+def job_of(model: bytes, steps: Sequence[Step], key: str) -> Job:
+    """The calls of a run, for any runner."""
+    files = {"model.onnx": model}
     plans = []
     for number, step in enumerate(steps):
-        files = {}
-        (folder / f"test_data_set_{number}").mkdir()
+        names = {}
         for index, (name, array) in enumerate(step.given.items()):
-            files[name] = f"test_data_set_{number}/input_{index}.pb"
-            (folder / files[name]).write_bytes(tensor_file(array, name))
-        plans.append(StepFiles(files=files, carry=dict(step.carried)))
-    return Job(key, folder, tuple(plans), 1, SECONDS, 1 << 28)
+            names[name] = f"test_data_set_{number}/input_{index}.pb"
+            files[names[name]] = tensor_file(array, name)
+        plans.append(StepFiles(files=names, carry=dict(step.carried)))
+    return Job(key, files, tuple(plans), 1, SECONDS, 1 << 28)
 
 
 def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:

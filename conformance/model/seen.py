@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
@@ -106,21 +104,18 @@ def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
     described = ready.reported or ready.described
     if described is None:
         return Seen(unseen="the target is not available")
-    with (
-        tempfile.TemporaryDirectory(prefix="gqa-") as folder,
-        Pool(ready.target.command, 1, described=described) as pool,
-    ):
+    with Pool(ready.target.command, 1, described=described) as pool:
         try:
-            return _seen(model, described.runtime, pool, Path(folder))
+            return _seen(model, described.runtime, pool)
         except (RunnerFailed, OSError) as error:
             return Seen(unseen=f"its runner failed: {error}")
         except Exception as error:
             return Seen(unseen=reason_of(error))
 
 
-def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
+def _seen(model: ModelProgram, runtime: str, pool: Pool) -> Seen:
     if model.only_load is not None and runtime in _TAKES_WEIGHTS:
-        refusal = _load_refusal(pool, folder / "load", model.only_load)
+        refusal = _load_refusal(pool, model.only_load)
         if refusal:
             return Seen(load=refusal)
     program = model.program
@@ -133,9 +128,9 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
         try:
             steps = program.steps(run)
         except CannotFeed as error:
-            refusal = _load_refusal(pool, folder / "part", program.skeleton.model)
+            refusal = _load_refusal(pool, program.skeleton.model)
             return Seen(load=refusal, unseen=str(error))
-        job = job_of(folder / str(number), program.skeleton.model, steps, "the model itself")
+        job = job_of(program.skeleton.model, steps, "the model itself")
         outcome = pool.run_one(job)
         if isinstance(outcome, Ran):
             done.append((run, with_outputs(steps, outcome)))
@@ -164,13 +159,13 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool, folder: Path) -> Seen:
     return Seen(troubles=tuple(troubles), unseen=unseen)
 
 
-def _load_refusal(pool: Pool, folder: Path, model: bytes) -> str:
+def _load_refusal(pool: Pool, model: bytes) -> str:
     """The message with which a target does not load a model, "" if it does.
 
     The call has no inputs: who loads the model refuses the call.
     """
     nothing = Step(ProgramCall("no call", 0, (0,)), {}, {})
-    outcome = pool.run_one(job_of(folder, model, [nothing], "the model without its weights"))
+    outcome = pool.run_one(job_of(model, [nothing], "the model without its weights"))
     if isinstance(outcome, Rejected) and outcome.stage == "load":
         return short(outcome.message)
     return ""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.base.array_types import NUMPY
-from conformance.bundle.cache import Bundle
+from conformance.bundle.prepare import Prepared
 from conformance.bundle.values import computation_of
 from conformance.case.case import Case
 from conformance.oracle.tolerance import CONSTANTS, TargetClass
@@ -55,13 +55,13 @@ def _plain(value: object) -> Any:
 
 
 def arrays_of(
-    case: Case, bundle: Bundle, step: int, returned: Returned | None
+    case: Case, prepared: Prepared, step: int, returned: Returned | None
 ) -> dict[str, Array] | None:
     """All values of one step: every batch, head and token (docs/oracle.md has the list).
 
     None if they do not fit into memory.
     """
-    computation = computation_of(case.call, bundle, step)
+    computation = computation_of(case.call, prepared, step)
     if computation.is_large:
         return None
     call, a, cache = computation.call, computation.attention, computation.cache
@@ -85,7 +85,7 @@ def arrays_of(
         "probabilities": by_head(a.probabilities),
         "sink_probability": by_head(a.sink_probability),
     }
-    for name, expected in bundle.expected[step].items():
+    for name, expected in prepared.expected[step].items():
         found[f"expected_{name}"] = expected.value
         target_class: TargetClass = returned.target_class if returned is not None else "cpu"
         found[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit

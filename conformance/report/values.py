@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from conformance.base.array_types import NUMPY
-from conformance.bundle.cache import Bundle
 from conformance.bundle.expected import Expected
+from conformance.bundle.prepare import Prepared
 from conformance.bundle.values import computation_of
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
@@ -61,10 +61,10 @@ class Returned:
         return tuple(error for error in self.result.errors if error.index is not None)
 
 
-def read_as(bundle: Bundle, returned: Returned | None) -> Bundle:
+def read_as(prepared: Prepared, returned: Returned | None) -> Prepared:
     """The bundle with what is expected by the reading by which the result was judged."""
     wanted = None if returned is None else returned.result.reading
-    return next((bundle.by(name) for name in bundle.readings if name == wanted), bundle)
+    return next((prepared.by(name) for name in prepared.readings if name == wanted), prepared)
 
 
 @dataclass(frozen=True)
@@ -112,16 +112,16 @@ class Values:
     outputs: Mapping[str, Compared] = field(default_factory=dict)
 
 
-def values_of(case: Case, bundle: Bundle, asked: Asked, returned: Returned | None) -> Values:
+def values_of(case: Case, prepared: Prepared, asked: Asked, returned: Returned | None) -> Values:
     """The values of the query that ``asked`` means.
 
     It is that of the element in question, which is the one asked for, or else the worst wrong one
     that was returned. Without such an element it is the last token of batch 0, head 0, last step.
 
-    The call must have a meaning: ``bundle.unjudged`` is None. Raises :class:`NoSuchPlace`.
+    The call must have a meaning: ``prepared.unjudged`` is None. Raises :class:`NoSuchPlace`.
     """
-    step, element = _element(bundle, asked, returned)
-    computation, expected = computation_of(case.call, bundle, step), bundle.expected[step]
+    step, element = _element(prepared, asked, returned)
+    computation, expected = computation_of(case.call, prepared, step), prepared.expected[step]
     call = computation.call
     place = _Place() if element is None else _place(element, computation)
     sizes = {"batch": call.batch_size, "head": call.num_heads, "token": call.sequence_length}
@@ -175,14 +175,16 @@ class _Place:
         return _Place(batch, self.head if asked.head is None else asked.head, token, row)
 
 
-def _element(bundle: Bundle, asked: Asked, returned: Returned | None) -> tuple[int, Element | None]:
+def _element(
+    prepared: Prepared, asked: Asked, returned: Returned | None
+) -> tuple[int, Element | None]:
     """The step, and the element in question."""
-    last = len(bundle.expected) - 1
+    last = len(prepared.expected) - 1
     if asked.step is not None and asked.step > last:
         raise NoSuchPlace(f"There is no step {asked.step}: the case has the steps 0 … {last}.")
     step = last if asked.step is None else asked.step
     if asked.element is not None:
-        _check(asked.element, bundle.expected[step])
+        _check(asked.element, prepared.expected[step])
         return step, asked.element
     wrong: list[tuple[float, int, Element]] = []
     for error in () if returned is None else returned.elements:
@@ -191,7 +193,7 @@ def _element(bundle: Bundle, asked: Asked, returned: Returned | None) -> tuple[i
             continue
         element = Element(error.output, error.index or ())
         with suppress(NoSuchPlace):  # a results file can say anything
-            _check(element, bundle.expected[error.step])
+            _check(element, prepared.expected[error.step])
             wrong.append((math.inf if math.isnan(share) else share, error.step, element))
     _, step, found = max(wrong, key=lambda one: one[0], default=(0.0, step, None))
     return step, found

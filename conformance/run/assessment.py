@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from conformance.bundle.cache import RunnerFiles
+from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
@@ -18,7 +18,6 @@ from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
 from conformance.results.records import InfrastructureRecord, RelationRecord, ResultRecord
-from conformance.run.bundles import Bundles, tensor_bytes
 from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 
@@ -35,34 +34,41 @@ class CaseJob(Job):
     """A job that runs a case, or its variant."""
 
     case: Case = field(kw_only=True)
-    prepared: RunnerFiles = field(kw_only=True)
+    prepared: Prepared = field(kw_only=True)
     variant: bool = field(kw_only=True, default=False)
 
 
-def jobs_for(
-    case: Case, bundles: Bundles | None = None, *, later: bool = False
-) -> Iterator[CaseJob]:
-    """The case, and its variant if it names a relation."""
-    yield job_for(case, bundles=bundles, later=later)
-    if case.relation:
-        yield job_for(case, variant=True, bundles=bundles)
+class LastPrepared:
+    """Prepares cases, and keeps the last one for its next target."""
+
+    def __init__(self) -> None:
+        self._case: Case | None = None
+        self._prepared: dict[bool, Prepared] = {}
+
+    def of(self, case: Case, *, variant: bool = False) -> Prepared:
+        """The case, or its variant. Raises :class:`conformance.case.given.GivenError`."""
+        if case is not self._case:
+            self._case, self._prepared = case, {}
+        if variant not in self._prepared:
+            self._prepared[variant] = (
+                prepare(case.call, case.relation)
+                if variant
+                else prepare(case.call, readings=case.contract.readings, steps=case.steps)
+            )
+        return self._prepared[variant]
 
 
 def job_for(
-    case: Case, *, variant: bool = False, bundles: Bundles | None = None, later: bool = False
+    case: Case, prepared: Prepared, *, variant: bool = False, only_inputs: bool = False
 ) -> CaseJob:
-    """The case, or its variant, with its bundle, which ``bundles`` may have.
-
-    ``later``: what is expected may be computed after the case ran (`Bundles.of`). Raises
-    :class:`conformance.bundle.cache.BundleError`.
-    """
-    prepared = (bundles or Bundles()).of(case, variant=variant, later=later)
+    """The case, or its variant. ``only_inputs``: the runner reads only what it is told of."""
     return CaseJob(
         variant=variant,
         key=f"the variant of {case.id}" if variant else case.id,
-        bundle=str(prepared.path),
+        files=prepared.inputs if only_inputs else prepared.files(),
+        folder=digest_of(case.call, prepared.relation),
         steps=prepared.steps,
-        most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * tensor_bytes(case, prepared),
+        most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * prepared.most_tensor_bytes,
         seconds=case.time_limit_seconds,
         case=case,
         prepared=prepared,
@@ -93,12 +99,11 @@ class Assessment:
         self,
         ready: DescribedTarget,
         expectations: Sequence[Expectation] = (),
-        bundles: Bundles | None = None,
+        last: LastPrepared | None = None,
     ) -> None:
         self._ready = ready
         self._expectations = expectations
-        self._bundles = bundles
-        self._later = ready.target.reads_only_inputs
+        self._last = last or LastPrepared()
         self._insensitive: list[tuple[Case, InfrastructureRecord]] = []
         self._warnings: dict[str, str] = {}
         self._waiting: dict[str, _JudgedJob] = {}
@@ -109,26 +114,29 @@ class Assessment:
 
         A case that is not in the corpus is run even if it is insensitive, and its record says so.
 
-        Raises :class:`conformance.bundle.cache.BundleError`.
+        Raises :class:`conformance.case.given.GivenError`.
         """
         for case in cases:
-            for job in jobs_for(case, self._bundles, later=self._later):
-                why = None if job.variant else why_insensitive(case)
-                if why is not None and is_shipped(case):
-                    self._insensitive.append((case, self._problem(case, why)))
-                    break
-                if why is not None:
-                    self._warnings[case.id] = why
-                yield job
+            why = why_insensitive(case)
+            if why is not None and is_shipped(case):
+                self._insensitive.append((case, self._problem(case, why)))
+                continue
+            if why is not None:
+                self._warnings[case.id] = why
+            for variant in (False, True) if case.relation else (False,):
+                yield job_for(
+                    case,
+                    self._last.of(case, variant=variant),
+                    variant=variant,
+                    only_inputs=self._ready.target.reads_only_inputs,
+                )
 
     def record(self, job: CaseJob, outcome: Outcome) -> Record | None:
         """The record of the job's case, if it is complete with this outcome; else None.
 
         It is complete when the case itself does not pass, or when the outcomes of both the case
         and its variant are there. There is one record for each case: what comes after it gives
-        None. The output files of the job are not needed afterwards.
-
-        Raises :class:`conformance.bundle.cache.BundleError`.
+        None.
         """
         case = job.case
         if case.id in self._finished:
@@ -175,7 +183,7 @@ class Assessment:
                 kernel=self._ready.target.kernel,
             )
             outputs = None
-            compared = job.case.relation and job.prepared.answered().unjudged is None
+            compared = job.case.relation and job.prepared.unjudged is None
             if compared and isinstance(outcome, Ran) and judgement.verdict == "pass":
                 outputs = read_outputs(outcome)
             return _JudgedJob(job, outcome, judgement, outputs)
@@ -209,8 +217,8 @@ class Assessment:
         found = relate(
             case.call,
             case.relation,
-            (own.outputs, own.job.prepared.answered().expected),
-            (variant.outputs, variant.job.prepared.answered().expected),
+            (own.outputs, own.job.prepared.expected),
+            (variant.outputs, variant.job.prepared.expected),
             self._ready.target.target_class,
         )
         record = RelationRecord(

@@ -8,21 +8,14 @@ from dataclasses import replace
 from typing import Self
 
 from conformance.base.printable import printable
-from conformance.bundle.cache import (
-    BundleError,
-    guard,
-    intact,
-    keep_found_whole,
-    untouched,
-)
 from conformance.case.case import Case
-from conformance.harness.outcomes import InfrastructureFailure, Outcome
+from conformance.case.given import GivenError
+from conformance.harness.outcomes import Outcome
 from conformance.harness.pool import Pool
 from conformance.harness.process import Limits, RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.results.records import InfrastructureRecord, InstabilityRecord
-from conformance.run.assessment import Assessment, CaseJob, Record, job_for
-from conformance.run.bundles import Bundles
+from conformance.run.assessment import Assessment, CaseJob, LastPrepared, Record
 from conformance.run.instability import Reported, Retries, Watch, unwatched
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
@@ -34,9 +27,10 @@ class TargetRun:
     """Runs a plan: holds its runner processes, and the target as they describe it.
 
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
-    take. ``ready`` is the target, where it has described itself already. ``bundles`` opens those of
-    all targets of the run. A context manager, which ends all processes on exit. ``aside`` has what
-    `run_one` found out beside the record that it was asked for; whoever reads it empties it.
+    take. ``ready`` is the target, where it has described itself already. ``last`` is the case that
+    was prepared last, for all targets of the run. A context manager, which ends all processes on
+    exit. ``aside`` has what `run_one` found out beside the record that it was asked for; whoever
+    reads it empties it.
     """
 
     def __init__(
@@ -44,9 +38,8 @@ class TargetRun:
         plan: TargetPlan,
         earlier: Sequence[TargetRun] = (),
         ready: DescribedTarget | None = None,
-        bundles: Bundles | None = None,
+        last: LastPrepared | None = None,
     ) -> None:
-        guard()  # before the first runner starts
         self.plan = plan
         self._limits = Limits()
         described = None if ready is None else ready.reported or ready.described
@@ -54,7 +47,7 @@ class TargetRun:
         self._retries: Retries | None = None
         self.aside: list[tuple[Case, Reported]] = []
         self._ready = ready
-        self._bundles = bundles
+        self._last = last or LastPrepared()
         self._failed: RunnerFailed | None = None
         #: Time that starting runner processes took in workers, added up.
         self.seconds_of_workers = 0.0
@@ -72,11 +65,10 @@ class TargetRun:
         if not self._closed:
             self._closed = True
             self._pool.close(at_once)
-            keep_found_whole()
 
     def again(self) -> TargetRun:
         """A run of the same target with one process, for another worker."""
-        return TargetRun(self.plan, ready=self.ready, bundles=self._bundles)
+        return TargetRun(self.plan, ready=self.ready, last=self._last)
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts one again."""
@@ -131,9 +123,7 @@ class TargetRun:
     def run_one(self, case: Case, watch: Watch = unwatched) -> Record:
         """The record of one case.
 
-        A case whose bundle was damaged or deleted during the run is made anew and run once more.
-        Raises :class:`RunnerFailed` when the runner has to be given up, and
-        :class:`conformance.bundle.cache.BundleError` when the cache cannot be used.
+        Raises :class:`RunnerFailed` when the runner has to be given up.
 
         ``watch`` gets each job with its outcome; the last one of a job is what the record is about.
         """
@@ -143,27 +133,25 @@ class TargetRun:
         if why is not None:
             return skipped_record(case, self.ready, why)
         assessment = self._assessment()
-        for job in assessment.jobs([case]):
-            outcome = self._pool.run_one(job)
-            if _bundle_changed(job, outcome):
-                job = job_for(case, variant=job.variant)
-                outcome = _unless_changed(job, self._pool.run_one(job))
-            watch(job, outcome)
-            record: Record | None = None
-            for about, found in self._settled(assessment, job, outcome, watch):
-                if about is case and not isinstance(found, InstabilityRecord):
-                    record = found
-                else:
-                    self.aside.append((about, found))
-            if record is not None:
-                return record
+        try:
+            for job in assessment.jobs([case]):
+                outcome = self._pool.run_one(job)
+                watch(job, outcome)
+                record: Record | None = None
+                for about, found in self._settled(assessment, job, outcome, watch):
+                    if about is case and not isinstance(found, InstabilityRecord):
+                        record = found
+                    else:
+                        self.aside.append((about, found))
+                if record is not None:
+                    return record
+        except GivenError as error:
+            return InfrastructureRecord(target=self.ready.name, case=case.id, message=f"{error}.")
         ((_, problem),) = assessment.problems()
         return problem
 
-    def trouble(self, error: RunnerFailed | BundleError) -> InfrastructureRecord:
+    def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""
-        if isinstance(error, BundleError):
-            return InfrastructureRecord(target=self.ready.name, message=str(error))
         message = _sentence(error, self.plan.target)
         return InfrastructureRecord(target=self.ready.name, message=message, fix=error.fix)
 
@@ -180,29 +168,11 @@ class TargetRun:
             self._pool.renew()
 
     def _assessment(self) -> Assessment:
-        return Assessment(self.ready, self.plan.lines_for(self.ready), self._bundles)
+        return Assessment(self.ready, self.plan.lines_for(self.ready), self._last)
 
 
 def _tell(text: str) -> None:
     print(printable(text), file=sys.stderr)
-
-
-def _bundle_changed(job: CaseJob, outcome: Outcome) -> bool:
-    """Whether the job's bundle was changed or deleted, so that ``outcome`` says nothing."""
-    if isinstance(outcome, InfrastructureFailure):
-        return not intact(job.prepared)
-    return not untouched(job.prepared)
-
-
-def _unless_changed(job: CaseJob, outcome: Outcome) -> Outcome:
-    """The outcome of the second try, or a failure if the job's bundle was changed again."""
-    if isinstance(outcome, InfrastructureFailure) or untouched(job.prepared):
-        return outcome
-    return InfrastructureFailure(
-        message=f"A program changes the files of this case while it runs: {job.bundle}.",
-        stderr=outcome.stderr,
-        total_ms=outcome.total_ms,
-    )
 
 
 def _fix(said: str | None, target: Target) -> str | None:

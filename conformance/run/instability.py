@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from conformance.bundle.cache import BundleError, untouched
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Rejected
 from conformance.harness.pool import Pool
@@ -96,7 +95,7 @@ class Retries:
             return
         try:
             alone = self._alone(case, watch)
-        except (KeyboardInterrupt, BundleError):
+        except KeyboardInterrupt:
             yield case, record
             raise
         if not isinstance(alone, ResultRecord) or alone.outcome == "unavailable":
@@ -145,7 +144,7 @@ class Retries:
     def _run_alone(self, job: CaseJob) -> Outcome | None:
         """The outcome of the job in a fresh process.
 
-        None: it says nothing, since the runner does not start, is another one, or a bundle changed.
+        None: it says nothing, since the runner does not start, or is another one.
         """
         try:
             with Pool(self._plan.target.command, 1, self._limits) as pool:
@@ -155,7 +154,7 @@ class Retries:
                 outcome = pool.run_one(job)
         except RunnerFailed:
             return None
-        return outcome if untouched(job.prepared) else None
+        return outcome
 
     def _is_same(self, answer: DescribedAnswer) -> bool:
         described = self._ready.described

@@ -22,7 +22,6 @@ from typing import Final
 from conformance.base import interrupts
 from conformance.base.garbage import seldom
 from conformance.base.memory import reuse_memory
-from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.harness.process import RunnerFailed
 from conformance.results.records import InfrastructureRecord
@@ -42,7 +41,7 @@ FEW_RESULTS: Final = 32
 class GivenUp:
     """A target whose runner does not start, or fails repeatedly: its other cases are not run."""
 
-    error: RunnerFailed | BundleError
+    error: RunnerFailed
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Worker:
             run = self._runs[number]
             try:
                 found.append((number, run.run_one(case)))
-            except (RunnerFailed, BundleError) as error:
+            except RunnerFailed as error:
                 found.append((number, GivenUp(error)))
             aside, run.aside = run.aside, []
             found += ((number, record) for _, record in aside)

@@ -12,9 +12,15 @@ from typing import Any
 import numpy as np
 
 from conformance.base.paths import data_path
-from conformance.bundle.cache import digest_of
-from conformance.bundle.contents import Answers, Wanted, answers_to, input_files, plan, tensor_file
-from conformance.bundle.script import Script, script_of
+from conformance.bundle.prepare import (
+    Answers,
+    Prepared,
+    answers_to,
+    digest_of,
+    prepare,
+    tensor_file,
+)
+from conformance.bundle.script import script_of
 from conformance.case.case import Case
 from conformance.case.load import load, load_file
 from conformance.maintain.power import can_run, scores
@@ -47,16 +53,16 @@ def prepared(case: Case) -> dict[str, Any]:
 
     Bytes and arrays are values, or are in dicts and lists; what is no bytes and no array is JSON.
     """
-    script = Wanted(case.call, None, case.contract.readings, case.steps).script()
-    made = _of_script(script, answers_to(script))
+    own = prepare(case.call, None, case.contract.readings, case.steps)
+    made = _of_script(own, answers_to(own.script))
     made["readings"] = {}
     for reading in case.contract.readings:
         answers = answers_to(script_of(case.call, reading))
         if answers.unjudged is None:
             made["readings"][reading] = _expected(answers)
     if case.relation:
-        variant = Wanted(case.call, case.relation).script()
-        answers = answers_to(variant)
+        variant = prepare(case.call, case.relation)
+        answers = answers_to(variant.script)
         made["variant"] = _of_script(variant, answers)
         made["variant"]["arithmetic"] = [
             {name: arithmetic_budget(name, of, step.past_error) for name, of in outputs.items()}
@@ -69,16 +75,16 @@ def prepared(case: Case) -> dict[str, Any]:
     return {**made, "record": record}
 
 
-def _of_script(script: Script, answers: Answers) -> dict[str, Any]:
-    files = dict(input_files(script))
+def _of_script(prepared: Prepared, answers: Answers) -> dict[str, Any]:
+    files = dict(prepared.inputs)
     return {
         "model": files.pop("model.onnx"),
         "inputs": files,
-        "wiring": plan(script),
+        "wiring": [step.model_dump(mode="json") for step in prepared.steps],
         **_expected(answers),
         "unjudged": answers.unjudged,
         "rounded": [
-            {name: tensor_file(step.rounded[name], name) for name in script.outputs}
+            {name: tensor_file(step.rounded[name], name) for name in prepared.script.outputs}
             for step in answers.steps
             if answers.unjudged is None
         ],

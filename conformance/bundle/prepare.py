@@ -1,0 +1,280 @@
+"""A call as a runner gets it and as the judge needs it, in memory.
+
+A runner reads files in the layout of the ONNX backend tests::
+
+    model.onnx
+    test_data_set_K/input_N.pb     inputs of call K of a loop (0 alone for a single call)
+    test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
+    case.json                      the call's fields
+
+Most of the time goes into the oracle, and a call that a runtime rejects needs none of it. So what
+is expected is computed when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from conformance.base.array_types import NUMPY
+from conformance.base.interrupts import undisturbed
+from conformance.base.readings import ReadingName
+from conformance.bundle.expected import Expected
+from conformance.bundle.model import tensor_of
+from conformance.bundle.script import Script, script_of
+from conformance.bundle.variants import variant_script
+from conformance.case.call import Call, GraphCall
+from conformance.case.tensors import Step, steps_of
+from conformance.case.variants import RelationName
+from conformance.harness.protocol import StepFiles
+from conformance.oracle import OracleError, Reference
+from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
+
+Array = np.ndarray
+#: What is expected of each output, for each step.
+ExpectedSteps = tuple[dict[str, Expected], ...]
+
+
+def digest_of(call: Call, relation: RelationName | None = None) -> str:
+    """A name of ``call``, or of its variant by ``relation``: the same on every machine."""
+    text = "\n".join(filter(None, (_json_of(call), relation)))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def prepare(
+    call: Call,
+    relation: RelationName | None = None,
+    readings: Sequence[ReadingName] = (),
+    steps: tuple[Step, ...] = (),
+) -> Prepared:
+    """The model and inputs of ``call``, or of its variant by ``relation``.
+
+    ``readings`` are the other readings by which values are expected, too; a variant has none.
+    ``steps`` are those of the call, where they are known. Raises
+    :class:`conformance.case.given.GivenError` where a file with the values cannot be read.
+    """
+    steps = steps or steps_of(call)
+    script = script_of(call, steps=steps) if relation is None else variant_script(call, relation)
+    return Prepared(call, steps, relation, tuple(readings), script)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The model and inputs of a call, or of its variant, and what is expected of its outputs.
+
+    ``reading`` is the one that ``expected`` is by; None: the usual one.
+    """
+
+    call: Call
+    call_steps: tuple[Step, ...]
+    relation: RelationName | None
+    wanted_readings: tuple[ReadingName, ...]
+    script: Script
+    reading: ReadingName | None = None
+
+    # What a runner gets
+
+    @cached_property
+    def inputs(self) -> dict[str, bytes]:
+        """The content of the model and of each input that is not carried, by file name."""
+        model = self.script.model.SerializeToString(deterministic=True)
+        return {"model.onnx": model, **dict(_input_files(self.script))}
+
+    @cached_property
+    def steps(self) -> tuple[StepFiles, ...]:
+        """What a runner is told of each step."""
+        return tuple(
+            StepFiles(
+                files={
+                    name: _input_file(index, position)
+                    for position, name in enumerate(step.connected)
+                    if name not in step.carry
+                },
+                carry=dict(step.carry),
+                share=dict(step.aliases),
+            )
+            for index, step in enumerate(self.script.steps)
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """All files, with the fields of the call, the carried inputs and the expected outputs."""
+        answers = self._usual
+        outputs = {
+            output_file(index, position): tensor_file(answer.rounded[name], name)
+            for index, answer in enumerate([] if answers.unjudged else answers.steps)
+            for position, name in enumerate(self.script.outputs)
+        }
+        carried = dict(_input_files(self.script, answers))
+        about = _json_of(self.call, indent=1).encode()
+        return {"case.json": about, **self.inputs, **carried, **outputs}
+
+    def write(self, folder: Path) -> None:
+        """Write all files into ``folder``, which is made or empty."""
+        for name, content in self.files().items():
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+
+    @cached_property
+    def most_tensor_bytes(self) -> int:
+        """At least the size of all inputs and expected outputs.
+
+        Besides output_qk, the outputs of a step of a single node have at most the size of all
+        inputs up to there: output that of query, and the presents that of the past and of the new
+        tokens.
+        """
+        inputs = sum(len(content) for name, content in self.inputs.items() if name.endswith(".pb"))
+        if isinstance(self.call, GraphCall) or self.relation is not None:
+            return inputs + sum(
+                want.value.size * NUMPY[want.dtype].itemsize
+                for step in self.expected
+                for want in step.values()
+            )
+        call, steps = self.call, self.call_steps
+        scores = sum(
+            step.sequence_length * step.total_sequence_length
+            for step in steps
+            if "output_qk" in step.connected_outputs
+        )
+        score_bytes = scores * call.batch_size * call.num_heads * NUMPY[call.dtype].itemsize
+        return inputs * (1 + len(steps)) + score_bytes
+
+    # What is expected
+
+    @cached_property
+    def _usual(self) -> Answers:
+        return answers_to(self.script)
+
+    @cached_property
+    def _by_reading(self) -> dict[ReadingName, Answers]:
+        """The answers by those other readings that give the call a meaning."""
+        found = {name: answers_to(script_of(self.call, name)) for name in self.wanted_readings}
+        return {name: answers for name, answers in found.items() if answers.unjudged is None}
+
+    @property
+    def unjudged(self) -> str | None:
+        """Why the call has no defined meaning; None if it has one."""
+        return self._usual.unjudged if self.reading is None else None
+
+    @cached_property
+    def expected(self) -> ExpectedSteps:
+        """What is expected of each output, for each step; empty if the call has no meaning."""
+        answers = self._usual if self.reading is None else self._by_reading[self.reading]
+        if answers.unjudged is not None:
+            return tuple({} for _ in self.script.steps)
+        variant = self.relation is not None
+        return tuple(
+            {
+                name: Expected(
+                    value,
+                    answer.units[name],
+                    answer.rounded[name],
+                    arithmetic_budget(name, value, answer.past_error) if variant else None,
+                )
+                for name, value in answer.references.items()
+            }
+            for answer in answers.steps
+        )
+
+    @property
+    def readings(self) -> tuple[ReadingName, ...]:
+        """The other readings that give the call a meaning."""
+        return tuple(self._by_reading)
+
+    def by(self, reading: ReadingName) -> Prepared:
+        """The same with what is expected by one of its ``readings``."""
+        other = replace(self, reading=reading)
+        other.__dict__["_by_reading"] = self._by_reading
+        return other
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The oracle's answer to one step; ``past_error`` are the errors of its past in a loop."""
+
+    references: Mapping[str, Reference]
+    units: dict[str, Array]
+    past_error: PastErrors | None
+
+    @cached_property
+    def rounded(self) -> dict[str, Array]:
+        """The values of each output in its dtype."""
+        return {name: _rounded(value) for name, value in self.references.items()}
+
+
+class Answers(NamedTuple):
+    """The steps of a script by one reading: their inputs, with the past, and the answers.
+
+    A step without a meaning is the last: ``unjudged`` says why, and it has no answer.
+    """
+
+    inputs: list[dict[str, Array]]
+    steps: list[Answer]
+    unjudged: str | None
+
+
+def answers_to(script: Script) -> Answers:
+    """The oracle's answers to the steps of a script."""
+    inputs: list[dict[str, Array]] = []
+    steps: list[Answer] = []
+    for step in script.steps:
+        past: dict[str, Array] = {}
+        past_error: PastErrors | None = None
+        if step.carry and steps:
+            last = steps[-1]
+            past = {past: last.rounded[present] for past, present in step.carry.items()}
+            past_error = past_errors(last.references, last.past_error)
+        inputs.append({**step.inputs, **past})
+        try:
+            references = script.compute(inputs[-1])
+        except OracleError as error:
+            return Answers(inputs, steps, str(error).removesuffix("."))
+        steps.append(Answer(references, budgets(references, past_error), past_error))
+    return Answers(inputs, steps, None)
+
+
+def _input_files(script: Script, answers: Answers | None = None) -> Iterator[tuple[str, bytes]]:
+    """The inputs of each step; with ``answers`` those that are carried, too."""
+    for index, step in enumerate(script.steps):
+        inputs = step.inputs
+        if answers is not None and index < len(answers.inputs):
+            inputs = answers.inputs[index]
+        for position, name in enumerate(step.connected):
+            if name in inputs:
+                yield _input_file(index, position), tensor_file(inputs[name], name)
+
+
+def _input_file(step: int, position: int) -> str:
+    return f"test_data_set_{step}/input_{position}.pb"
+
+
+def output_file(step: int, position: int) -> str:
+    """The name of the file with an output's values."""
+    return f"test_data_set_{step}/output_{position}.pb"
+
+
+def tensor_file(values: Array, name: str) -> bytes:
+    """An array as the content of a TensorProto file."""
+    return bytes(tensor_of(values, name).SerializeToString(deterministic=True))
+
+
+def _rounded(expected: Reference) -> Array:
+    """The oracle's values in the output's dtype, with zeros in place of undefined elements."""
+    values = expected.value  # which has 0 where it is undefined, unless it is watched
+    if expected.watched:
+        values = np.where(expected.defined, values, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(expected.dtype)
+
+
+def _json_of(call: Call, indent: int | None = None) -> str:
+    with undisturbed():  # pydantic's serializers take an interrupt for a value that does not fit
+        text = call.model_dump_json(indent=indent)
+    return text if indent is None else json.dumps(json.loads(text), indent=indent)
