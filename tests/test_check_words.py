@@ -57,25 +57,13 @@ def known(name: str, file: Path | None = None) -> KnownTarget:
 def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[Answer]:
     """The answers of a target that ``behaves`` so."""
     usual = {"unexpected": False, "outcome": "ran", "reason": "because.", "reproduce": ""}
+
+    def record(group: Group, stage: Stage) -> ResultRecord:
+        usual["case"] = f"m/{group.name}[stage={stage.label}]"
+        return ResultRecord.model_validate({"target": target, **usual, **behaves(group, stage)})
+
     return [
-        answer(
-            group,
-            target,
-            [
-                (
-                    stage,
-                    ResultRecord.model_validate(
-                        {
-                            **usual,
-                            "case": f"m/{group.name}[stage={stage.label}]",
-                            "target": target,
-                            **behaves(group, stage),
-                        }
-                    ),
-                )
-                for stage in subject.stages[group.name]
-            ],
-        )
+        answer(group, target, [(each, record(group, each)) for each in subject.stages[group.name]])
         for group in subject.groups
     ]
 
@@ -94,29 +82,23 @@ def sentences(made: ModelTable) -> list[str]:
     return [sentence for _, sentence in made.sentences]
 
 
-def right(group: Group, stage: Stage) -> dict[str, object]:
-    return RIGHT
+def always(fields: dict[str, object]) -> Behaviour:
+    """All calls have this result."""
+    return lambda group, stage: fields
 
 
-def wrong(group: Group, stage: Stage) -> dict[str, object]:
-    return WRONG
+def in_use(use: str, fields: dict[str, object], other: Behaviour) -> Behaviour:
+    """The calls of one use have this result."""
+    return lambda group, stage: fields if stage.use == use else other(group, stage)
 
 
-def refused(group: Group, stage: Stage) -> dict[str, object]:
-    return REFUSED
+right, wrong, refused = always(RIGHT), always(WRONG), always(REFUSED)
+in_batches_only = in_use("batches", WRONG, right)
+#: Wrong in batches, and one token at a time.
+like_tract = in_use("chunked prompts", REFUSED, in_batches_only)
 
 
-def like_tract(group: Group, stage: Stage) -> dict[str, object]:
-    """Wrong in batches, and one token at a time."""
-    if stage.use == "chunked prompts":
-        return REFUSED
-    return WRONG if stage.use == "batches" else RIGHT
-
-
-def in_batches_only(group: Group, stage: Stage) -> dict[str, object]:
-    return WRONG if stage.use == "batches" else RIGHT
-
-
+# Uses
 # Uses
 
 
@@ -217,16 +199,14 @@ def test_a_cause_stands_once(plain: Subject) -> None:
 
 
 def test_single_layers_lead_and_a_graph_of_two_refines(gemma: Subject) -> None:
-    def in_graphs(group: Group, stage: Stage) -> dict[str, object]:
-        return WRONG if group.graph is not None else RIGHT
-
-    def in_layer_2(group: Group, stage: Stage) -> dict[str, object]:
-        return WRONG if 2 in group.layers else RIGHT
-
-    def alone(group: Group, stage: Stage) -> dict[str, object]:
-        return WRONG if 2 in group.layers and group.graph is None else RIGHT
-
-    made = table(gemma, {"a@1": in_graphs, "b@1": in_layer_2, "c@1": alone})
+    made = table(
+        gemma,
+        {
+            "a@1": lambda group, stage: RIGHT if group.graph is None else WRONG,
+            "b@1": lambda group, stage: WRONG if 2 in group.layers else RIGHT,
+            "c@1": lambda group, stage: WRONG if group.layers == (2,) else RIGHT,
+        },
+    )
     assert sentences(made) == [
         "a@1: right in each layer alone, silently wrong in layers 0–3 as one graph.",
         "b@1: silently wrong in layer 2.",

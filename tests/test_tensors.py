@@ -55,6 +55,7 @@ def node(**fields: Any) -> onnx.NodeProto:
 
 def dims(value: onnx.ValueInfoProto) -> list[int | str | None]:
     """The dims that a graph declares: a number, a name, or None for neither."""
+    assert value.type.tensor_type.HasField("shape")  # also of a scalar
     return [
         getattr(dim, kind) if (kind := dim.WhichOneof("value")) else None
         for dim in value.type.tensor_type.shape.dim
