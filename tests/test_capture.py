@@ -12,7 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -25,12 +25,12 @@ from conformance.bundle.cache import bundle_for, digest_of
 from conformance.case.load import load_file
 from conformance.cli import capture as options
 from conformance.model import captured
-from conformance.model.capture import CaptureError, Tokens, capture
+from conformance.model.capture import Captured, CaptureError, Tokens, capture
 from conformance.model.configuration import Configuration
-from conformance.model.feeds import Feeder, ProgramCall, interface_of
-from conformance.model.groups import groups_of
+from conformance.model.feeds import Feeder, Interface, ProgramCall, interface_of
+from conformance.model.groups import Group, groups_of
 from conformance.model.nodes import nodes_of
-from conformance.model.reading import read_model
+from conformance.model.reading import ReadModel, read_model
 
 onnxruntime = pytest.importorskip(
     "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
@@ -93,6 +93,19 @@ def own_run(model: Path, values: list[str], steps: int) -> tuple[list[dict[str, 
     return calls, ids[:-1]
 
 
+def interface(model: Path) -> tuple[ReadModel, list[Group], Interface]:
+    """A model, its groups, and what a program feeds to it."""
+    read = read_model(model)
+    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
+    return read, groups, interface_of(read, groups, Configuration())
+
+
+def captured_of(model: Path, ids: tuple[int, ...], steps: int, folder: Path) -> Captured:
+    """What the first group gets of these tokens, with the files in a folder."""
+    read, groups, own = interface(model)
+    return capture(read, groups[0].nodes, own, Tokens(ids, steps), folder)
+
+
 def test_every_layer_is_judged_with_what_it_gets(
     check: Callable[..., Done], borrowing: Path, folder: Path
 ) -> None:
@@ -121,10 +134,7 @@ def test_every_layer_is_judged_with_what_it_gets(
 def test_the_next_token_is_the_one_with_the_largest_logit(folder: Path) -> None:
     model = Decoder().save(folder)
     _, ids = own_run(model, [], 4)
-    read = read_model(model)
-    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
-    interface = interface_of(read, groups, Configuration())
-    found = capture(read, groups[0].nodes, interface, Tokens(tuple(PROMPT), 4), folder)
+    found = captured_of(model, tuple(PROMPT), 4, folder)
     assert [*found.ids] == ids
     assert len(set(ids)) > 1  # else the test would show nothing
 
@@ -255,9 +265,9 @@ def test_only_some_layers(check: Callable[..., Done], gqa: Gqa, borrowing: Path)
 # The inputs of one call
 
 
-def inputs(folder: Path, **arrays: np.ndarray) -> str:
+def inputs(folder: Path, **arrays: np.ndarray) -> Path:
     np.savez(folder / "inputs.npz", **arrays)  # type: ignore[arg-type]
-    return str(folder / "inputs.npz")
+    return folder / "inputs.npz"
 
 
 IDS = np.array([PROMPT, PROMPT[::-1]])
@@ -270,7 +280,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
     ragged = MASK.copy()
     ragged[1, 7:] = 0
     file = inputs(folder, input_ids=np.asfortranarray(IDS), attention_mask=ragged)
-    arguments = "--capture", file, "--save-cases", str(folder / "kept.yaml")
+    arguments = "--capture", str(file), "--save-cases", str(folder / "kept.yaml")
     done = gqa("check", str(model), *arguments)
     assert done.status == 0, done.both
     assert f"with the inputs in {file}" in done.out
@@ -302,21 +312,31 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
 def test_inputs_that_do_not_fit(
     gqa: Gqa, folder: Path, arrays: dict[str, np.ndarray], message: str
 ) -> None:
-    done = gqa("check", str(Decoder().save(folder)), "--capture", inputs(folder, **arrays))
-    assert done.status == 2
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
+    said = refused(gqa, folder, inputs(folder, **arrays))
+    assert message in said
+    assert len(said.splitlines()) == 1
+
+
+def refused(gqa: Gqa, folder: Path, file: Path) -> str:
+    """What is said of a file of inputs that cannot be used."""
+    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
+    assert (done.status, done.out) == (2, "")
+    return done.err
+
+
+def write_header(stream: IO[bytes], *shape: int) -> None:
+    """The header of an array of integers in an archive."""
+    fields = {"descr": "<i8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, fields)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 and nonsense", b"\x93NUMPY"])
 def test_a_file_of_inputs_that_is_none(gqa: Gqa, folder: Path, content: bytes) -> None:
     file = folder / "inputs.npz"
+    said = refused(gqa, folder, file)
+    assert "inputs.npz cannot be read: No such file or directory." in said
     file.write_bytes(content)
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
-    assert (done.status, done.out) == (2, "")
-    assert "is not an .npz file, or a damaged one" in done.err
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(folder / "none.npz"))
-    assert "none.npz cannot be read: No such file or directory." in done.err
+    assert "is not an .npz file, or a damaged one" in refused(gqa, folder, file)
 
 
 def test_a_file_of_inputs_that_inflates(
@@ -329,26 +349,22 @@ def test_a_file_of_inputs_that_inflates(
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("input_ids.npy", "w", force_zip64=True) as stream,
     ):
-        np.lib.format.write_array_header_1_0(
-            stream, {"descr": "<i8", "fortran_order": False, "shape": (1 << 15, 1 << 9)}
-        )
+        write_header(stream, 1 << 15, 1 << 9)
         for _ in range(1 << 7):
             stream.write(bytes(1 << 20))
     assert file.stat().st_size < 1 << 20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
-    assert done.err == f"{file}: its arrays have 0.125 GiB, and at most 0.0625 GiB are read.\n"
+    said = f"{file}: its arrays have 0.125 GiB, and at most 0.0625 GiB are read.\n"
+    assert refused(gqa, folder, file) == said
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
 
 def test_a_file_of_inputs_that_ends_early(gqa: Gqa, folder: Path) -> None:
     file = folder / "inputs.npz"
     with zipfile.ZipFile(file, "w") as archive, archive.open("input_ids.npy", "w") as stream:
-        np.lib.format.write_array_header_1_0(
-            stream, {"descr": "<i8", "fortran_order": False, "shape": (1, 9)}
-        )
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
-    assert done.err == f"{file}: input_ids.npy has not the 72 bytes that its shape needs.\n"
+        write_header(stream, 1, 9)
+    said = f"{file}: input_ids.npy has not the 72 bytes that its shape needs.\n"
+    assert refused(gqa, folder, file) == said
 
 
 # Tokens
@@ -449,29 +465,19 @@ def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
     done = check(model)
     assert done.status == 2
     assert "nothing tells what its input words (int64 [batch, new]) is" in done.err
-    sides = {
-        "inputs": {
-            "input_ids": "words",
-            "attention_mask": "attention_mask",
-            "past_key_names": "cache.%d.key",
-            "past_value_names": "cache.%d.value",
-        },
-        "outputs": {
-            "logits": "scores",
-            "present_key_names": "kept.%d.key",
-            "present_value_names": "kept.%d.value",
-        },
-    }
+    parts = ("key", "value")
+    given = {f"past_{part}_names": f"cache.%d.{part}" for part in parts}
+    given |= {"input_ids": "words", "attention_mask": "attention_mask"}
+    made = {f"present_{part}_names": f"kept.%d.{part}" for part in parts} | {"logits": "scores"}
+    sides = {"inputs": given, "outputs": made}
     (folder / "genai_config.json").write_text(json.dumps({"model": {"decoder": sides}}))
     done = check(model)
     assert done.status == 0, done.both
 
 
 def fed(model: Path, call: ProgramCall) -> Feeder:
-    read = read_model(model)
-    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
-    interface = interface_of(read, groups, Configuration())
-    return Feeder(interface, interface.inputs, 64, call)
+    *_, own = interface(model)
+    return Feeder(own, own.inputs, 64, call)
 
 
 # Models that cannot be run
@@ -519,25 +525,17 @@ def test_an_interpreter_for_the_run_alone(
     assert check(Decoder().save(folder), *arguments).status == 0
 
 
-def test_an_interpreter_without_onnxruntime(check: Callable[..., Done], folder: Path) -> None:
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
-    done = check(Decoder().save(folder), "--ort-python", str(python))
-    assert done.status == 2
-    assert "The model cannot be run: onnxruntime is not installed in" in done.err
-    assert "fix: " in done.err
-
-
 @pytest.mark.parametrize(
     ("script", "message"),
     [
+        (f'exec {sys.executable} -S "$@"', f"not installed in {sys.executable}.\n  fix: "),
         ("kill -SEGV $$", "ended with a crash, SIGSEGV."),
         ("echo what happened >&2; exit 3", "ended with exit status 3: what happened."),
         ("echo nonsense", "ended with exit status 0."),
     ],
+    ids=["bare", "crash", "status", "nonsense"],
 )
-def test_a_process_that_ends_without_an_answer(
+def test_an_interpreter_that_gives_no_answer(
     check: Callable[..., Done], folder: Path, script: str, message: str
 ) -> None:
     python = folder / "python"
@@ -560,7 +558,7 @@ def test_too_much_to_keep(
     assert done.status == 2
     assert "choose layers with --only-layer, or give a shorter prompt or fewer --steps." in done.err
     file = inputs(folder, input_ids=IDS, attention_mask=MASK)
-    done = gqa("check", str(model), "--capture", file)
+    done = gqa("check", str(model), "--capture", str(file))
     assert "choose layers with --only-layer, or give smaller inputs." in done.err
     (folder / "ids.txt").write_text("1 " * 20_000)
     monkeypatch.setattr(captured, "MOST_BYTES", 1 << 40)
@@ -581,11 +579,8 @@ def test_a_full_disk(
     done = check(model)
     assert done.status == 2
     assert done.err.endswith("npz: No space left on device.\n")
-    read = read_model(model)
-    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
-    interface = interface_of(read, groups, Configuration())
     with pytest.raises(CaptureError, match=r"Cannot write .*nowhere/feed_0_0.pb: No such file"):
-        capture(read, groups[0].nodes, interface, Tokens((1,), 0), folder / "nowhere")
+        captured_of(model, (1,), 0, folder / "nowhere")
 
 
 # What is kept

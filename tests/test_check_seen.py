@@ -424,12 +424,8 @@ def test_a_layer_that_borrows_is_compared_too(expect: Expect) -> None:
     for number, node in enumerate(made):
         model.graph.node.insert([*model.graph.node].index(borrower) + number, node)
     borrower.input[0] = "longer"
-    expect(
-        model,
-        "wrong",
-        "silently wrong as it stands in the model in layer 2",
-        "are not those for the same tokens",
-    )
+    where, why = "silently wrong in layer 2: its results for", "are not those for the same tokens"
+    expect(model, "wrong", where, why)
 
 
 def test_positions_of_the_shorter_sequence(expect: Expect) -> None:
