@@ -26,6 +26,7 @@ from conformance.bundle.sensitivity import (
     enough,
     insensitive,
     part_of,
+    sufficient,
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
@@ -316,6 +317,11 @@ def test_a_bias_with_rows_of_another_length_is_seen() -> None:
     fields = {"max_sequence_length": 16, "past_sequence_length": 5, "sequence_length": 3}
     found = all_effects_of(**fields, attention_bias="full")
     assert found["total_sequence_length/rows"] > EDGE_THRESHOLD
+
+
+def test_a_step_is_not_measured_again_where_another_shows_enough() -> None:
+    found = {"window": 20.0, "softcap": 19.9, "key/zeros": 2.0, "past_token": 9.0}
+    assert sufficient(found) == {"window", "key/zeros"}
 
 
 def test_each_replacement_has_a_name_and_a_sentence_of_its_own() -> None:
