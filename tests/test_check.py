@@ -13,6 +13,10 @@ import pytest
 from as_user import Desk, Gqa
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from onnx import TensorProto, helper
+from test_check_pins import FEW, Check
+from test_check_pins import check as check
+from test_check_pins import refusing as refusing
+from test_check_pins import tiny as tiny
 
 from conformance.base.paths import data_path
 from conformance.bundle.cache import digest_of
@@ -353,10 +357,9 @@ def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path
 
 
 @needs_onnxruntime
-def test_a_past_behind_other_nodes_is_run_as_one_graph(gqa: Gqa, tmp_path: Path) -> None:
+def test_a_past_behind_other_nodes_is_run_as_one_graph(check: Check, tmp_path: Path) -> None:
     file = saved(behind(decoder(Layer(), Layer(borrows=0)), 1, *moves("Identity")), tmp_path)
-    done = gqa("check", str(file), *FEW)
-    assert done.status == 0, done.both
+    done = check(file, *FEW)
     assert "one graph: layer 1 borrows the cache of layer 0" in done.out
 
 
@@ -380,22 +383,8 @@ def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None
 # The command
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with the four groups of Gemma 4."""
-    return saved(decoder(*GEMMA), tmp_path_factory.mktemp("models"))
-
-
-FEW = ("--lengths", "3,12")
-
-
-def correct(desk: Desk) -> str:
-    return desk.runner("correct")
-
-
-def test_a_target_that_is_right(gqa: Gqa, desk: Desk, tiny: Path) -> None:
-    done = gqa("check", str(tiny), "--ep", correct(desk), *FEW)
-    assert done.status == 0, done.both
+def test_a_target_that_is_right(check: Check, desk: Desk, tiny: Path) -> None:
+    done = check(tiny, "--ep", desk.runner("correct"), *FEW)
     lines = done.out.splitlines()
     assert f"{tiny}, made by tests 1.0: 4 attention nodes, 4 different calls" in lines
     assert "miniature@1.0 runs the attention of every layer right." in lines
@@ -404,16 +393,15 @@ def test_a_target_that_is_right(gqa: Gqa, desk: Desk, tiny: Path) -> None:
 
 
 def test_a_target_that_is_silently_wrong(
-    gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    check: Check, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One call is wrong: its layer, its lengths and its case are named."""
     kept = tmp_path / "tiny.yaml"
-    gqa("check", str(tiny), "--ep", correct(desk), *FEW, "--save-cases", str(kept))
+    check(tiny, "--ep", desk.runner("correct"), *FEW, "--save-cases", str(kept))
     wanted = "tiny/borrowing_window_8[stage=prompt_12]"
     (case,) = [case for case in load_file(kept) if case.id == wanted]
     monkeypatch.setenv("FAULT_ON", digest_of(case.call))
-    done = gqa("check", str(tiny), "--ep", desk.runner("wrong_alone"), *FEW)
-    assert done.status == 1, done.both
+    done = check(tiny, "--ep", desk.runner("wrong_alone"), *FEW, status=1)
     assert (
         "@1.0: in one chat silently wrong for prompts from 12 tokens on in layer 2; with chunked"
         " prompts right in every layer." in done.out
@@ -421,13 +409,6 @@ def test_a_target_that_is_silently_wrong(
     assert "one chat          ✗ silently wrong for prompts from 12 tokens on" in done.out
     assert "for example  layer 2, a prompt of 12 tokens" in done.out
     assert f"case         {wanted}" in done.out
-
-
-@pytest.fixture
-def refused(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A target that rejects every call."""
-    monkeypatch.setenv("FAULT_ON", "/")
-    return desk.runner("rejects")
 
 
 PIN = """\
@@ -438,41 +419,41 @@ expectations:
 
 
 def test_known_results_are_pinned_by_hand(
-    gqa: Gqa, refused: str, tiny: Path, tmp_path: Path
+    check: Check, refusing: str, tiny: Path, tmp_path: Path
 ) -> None:
-    done = gqa("check", str(tiny), "--ep", refused, *FEW)
-    assert done.status == 1
+    done = check(tiny, "--ep", refusing, *FEW, status=1)
     assert "○ refused" in done.out
     assert ": query has rank 2" in done.out
     pins = tmp_path / "known.yaml"
-    text = PIN.format(target=json.dumps(refused))
+    text = PIN.format(target=json.dumps(refusing))
     for content, status, said in (
         (text, 0, "Known."),
         (text.replace("tiny", "x"), 2, "no case matches 'x/*'; remove or correct this line"),
     ):
         pins.write_text(content)
-        done = gqa("check", str(tiny), "--ep", refused, *FEW, "--expect", str(pins))
-        assert done.status == status, done.both
+        done = check(tiny, "--ep", refusing, *FEW, "--expect", str(pins), status=status)
         assert said in done.both
 
 
 def test_the_cases_can_be_kept_and_run_without_the_model(
-    gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path
+    check: Check, gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path
 ) -> None:
     kept, results = tmp_path / "kept.yaml", tmp_path / "r.jsonl"
-    done = gqa("check", str(tiny), "--ep", correct(desk), *FEW, "--save-cases", str(kept))
+    done = check(tiny, "--ep", desk.runner("correct"), *FEW, "--save-cases", str(kept))
     assert done.out.splitlines()[-1] == f"Cases:   {kept}"
-    done = gqa("run", str(kept), "--ep", correct(desk), "--results", str(results))
+    done = gqa("run", str(kept), "--ep", desk.runner("correct"), "--results", str(results))
     assert done.status == 0, done.both
     ids = [case.id for case in load_file(kept)]
     assert [result.case for result in read(results).results] == ids
     assert "kept/sharing_global[stage=decode_on_11]" in ids
 
 
-def test_results_and_report_are_written(gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path) -> None:
+def test_results_and_report_are_written(
+    check: Check, desk: Desk, tiny: Path, tmp_path: Path
+) -> None:
     html, results = tmp_path / "r.html", tmp_path / "r.jsonl"
     outputs = "--html", str(html), "--results", str(results)
-    assert gqa("check", str(tiny), "--ep", correct(desk), *FEW, *outputs).status == 0
+    check(tiny, "--ep", desk.runner("correct"), *FEW, *outputs)
     page = html.read_text()
     assert "4 attention nodes, 4 different calls" in page
     assert "sliding window of 8, borrowing the cache of layer 0" in page
@@ -490,12 +471,11 @@ def test_results_and_report_are_written(gqa: Gqa, desk: Desk, tiny: Path, tmp_pa
     ids=["attribute", "kind", "input", "many"],
 )
 def test_the_target_says_what_is_wrong_with_a_node(
-    gqa: Gqa, tmp_path: Path, layer: Layer, message: str
+    check: Check, tmp_path: Path, layer: Layer, message: str
 ) -> None:
     pytest.importorskip("onnxruntime")
     file = saved(decoder(Layer(), layer), tmp_path)
-    done = gqa("check", str(file), *FEW)
-    assert done.status == 1
+    done = check(file, *FEW, status=1)
     assert ": refused to load the model." in done.out
     assert message in " ".join(done.out.split())
 
@@ -508,32 +488,29 @@ def test_the_target_says_what_is_wrong_with_a_node(
     ],
 )
 def test_a_node_without_a_meaning_is_named(
-    gqa: Gqa, desk: Desk, tmp_path: Path, attributes: dict[str, float], why: str
+    check: Check, desk: Desk, tmp_path: Path, attributes: dict[str, float], why: str
 ) -> None:
     file = saved(decoder(Layer(), Layer(attributes=attributes)), tmp_path)
-    done = gqa("check", str(file), "--ep", correct(desk), *FEW)
-    assert done.status == 1
+    done = check(file, "--ep", desk.runner("correct"), *FEW, status=1)
     assert f"/model/layers.1/attn/GroupQueryAttention was not checked: {why}" in done.out
     assert "✓ right (5 calls)" in done.out
     assert "@1.0: right in every other layer; 1 node not checked." in done.out
 
 
 def test_calls_that_the_oracle_cannot_compute_are_left_out(
-    gqa: Gqa, desk: Desk, tmp_path: Path
+    check: Check, desk: Desk, tmp_path: Path
 ) -> None:
     file = saved(decoder(Layer(heads=32, kv_heads=8), rows=8192), tmp_path)
-    done = gqa("check", str(file), "--ep", correct(desk), "--lengths", "3,5000")
-    assert done.status == 0, done.both
+    done = check(file, "--ep", desk.runner("correct"), "--lengths", "3,5000")
     assert "Note: Of layer 0 some calls are left out: 2500 tokens on a past of 2500: " in done.out
     assert (
         "✓ right (3 calls; 2 long calls not tried)" in done.out
     )  # a prompt of 3, and single tokens
 
 
-def test_a_batch_that_the_graph_does_not_allow(gqa: Gqa, tmp_path: Path) -> None:
+def test_a_batch_that_the_graph_does_not_allow(check: Check, tmp_path: Path) -> None:
     file = saved(decoder(Layer(past=(1, "past")), batch=1), tmp_path)
-    done = gqa("check", str(file), "--batch", "2")
-    assert done.status == 2
+    done = check(file, "--batch", "2", status=2)
     assert done.err.endswith("GroupQueryAttention: the graph leaves no call to try\n")
 
 
@@ -559,11 +536,11 @@ def test_no_layer_is_right_that_was_not_tried() -> None:
     assert "every layer right" not in sentence(tried, untried)
 
 
-def test_no_node_can_be_checked(gqa: Gqa, tmp_path: Path) -> None:
+def test_no_node_can_be_checked(check: Check, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     file = saved(decoder(Layer(attributes={"num_heads": 0, "windw": 8})), tmp_path)
-    done = gqa("check", str(file))
-    assert (done.status, done.out) == (2, "")
+    done = check(file, status=2)
+    assert done.out == ""
     first, second, third = done.err.splitlines()
     assert first == f"{file}: no node can be checked."
     assert second.endswith("GroupQueryAttention: num_heads and kv_num_heads must be at least 1")
