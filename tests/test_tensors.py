@@ -135,9 +135,8 @@ def test_all_inputs_at_once() -> None:
 
 
 def test_an_empty_name_at_the_end_of_the_list_is_not_the_same_as_a_shorter_list() -> None:
-    assert list(node(inputs={"k_norm_weight": "omitted"}).input) == listed(
-        *PLAIN, upto="k_norm_weight"
-    )
+    longer = listed(*PLAIN, upto="k_norm_weight")
+    assert list(node(inputs={"k_norm_weight": "omitted"}).input) == longer
     assert list(node(inputs={"k_norm_weight": "trailing"}).input) == list(node().input)
 
 
@@ -145,9 +144,8 @@ def test_an_empty_name_at_the_end_of_the_list_is_not_the_same_as_a_shorter_list(
 def test_each_output_can_be_connected_alone(parameter: Parameter) -> None:
     states = {name: "omitted" for name in OUTPUT_NAMES if name != parameter.name}
     said = model(outputs=states | {parameter.name: "connected"})
-    assert list(said.graph.node[0].output) == [
-        name if name == parameter.name else "" for name in OUTPUT_NAMES
-    ]
+    named = [name if name == parameter.name else "" for name in OUTPUT_NAMES]
+    assert list(said.graph.node[0].output) == named
     (value,) = said.graph.output
     assert dims(value) == [None] * parameter.rank
 
@@ -359,9 +357,7 @@ def test_a_loop_of_padded_chunks() -> None:
     )
     assert [step.total_lengths for step in steps] == [(4, 2), (5, 2), (5, 6)]
     assert [step.total_sequence_length for step in steps] == [4, 8, 9]
-    assert [step.input("past_key").shape for step in steps] == [
-        (2, 2, 0, 16), (2, 2, 4, 16), (2, 2, 8, 16),
-    ]  # fmt: skip
+    assert [step.input("past_key").shape for step in steps] == [(2, 2, n, 16) for n in (0, 4, 8)]
 
 
 @pytest.mark.parametrize(
@@ -393,22 +389,12 @@ def test_a_borrowed_cache_does_not_grow(key_value: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_the_dtype_of_a_call_applies_to_all_but_the_lengths(dtype: str) -> None:
-    found = dtypes(
-        dtype=dtype,
-        past_sequence_length=1,
-        rotary="half_split",
-        position_ids=True,
-        attention_bias="full",
-        head_sink=True,
-        qk_output=1,
-        inputs={"k_scale": "connected", "q_norm_weight": "connected"},
-    )
-    own = {
-        "seqlens_k": "int32",
-        "total_sequence_length": "int32",
-        "position_ids": "int64",
-        "k_scale": "float32",
-    }
+    more = dict.fromkeys(("k_scale", "q_norm_weight"), "connected")
+    fields = {"past_sequence_length": 1, "attention_bias": "full", "qk_output": 1, "inputs": more}
+    rotary = {"rotary": "half_split", "position_ids": True}
+    found = dtypes(dtype=dtype, head_sink=True, **rotary, **fields)
+    own = dict.fromkeys(("seqlens_k", "total_sequence_length"), "int32")
+    own |= {"position_ids": "int64", "k_scale": "float32"}
     assert found == {name: own.get(name, dtype) for name in found}
     assert len(found) == 18
 
@@ -448,15 +434,9 @@ def test_norm_weights_have_the_size_of_a_head() -> None:
 
 def test_the_past_of_a_window_cache_has_its_capacity() -> None:
     """The lengths are those of the sequence, which may be longer than the cache."""
-    call = Call(
-        sliding_window_cache=1,
-        local_window_size=4,
-        max_sequence_length=5,
-        past_sequence_length=20,
-        attention_bias="full",
-        rotary="half_split",
-    )
-    step = steps_of(call)[0]
+    window = {"sliding_window_cache": 1, "local_window_size": 4, "max_sequence_length": 5}
+    fields = {"past_sequence_length": 20, "attention_bias": "full", "rotary": "half_split"}
+    (step,) = steps_of(Call.model_validate(window | fields))
     assert (step.total_lengths, step.total_sequence_length) == ((21,), 21)
     assert step.input("past_key").shape == (1, 2, 5, 16)
     assert step.input("attention_bias").shape == (1, 4, 1, 21)
@@ -625,11 +605,8 @@ def test_dims_can_be_static() -> None:
     for name, shape in shapes(dims="static", **fields).items():
         assert found[name] == list(shape)
     assert found["output"] == [None] * 3  # outputs are still declared by rank
-    assert declared(dims="static", key_value="zero_length", past_sequence_length=4)["key"] == [
-        1,
-        0,
-        32,
-    ]
+    found = declared(dims="static", key_value="zero_length", past_sequence_length=4)
+    assert found["key"] == [1, 0, 32]
 
 
 def test_a_dim_that_broadcasts_is_a_number() -> None:
@@ -648,12 +625,8 @@ def test_a_shape_written_by_hand_has_its_own_names() -> None:
 
 
 def test_the_length_of_a_static_cache_has_its_own_name() -> None:
-    assert declared(max_sequence_length=9)["past_key"] == [
-        "batch_size",
-        2,
-        "max_sequence_length",
-        16,
-    ]
+    found = declared(max_sequence_length=9)
+    assert found["past_key"] == ["batch_size", 2, "max_sequence_length", 16]
 
 
 def test_one_name_is_one_number_in_every_shipped_case() -> None:
@@ -674,11 +647,7 @@ def test_a_loop_carries_its_cache() -> None:
     assert [step.index for step in steps] == [0, 1, 2]
     assert [step.carried for step in steps] == [False, True, True]
     assert [step.input("query").shape for step in steps] == [(2, 5, 128), (2, 1, 128), (2, 2, 128)]
-    assert [step.input("past_key").shape for step in steps] == [
-        (2, 2, 0, 16),
-        (2, 2, 5, 16),
-        (2, 2, 6, 16),
-    ]
+    assert [step.input("past_key").shape for step in steps] == [(2, 2, n, 16) for n in (0, 5, 6)]
     assert [step.total_lengths for step in steps] == [(5, 5), (6, 6), (8, 8)]
 
 

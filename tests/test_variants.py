@@ -12,6 +12,7 @@ from as_user import Desk
 from case_files import cases_of, complaints, entries
 from onnx.reference import ReferenceEvaluator
 from shipped import shipped_cases
+from test_verdict import right_by
 
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import ROOT
@@ -35,14 +36,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 
 def both(case: Case) -> tuple[Bundle, Bundle]:
     return bundle_for(case.call), bundle_for(case.call, relation=case.relation)
-
-
-def rounded(bundle: Bundle) -> list[dict[str, np.ndarray]]:
-    """The output of a perfect kernel."""
-    return [
-        {name: want.value.astype(NUMPY[want.dtype]) for name, want in step.items()}
-        for step in bundle.expected
-    ]
 
 
 def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> RelationResult:
@@ -107,14 +100,14 @@ def test_the_standard_operators_agree_with_the_oracle(dtype: str) -> None:
 
 def test_equal_answers_agree_to_the_bit() -> None:
     case = shipped("scale_in_query")
-    found = related(case, rounded(both(case)[0]), rounded(both(case)[1]))
+    found = related(case, right_by(both(case)[0]), right_by(both(case)[1]))
     assert (found.share, found.identical) == (0.0, True)
 
 
 @pytest.mark.parametrize("target_class", ["cpu", "gpu"])
 def test_where_a_relation_is_exact_one_bit_is_too_much(target_class: str) -> None:
     case = shipped("scale_in_query")
-    own, other = (rounded(bundle) for bundle in both(case))
+    own, other = (right_by(bundle) for bundle in both(case))
     value = other[0]["output"][1, 2, 3]
     other[0]["output"][1, 2, 3] = np.nextafter(value, np.float32(9))
     found = related(case, own, other, target_class)
@@ -129,7 +122,7 @@ def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) ->
     """A float16 kernel's internal errors are larger: two kernels of the CPU do not have them."""
     case = shipped("token_by_token", dtype)
     mine, theirs = both(case)
-    own, other = rounded(mine), rounded(theirs)
+    own, other = right_by(mine), right_by(theirs)
     unit = theirs.expected[3]["output"].arithmetic
     assert unit is not None
     allowed = 2 * CONSTANTS["cpu"] * unit[0, 0, 5]
@@ -148,7 +141,7 @@ def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) ->
 
 def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
     case = shipped("doubled_values", "float16")
-    own, other = (rounded(bundle) for bundle in both(case))
+    own, other = (right_by(bundle) for bundle in both(case))
     own[0]["output"][0, 0, 0], other[0]["output"][0, 0, 0] = 3 * 2.0**-24, 7 * 2.0**-24
     assert related(case, own, other).share == 0.0
     other[0]["output"][0, 0, 1] *= np.float16(1.001)
@@ -157,7 +150,7 @@ def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
 
 def test_elements_undefined_in_either_variant_are_not_compared() -> None:
     case = next(c for c in SHIPPED if c.id.endswith("alone[dtype=float32,how=prompt_ragged]"))
-    own, other = (rounded(bundle) for bundle in both(case))
+    own, other = (right_by(bundle) for bundle in both(case))
     own[0]["output"][1, 4:] = np.nan
     own[0]["present_key"][2, :, 1:] = np.inf
     assert related(case, own, other).share == 0.0

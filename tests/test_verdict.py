@@ -74,12 +74,17 @@ def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
     )
 
 
-def right(call: Call) -> Values:
+def right_by(bundle: Bundle) -> Values:
     """What a correct runtime returns; zeros where nothing is defined."""
     return [
         {name: np.nan_to_num(want.value).astype(NUMPY[want.dtype]) for name, want in step.items()}
-        for step in bundle_for(call).expected
+        for step in bundle.expected
     ]
+
+
+def right(call: Call) -> Values:
+    """As `right_by`, of a call."""
+    return right_by(bundle_for(call))
 
 
 def ran(*runs: Values, placement: str | None = None) -> Ran:
