@@ -132,17 +132,9 @@ def test_a_row_that_does_the_same_in_each_use_is_one_line(plain: Subject) -> Non
 
 
 def test_releases_that_agree_are_one_column_and_told_once(plain: Subject) -> None:
-    made = table(
-        plain,
-        {
-            "cpu@1.32.0": right,
-            "cpu@1.20.1": refused,
-            "cpu@1.23.2": in_batches_only,
-            "cpu@1.24.4": right,
-            "wasm@1.30.0": right,
-            "cpu@1.22.1": in_batches_only,
-        },
-    )
+    targets = {"cpu@1.32.0": right, "cpu@1.20.1": refused, "cpu@1.23.2": in_batches_only}
+    targets |= {"cpu@1.24.4": right, "wasm@1.30.0": right, "cpu@1.22.1": in_batches_only}
+    made = table(plain, targets)
     assert made.targets == ("cpu@1.20.1", "cpu 1.22.1–1.23.2", "cpu 1.24.4–1.32.0", "wasm@1.30.0")
     assert sentences(made) == [
         "cpu: in one chat and with chunked prompts right in every layer since 1.22.1 (1.20.1:"
@@ -153,17 +145,18 @@ def test_releases_that_agree_are_one_column_and_told_once(plain: Subject) -> Non
 
 
 def test_right_since_a_release(plain: Subject) -> None:
-    made = table(plain, {"cpu@1.23.2": wrong, "cpu@1.24.4": right, "cpu@1.32.0": right})
-    assert sentences(made) == [
+    def said(*behaviours: Behaviour) -> list[str]:
+        releases = ("cpu@1.23.2", "cpu@1.24.4", "cpu@1.32.0")
+        return sentences(table(plain, dict(zip(releases, behaviours, strict=False))))
+
+    assert said(wrong, right, right) == [
         "cpu runs the attention of every layer right since 1.24.4"
         " (1.23.2: silently wrong in layers 0–1)."
     ]
-    made = table(plain, {"cpu@1.23.2": right, "cpu@1.24.4": wrong})
-    assert sentences(made) == [
+    assert said(right, wrong) == [
         "cpu: since 1.24.4 silently wrong in layers 0–1 (1.23.2: right in every layer)."
     ]
-    made = table(plain, {"cpu@1.23.2": right, "cpu@1.24.4": right})
-    assert sentences(made) == ["cpu 1.23.2–1.24.4 runs the attention of every layer right."]
+    assert said(right, right) == ["cpu 1.23.2–1.24.4 runs the attention of every layer right."]
 
 
 def test_which_calls_it_is_stands_in_the_headline_of_one_column(plain: Subject) -> None:
@@ -224,19 +217,10 @@ def test_a_software_adapter_is_no_gpu(plain: Subject, tmp_path: Path) -> None:
         " [lavapipe]\n    verdict: wrong\n    link: docs/findings/x.md\n    why: It is.\n"
     )
 
-    def similar(record: ResultRecord) -> Similar:
-        return Similar("a/b", "It is.", "docs/findings/x.md")
-
-    made = table(
-        plain,
-        {
-            "webgpu@1.30.0+lavapipe": right,
-            "webgpu@1.30.0+swiftshader": wrong,
-            "webgpu@1+nvidia": right,
-        },
-        similar,
-        file,
-    )
+    names = ("webgpu@1.30.0+lavapipe", "webgpu@1.30.0+swiftshader", "webgpu@1+nvidia")
+    targets = dict(zip(names, (right, wrong, right), strict=True))
+    similar = Similar("a/b", "It is.", "docs/findings/x.md")
+    made = table(plain, targets, lambda record: similar, file)
     assert sentences(made) == [
         "webgpu@1.30.0+lavapipe (software adapter; a GPU may differ) runs the attention of every"
         " layer right.",
@@ -303,11 +287,8 @@ def test_calls_alone_do_not_make_a_model_right(plain: Subject) -> None:
 
 
 def test_right_is_qualified_by_the_calls_that_were_left_out(tmp_path: Path) -> None:
-    file = saved(
-        decoder(Layer(heads=32, kv_heads=32, size=256, attributes={"local_window_size": 4096})),
-        tmp_path,
-    )
-    subject = subject_of(file, Lengths())
+    layer = Layer(heads=32, kv_heads=32, size=256, attributes={"local_window_size": 4096})
+    subject = subject_of(saved(decoder(layer), tmp_path), Lengths())
     made = table(subject, {"it@1": right})
     assert sentences(made) == [
         "it@1 runs the attention of every layer right, as far as it was tried."
@@ -340,7 +321,7 @@ def printed(made: ModelTable, subject: Subject, width: int, *, terminal: bool) -
 def test_no_column_vanishes(gemma: Subject, width: int, terminal: bool, number: int) -> None:
     behave: Sequence[Behaviour] = (right, like_tract, in_batches_only, refused, wrong)
     names = ("cpu@1.32.0", "tract-wheel@0.23.9", "wasm@1.30.0", "cuda@1.32.0", "it@1.0")
-    targets = dict(list(zip(names, behave, strict=True))[:number])
+    targets = dict(zip(names[:number], behave, strict=False))
     made = table(gemma, targets)
     text = printed(made, gemma, width, terminal=terminal)
     folded = "".join(text.split())
