@@ -291,7 +291,7 @@ def _chat(session: Any, kind: Kind) -> bool:
         now = slice(before, before + new)
         feeds: dict[str, Array] = {}
         for name, each in declared.items():
-            feeds[name] = _feed(name, each, kind, layers, source[:, now], now, caches, batch)
+            feeds[name] = _feed(name, each, kind, layers, source[:, now], now, caches)
         names = [each.name for each in session.get_outputs()]
         results = dict(zip(names, session.run(names, feeds), strict=True))
         for layer, right in enumerate(expected):
@@ -312,9 +312,8 @@ def _feed(
     x: Array,
     now: slice,
     caches: dict[str, Array],
-    batch: int,
 ) -> Array:
-    plain = name.removesuffix("_other")
+    plain, batch = name.removesuffix("_other"), len(x)
     types = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
     dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64, **types}[declared.type]
     if plain.startswith("past."):
