@@ -56,9 +56,8 @@ def test_the_fields_of_a_graph_are_those_of_its_first_attention(tmp_path: Path) 
     assert (call.num_heads, call.kv_num_heads, call.head_size) == (4, 1, 16)
     assert (call.rotary, call.local_window_size, call.key_value) == ("half_split", 8, "new")
     found = features_of(call, case.steps)
-    assert (found["phase"], found["window"], found["presents"]) == (
-        "chunked_prefill", "longer", "both",
-    )  # fmt: skip
+    told = [found[name] for name in ("phase", "window", "presents")]
+    assert told == ["chunked_prefill", "longer", "both"]
     assert case.title == "3 tokens on a past of 4, window beyond all tokens, rotary, MQA"
 
 

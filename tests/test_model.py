@@ -42,10 +42,8 @@ def test_a_model_is_one_node_of_the_operator() -> None:
     model = build()
     (node,) = model.graph.node
     assert (node.domain, node.op_type) == (DOMAIN, OP_TYPE)
-    assert {entry.domain: entry.version for entry in model.opset_import} == {
-        "": DEFAULT_OPSET,
-        DOMAIN: 1,
-    }
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    assert versions == {"": DEFAULT_OPSET, DOMAIN: 1}
     assert model.ir_version == IR_VERSION
     assert not model.graph.initializer
 
@@ -78,9 +76,8 @@ def session(model: ModelProto) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers)
 
 
 def since(case: Case) -> Version:
@@ -98,11 +95,8 @@ def test_onnxruntime_loads_the_models_it_supports(corpus: list[Case]) -> None:
     """One case of each entry with specified values, as far as the installed version supports it."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     seen: set[tuple[str, str]] = set()
-    refused = [
-        line
-        for line in load_expectations(target_for("cpu").expectations)
-        if line.known.stage == "load"
-    ]
+    lines = load_expectations(target_for("cpu").expectations)
+    refused = [line for line in lines if line.known.stage == "load"]
     for case in corpus:
         entry = (case.theme, case.name)
         if any(line.covers(Subject(case)) for line in refused):

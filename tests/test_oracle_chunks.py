@@ -176,9 +176,8 @@ def test_prompts_of_a_quantised_cache_may_attend_to_their_exact_keys() -> None:
     def wide(counts: list[int], total: int) -> list[bool]:
         lengths = [2, 4, 1][: len(counts)]
         inputs, attributes = drawn(2, lengths, counts, total=total)
-        quantised = {
-            name: (inputs[name] * 100).astype(np.int8) for name in ("past_key", "past_value")
-        }
+        pasts = ("past_key", "past_value")
+        quantised = {name: (inputs[name] * 100).astype(np.int8) for name in pasts}
         scales = {name: np.array([0.03], np.float32) for name in ("k_scale", "v_scale")}
         kinds = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
         found = reference(inputs | quantised | scales, attributes | kinds, ["output"])

@@ -38,12 +38,11 @@ def worst_shares(
 ) -> dict[str, float]:
     """Return the largest share of the budget of each output."""
     units = budgets(references)
-    return {
-        name: float(
-            defined_shares(array, references[name], units[name], target_class).max(initial=0.0)
-        )
+    found = {
+        name: defined_shares(array, references[name], units[name], target_class)
         for name, array in got.items()
     }
+    return {name: float(share.max(initial=0.0)) for name, share in found.items()}
 
 
 # --- correct kernels ---
@@ -270,9 +269,7 @@ def test_a_scale_off_by_a_hundredth_is_found_in_float16_between_near_and_far_key
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_query_heads_assigned_in_rotation_are_found(dtype: Any) -> None:
-    """Head n uses key/value head n % K instead of n // (N
-    K).
-    """
+    """Head n uses key/value head n % K instead of n // (N / K)."""
     inputs, attributes = prompt(dtype, heads=(4, 2))
     query = inputs["query"].reshape(1, 24, 4, 32)
     swapped = {**inputs, "query": query[:, :, [0, 2, 1, 3]].reshape(1, 24, -1)}
@@ -287,9 +284,8 @@ def test_a_causal_mask_aligned_top_left_is_found(dtype: Any) -> None:
     inputs, attributes = prompt(dtype, length=4, past=20)
     bias = np.zeros((1, 1, 4, 24), dtype)
     bias[..., np.arange(24) > np.arange(4)[:, None]] = -np.inf
-    assert (
-        share_of_fault((inputs, attributes), ({**inputs, "attention_bias": bias}, attributes)) > 2
-    )
+    biased = inputs | {"attention_bias": bias}
+    assert share_of_fault((inputs, attributes), (biased, attributes)) > 2
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -491,11 +487,9 @@ def test_in_a_loop_the_runtime_may_have_rounded_the_past_itself() -> None:
     inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(10, 16, np.float16)
     error = np.full(inputs["past_key"].shape, 2.0**-10)
     error[:, :, 5:] = 0.0
-    references = reference(inputs, attributes, ["output", "present_key", "present_value"])
-    plain, carried = (
-        budgets(references),
-        budgets(references, PastErrors(error, np.zeros_like(error))),
-    )
+    references = reference(inputs, attributes, ALL)
+    plain = budgets(references)
+    carried = budgets(references, PastErrors(error, np.zeros_like(error)))
     np.testing.assert_array_equal(carried["present_key"][:, :, :9], error)
     np.testing.assert_array_equal(carried["present_key"][:, :, 9:], plain["present_key"][:, :, 9:])
     np.testing.assert_array_equal(carried["present_value"], plain["present_value"])
