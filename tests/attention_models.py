@@ -42,13 +42,13 @@ def decoder(
     length: str | int = LENGTH,
     rows: int = 4096,
     hidden: int = 64,
-    producer: str = "tests",
 ) -> onnx.ModelProto:
     """A model of these layers. Its weights are in a file that is not there."""
+    info = helper.make_tensor_value_info
     inputs = [
-        helper.make_tensor_value_info("hidden", dtype, [batch, length, hidden]),
-        helper.make_tensor_value_info("seqlens_k", TensorProto.INT32, [batch]),
-        helper.make_tensor_value_info("total_sequence_length", TensorProto.INT32, []),
+        info("hidden", dtype, [batch, length, hidden]),
+        info("seqlens_k", TensorProto.INT32, [batch]),
+        info("total_sequence_length", TensorProto.INT32, []),
     ]
     outputs, nodes, weights = [], [], []
     for number, layer in enumerate(layers):
@@ -61,16 +61,13 @@ def decoder(
         names = []
         for part, width in widths.items():
             if layer.borrows is not None and part != "q":
-                inputs += [
-                    helper.make_tensor_value_info(f"none.{number}.{part}", dtype, [batch, 0, width])
-                ]
+                inputs.append(info(f"none.{number}.{part}", dtype, [batch, 0, width]))
                 names.append(f"none.{number}.{part}")
                 continue
             weights.append(weight(f"layers.{number}.{part}.weight", dtype, [hidden, width]))
             made = f"layers.{number}.{part}"
-            nodes.append(
-                helper.make_node("MatMul", ["hidden", f"{made}.weight"], [made], name=made)
-            )
+            operands = ["hidden", f"{made}.weight"]
+            nodes.append(helper.make_node("MatMul", operands, [made], name=made))
             names.append(made)
         names += [""] * (3 - len(names))
         past = ["", ""]
@@ -79,7 +76,7 @@ def decoder(
         elif layer.past is not None:
             past = [f"past_key_values.{number}.{part}" for part in ("key", "value")]
             dims = [layer.past[0], layer.kv_heads, layer.past[1], layer.size]
-            inputs += [helper.make_tensor_value_info(name, dtype, dims) for name in past]
+            inputs += [info(name, dtype, dims) for name in past]
         given = [*names, *past, "seqlens_k", "total_sequence_length"]
         if layer.attributes.get("do_rotary", 1):
             given += [f"cos.{number}", f"sin.{number}"]
@@ -87,38 +84,21 @@ def decoder(
             given += [""] * (place + 1 - len(given))
             given[place] = name
         presents = [f"present.{number}.{part}" for part in ("key", "value")]
-        made_outputs = layer.outputs
-        if made_outputs is None:
-            made_outputs = [f"attention.{number}", *presents]
+        usual = [f"attention.{number}", *presents]
+        made_outputs = usual if layer.outputs is None else layer.outputs
         attributes = {"num_heads": layer.heads, "kv_num_heads": layer.kv_heads, "do_rotary": 1}
-        attributes |= dict(layer.attributes)
-        nodes.append(
-            helper.make_node(
-                "GroupQueryAttention",
-                given,
-                made_outputs,
-                name=f"/model/layers.{number}/attn/GroupQueryAttention",
-                domain=DOMAIN,
-                **attributes,
-            )
-        )
-        outputs.append(helper.make_tensor_value_info(f"attention.{number}", dtype, None))
+        attributes |= {"domain": DOMAIN, **layer.attributes}
+        name = f"/model/layers.{number}/attn/GroupQueryAttention"
+        attention = helper.make_node("GroupQueryAttention", given, made_outputs, name, **attributes)
+        nodes.append(attention)
+        outputs.append(info(f"attention.{number}", dtype, None))
         if layer.borrows is None:
             dims = [batch, layer.kv_heads, layer.present, layer.size]
-            outputs += [
-                helper.make_tensor_value_info(name, dtype, dims)
-                for name in presents
-                if name in made_outputs
-            ]
+            outputs += [info(each, dtype, dims) for each in presents if each in made_outputs]
     graph = helper.make_graph(nodes, "decoder", inputs, outputs, weights)
-    model = helper.make_model(
-        graph,
-        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)],
-        producer_name=producer,
-        producer_version="1.0",
-    )
-    model.ir_version = 10
-    return model
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
+    told = {"producer_name": "tests", "producer_version": "1.0", "ir_version": 10}
+    return helper.make_model(graph, opset_imports=opsets, **told)
 
 
 def weight(name: str, dtype: int, dims: Sequence[int]) -> TensorProto:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -152,131 +153,107 @@ def changes(model: onnx.ModelProto) -> Iterator[tuple[str, Change]]:
             for axis, dim in enumerate(shape.dim):
                 sizes = (dim.dim_value + 1, dim.dim_value * 2) if dim.dim_value else (1, 5)
                 for size in sizes:
-                    yield f"{value.name}_{axis}_is_{size}", _dim(side, place, axis, size)
-                yield f"{value.name}_{axis}_is_x", _dim(side, place, axis, "x")
+                    yield f"{value.name}_{axis}_is_{size}", partial(_dim, side, place, axis, size)
+                yield f"{value.name}_{axis}_is_x", partial(_dim, side, place, axis, "x")
             for kind in (T.FLOAT16, T.FLOAT, T.INT64, T.INT32):
                 if kind != value.type.tensor_type.elem_type:
-                    yield f"{value.name}_is_{T.DataType.Name(kind)}", _dtype(side, place, kind)
-            yield f"{value.name}_without_a_dim", _rank(side, place, -1)
-            yield f"{value.name}_with_a_dim", _rank(side, place, 1)
-            yield f"{value.name}_renamed", _renamed(side, place)
+                    yield (
+                        f"{value.name}_is_{T.DataType.Name(kind)}",
+                        partial(_dtype, side, place, kind),
+                    )
+            yield f"{value.name}_without_a_dim", partial(_rank, side, place, -1)
+            yield f"{value.name}_with_a_dim", partial(_rank, side, place, 1)
+            yield f"{value.name}_renamed", partial(_renamed, side, place)
     at = next(n for n, node in enumerate(model.graph.node) if node.domain == "com.microsoft")
     for place in range(len(model.graph.node[at].input)):
-        yield f"input_{place}_left_out", _node_input(at, place, "")
-        yield f"input_{place}_is_of_nothing", _node_input(at, place, "nowhere")
+        yield f"input_{place}_left_out", partial(_node_input, at, place, "")
+        yield f"input_{place}_is_of_nothing", partial(_node_input, at, place, "nowhere")
         other = (place + 1) % len(model.graph.node[at].input)
         if place != 1:  # one tensor as key and as value is another model, and no mistake
-            yield f"input_{place}_twice", _node_input(at, place, model.graph.node[at].input[other])
+            yield (
+                f"input_{place}_twice",
+                partial(_node_input, at, place, model.graph.node[at].input[other]),
+            )
     for name, value in (
         *(("num_heads", 2), ("num_heads", 8), ("kv_num_heads", 1), ("kv_num_heads", 4)),
         *(("do_rotary", 1), ("kv_cache_bit_width", 4), ("unknown", 1)),
     ):
-        yield f"{name}_is_{value}", _attribute(at, name, value)
+        yield f"{name}_is_{value}", partial(_attribute, at, name, value)
     for version in (99, 14):
-        yield f"ir_version_{version}", _set("ir_version", version)
+        yield f"ir_version_{version}", partial(_ir_version, version)
     for place in (0, 1):
-        yield f"opset_{place}_of_99", _opset(place, 99)
+        yield f"opset_{place}_of_99", partial(_opset, place, 99)
     yield "a_name_twice", lambda model: model.graph.node.append(model.graph.node[-1])
     for length in ("seqlens_k", "total"):
         for what, value in (("too_large", 1), ("too_small", -1)):
-            yield f"{length}_{what}", _shifted(length, value)
-        yield f"{length}_constant", _constant(length)
+            yield f"{length}_{what}", partial(_shifted, length, value)
+        yield f"{length}_constant", partial(_constant, length)
 
 
-def _dim(side: str, place: int, axis: int, size: int | str) -> Change:
-    def change(model: onnx.ModelProto) -> None:
-        dim = getattr(model.graph, side)[place].type.tensor_type.shape.dim[axis]
-        dim.Clear()
-        if isinstance(size, str):
-            dim.dim_param = size
-        else:
-            dim.dim_value = size
-
-    return change
+def _dim(side: str, place: int, axis: int, size: int | str, model: onnx.ModelProto) -> None:
+    dim = getattr(model.graph, side)[place].type.tensor_type.shape.dim[axis]
+    dim.Clear()
+    setattr(dim, "dim_param" if isinstance(size, str) else "dim_value", size)
 
 
-def _dtype(side: str, place: int, kind: int) -> Change:
-    def change(model: onnx.ModelProto) -> None:
-        getattr(model.graph, side)[place].type.tensor_type.elem_type = kind
-
-    return change
+def _dtype(side: str, place: int, kind: int, model: onnx.ModelProto) -> None:
+    getattr(model.graph, side)[place].type.tensor_type.elem_type = kind
 
 
-def _rank(side: str, place: int, more: int) -> Change:
-    def change(model: onnx.ModelProto) -> None:
-        shape = getattr(model.graph, side)[place].type.tensor_type.shape
-        if more > 0:
-            shape.dim.add().dim_value = 1
-        elif shape.dim:
-            del shape.dim[-1]
-
-    return change
+def _rank(side: str, place: int, more: int, model: onnx.ModelProto) -> None:
+    shape = getattr(model.graph, side)[place].type.tensor_type.shape
+    if more > 0:
+        shape.dim.add().dim_value = 1
+    elif shape.dim:
+        del shape.dim[-1]
 
 
-def _renamed(side: str, place: int) -> Change:
-    def change(model: onnx.ModelProto) -> None:
-        getattr(model.graph, side)[place].name += "_other"
-
-    return change
+def _renamed(side: str, place: int, model: onnx.ModelProto) -> None:
+    getattr(model.graph, side)[place].name += "_other"
 
 
-def _node_input(at: int, place: int, name: str) -> Change:
-    def change(model: onnx.ModelProto) -> None:
-        model.graph.node[at].input[place] = name
-
-    return change
+def _node_input(at: int, place: int, name: str, model: onnx.ModelProto) -> None:
+    model.graph.node[at].input[place] = name
 
 
-def _attribute(at: int, name: str, value: int) -> Change:
-    def change(model: onnx.ModelProto) -> None:
-        attributes = model.graph.node[at].attribute
-        kept = [each for each in attributes if each.name != name]
-        del attributes[:]
-        attributes.extend([*kept, h.make_attribute(name, value)])
-
-    return change
+def _attribute(at: int, name: str, value: int, model: onnx.ModelProto) -> None:
+    attributes = model.graph.node[at].attribute
+    kept = [each for each in attributes if each.name != name]
+    del attributes[:]
+    attributes.extend([*kept, h.make_attribute(name, value)])
 
 
-def _set(name: str, value: int) -> Change:
-    return lambda model: setattr(model, name, value)
+def _ir_version(version: int, model: onnx.ModelProto) -> None:
+    model.ir_version = version
 
 
-def _opset(place: int, version: int) -> Change:
-    def change(model: onnx.ModelProto) -> None:
-        model.opset_import[place].version = version
-
-    return change
+def _opset(place: int, version: int, model: onnx.ModelProto) -> None:
+    model.opset_import[place].version = version
 
 
-def _shifted(length: str, value: int) -> Change:
+def _reads(model: onnx.ModelProto, length: str, other: str, constant: str, value: Array) -> int:
+    """Where the first of the nodes is, which now read ``other`` for a length; with a constant."""
+    model.graph.initializer.append(nh.from_array(value, constant))
+    places = [at for at, node in enumerate(model.graph.node) if node.domain == "com.microsoft"]
+    for at in places:
+        names = model.graph.node[at].input
+        names[:] = [other if name == length else name for name in names]
+    return places[0]
+
+
+def _shifted(length: str, value: int, model: onnx.ModelProto) -> None:
     """The nodes read the length plus ``value``."""
-
-    def change(model: onnx.ModelProto) -> None:
-        graph = model.graph
-        graph.initializer.append(nh.from_array(np.array(value, np.int32), "shift"))
-        for node in graph.node:
-            if node.domain == "com.microsoft":
-                node.input[:] = ["shifted" if name == length else name for name in node.input]
-        at = next(n for n, node in enumerate(graph.node) if node.domain == "com.microsoft")
-        graph.node.insert(at, h.make_node("Add", [length, "shift"], ["shifted"]))
-
-    return change
+    at = _reads(model, length, "shifted", "shift", np.array(value, np.int32))
+    model.graph.node.insert(at, h.make_node("Add", [length, "shift"], ["shifted"]))
 
 
-def _constant(length: str) -> Change:
+def _constant(length: str, model: onnx.ModelProto) -> None:
     """The nodes read the length of a prompt of 6 tokens, whatever the call."""
-
-    def change(model: onnx.ModelProto) -> None:
-        value = np.array([5], np.int32) if length == "seqlens_k" else np.array(6, np.int32)
-        model.graph.initializer.append(nh.from_array(value, "traced"))
-        for node in model.graph.node:
-            if node.domain == "com.microsoft":
-                node.input[:] = ["traced" if name == length else name for name in node.input]
-
-    return change
+    value = np.array([5], np.int32) if length == "seqlens_k" else np.array(6, np.int32)
+    _reads(model, length, "traced", "traced", value)
 
 
-# Truth
+# Truth# Truth
 
 
 def is_right(model: onnx.ModelProto, kind: Kind) -> bool:
@@ -314,7 +291,7 @@ def _chat(session: Any, kind: Kind) -> bool:
         now = slice(before, before + new)
         feeds: dict[str, Array] = {}
         for name, each in declared.items():
-            feeds[name] = _feed(name, each, kind, layers, source[:, now], now, caches, batch)
+            feeds[name] = _feed(name, each, kind, layers, source[:, now], now, caches)
         names = [each.name for each in session.get_outputs()]
         results = dict(zip(names, session.run(names, feeds), strict=True))
         for layer, right in enumerate(expected):
@@ -335,9 +312,8 @@ def _feed(
     x: Array,
     now: slice,
     caches: dict[str, Array],
-    batch: int,
 ) -> Array:
-    plain = name.removesuffix("_other")
+    plain, batch = name.removesuffix("_other"), len(x)
     types = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
     dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64, **types}[declared.type]
     if plain.startswith("past."):

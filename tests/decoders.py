@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 VOCABULARY = 32
 
 
+@dataclass
 class Decoder:
     """Makes a model.
 
@@ -21,56 +23,49 @@ class Decoder:
     by side. ``inside`` puts the attention of the last layer into an ``If`` or a function.
     """
 
-    def __init__(
-        self,
-        layers: int = 2,
-        *,
-        heads: int = 4,
-        kv_heads: int = 2,
-        size: int = 16,
-        hidden: int = 16,
-        mlp: int = 0,
-        window: int = -1,
-        dtype: Any = np.float32,
-        borrow: Mapping[int, int] | None = None,
-        rows: int | None = None,
-        inside: str = "",
-        norm: bool = False,
-        packed: bool = False,
-        table: int = 64,
-        inputs: Sequence[onnx.ValueInfoProto] = (),
-        factor: float = 1.0,
-    ) -> None:
+    layers: int = 2
+    _: KW_ONLY
+    heads: int = 4
+    kv_heads: int = 2
+    size: int = 16
+    hidden: int = 16
+    mlp: int = 0
+    window: int = -1
+    dtype: Any = np.float32
+    borrow: Mapping[int, int] = field(default_factory=dict)
+    rows: int | None = None
+    inside: str = ""
+    norm: bool = False
+    packed: bool = False
+    table: int = 64
+    inputs: Sequence[onnx.ValueInfoProto] = ()
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
         self.random = np.random.default_rng(0)
-        self.heads, self.kv_heads, self.size, self.hidden = heads, kv_heads, size, hidden
-        self.window, self.dtype, self.borrow, self.rows = (
-            window,
-            np.dtype(dtype),
-            borrow or {},
-            rows,
-        )
-        self.inside, self.layers, self.factor = inside, layers, factor
-        self.norm, self.packed = norm, packed
+        self.dtype = np.dtype(self.dtype)
         self.type = helper.np_dtype_to_tensor_dtype(self.dtype)
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
         self.functions: list[onnx.FunctionProto] = []
+        info = helper.make_tensor_value_info
         self.inputs = [
-            helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "new"]),
-            helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", "total"]),
-            *inputs,
+            info("input_ids", TensorProto.INT64, ["batch", "new"]),
+            info("attention_mask", TensorProto.INT64, ["batch", "total"]),
+            *self.inputs,
         ]
         self.outputs: list[onnx.ValueInfoProto] = []
         self._lengths()
-        positions = np.arange(table)[:, None] / 100.0 ** (np.arange(size // 2) / (size // 2))
-        self.constant("cos", np.cos(positions).astype(dtype))
-        self.constant("sin", np.sin(positions).astype(dtype))
-        value = self.node("Gather", self.weight("embedding", VOCABULARY, hidden), "input_ids")
-        for layer in range(layers):
-            value = self._layer(layer, value, mlp)
-        self.node("MatMul", value, self.weight("head", hidden, VOCABULARY), output="logits")
+        half = self.size // 2
+        positions = np.arange(self.table)[:, None] / 100.0 ** (np.arange(half) / half)
+        self.constant("cos", np.cos(positions).astype(self.dtype))
+        self.constant("sin", np.sin(positions).astype(self.dtype))
+        value = self.node("Gather", self.weight("embedding", VOCABULARY, self.hidden), "input_ids")
+        for layer in range(self.layers):
+            value = self._layer(layer, value, self.mlp)
+        self.node("MatMul", value, self.weight("head", self.hidden, VOCABULARY), output="logits")
         width = ["batch", "new", VOCABULARY]
-        self.outputs.insert(0, helper.make_tensor_value_info("logits", self.type, width))
+        self.outputs.insert(0, info("logits", self.type, width))
 
     def constant(self, name: str, array: np.ndarray) -> str:
         """An initializer."""
@@ -144,28 +139,17 @@ class Decoder:
     def _attention(self, layer: int, inputs: list[str], name: str, owns: bool) -> str:
         where = "present" if owns else "borrowed"
         outputs = [f"{name}.output", *(f"{where}.{layer}.{part}" for part in ("key", "value"))]
-        node = helper.make_node(
-            "GroupQueryAttention",
-            inputs,
-            outputs,
-            name,
-            domain="com.microsoft",
-            num_heads=self.heads,
-            kv_num_heads=self.kv_heads,
-            local_window_size=self.window,
-            do_rotary=1,
-        )
+        attributes = {"num_heads": self.heads, "kv_num_heads": self.kv_heads, "do_rotary": 1}
+        attributes |= {"domain": "com.microsoft", "local_window_size": self.window}
+        node = helper.make_node("GroupQueryAttention", inputs, outputs, name, **attributes)
         inside = self.inside if layer == self.layers - 1 else ""
         if inside == "If":
             values = [onnx.ValueInfoProto(name=f"{each}.inside") for each in outputs]
             node.output[:] = [each.name for each in values]
             branch = helper.make_graph([node], "branch", [], values)
             always = self.constant("always", np.array(True))
-            self.nodes.append(
-                helper.make_node(
-                    "If", [always], outputs, "if", then_branch=branch, else_branch=branch
-                )
-            )
+            branches = {"then_branch": branch, "else_branch": branch}
+            self.nodes.append(helper.make_node("If", [always], outputs, "if", **branches))
         elif inside == "function":
             opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
             copied = NodeProto()
@@ -195,11 +179,6 @@ class Decoder:
     def save(self, folder: Path, external: bool = False) -> Path:
         """The file of the model in ``folder``, with its weights beside it if ``external``."""
         file = folder / "model.onnx"
-        onnx.save_model(
-            self.model(),
-            file,
-            save_as_external_data=external,
-            location="model.onnx.data",
-            size_threshold=64,
-        )
+        place = {"location": "model.onnx.data", "size_threshold": 64}
+        onnx.save_model(self.model(), file, save_as_external_data=external, **place)
         return file

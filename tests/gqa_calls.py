@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,20 @@ KINDS = (
     "borrowed_static",
     "borrowed_whole",
 )
+
+
+def inputs_of(*arrays: Any, lengths: Sequence[int], total: int | None = None) -> Arrays:
+    """The inputs of a call: query, key, value and, maybe, the past; lists become float32.
+
+    ``lengths`` are the tokens of each sequence after it, ``total`` those of the longest one.
+    """
+    inputs = {
+        name: array if isinstance(array, np.ndarray) else np.array(array, np.float32)
+        for name, array in zip(INPUT_NAMES, arrays, strict=False)
+    }
+    inputs["seqlens_k"] = np.array(lengths, np.int32) - np.int32(1)
+    inputs["total_sequence_length"] = np.array(total or max(lengths), np.int32)
+    return inputs
 
 
 def random_call(

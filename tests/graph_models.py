@@ -29,6 +29,19 @@ agraph (float[B, S, 16] query, float[B, S, 8] key, float[B, S, 8] value,
 """
 
 
+#: The same for operators of a later set.
+HEAD_23 = HEAD.replace('"" : 18', '"" : 23')
+
+
+def declared(inputs: Mapping[str, np.ndarray]) -> str:
+    """The inputs of a graph with the types and shapes of these arrays, as text."""
+    kinds = {"f": "float", "b": "bool", "u": "uint8", "i": "int64"}
+    return ", ".join(
+        f"{kinds[array.dtype.kind]}[{', '.join(map(str, array.shape))}] {name}"
+        for name, array in inputs.items()
+    )
+
+
 def model_of(text: str, left_out: Mapping[str, tuple[int, list[int]]] | None = None) -> bytes:
     """The model that ``text`` describes, with constants (type, dims) whose data is left out."""
     model = onnx.parser.parse_model(HEAD + text)

@@ -86,13 +86,8 @@ os.write(answers, json.dumps(found).encode())
 
 def reported(*cases: list[str]) -> tuple[list[list[str] | None], str]:
     """What is reported of each case that prints these texts; and what went to standard error."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(FOLDER), json.dumps(cases)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    command = [sys.executable, "-c", SCRIPT, str(FOLDER), json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     *found, last = json.loads(done.stdout)
     assert last is None
     return found, done.stderr
@@ -135,15 +130,10 @@ def test_everything_else_goes_on_to_standard_error() -> None:
 
 
 def test_a_flood_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        sys.modules[__name__],
-        "SCRIPT",
-        f"MOST = 300\n{SCRIPT}".replace(
-            "report = KernelReport()",
-            "import attention_kernels\n"
-            "attention_kernels.MOST_BYTES = MOST\nreport = KernelReport()",
-        ),
-    )
+    limit = "import attention_kernels; attention_kernels.MOST_BYTES = 300\n"
+    made = "report = KernelReport()"
+    script = SCRIPT.replace(made, limit + made)
+    monkeypatch.setattr(sys.modules[__name__], "SCRIPT", script)
     found, said = reported([line("XQA"), "x" * 1000 + "\n", line("MATH")], [line("MATH")])
     assert found == [["xqa"], ["math"]]
     assert "x\n[what followed on standard output is left out]\n" in said
@@ -284,8 +274,7 @@ def test_a_user_of_another_environment_tests_the_same_kernel() -> None:
 
 # Verdicts
 
-OTHER = Judgement("fallback", "It ran, but with the kernel math; flash was requested.")
-OTHER = replace(OTHER, other_kernel=True)
+OTHER = Judgement("fallback", "It ran, but with math, not with flash.", other_kernel=True)
 
 
 def on_flash(one: Case, judged: Judgement, *lines: Expectation) -> ResultRecord:
@@ -296,9 +285,8 @@ def on_flash(one: Case, judged: Judgement, *lines: Expectation) -> ResultRecord:
 
 def test_another_kernel_is_never_red_and_contradicts_no_expectation(tmp_path: Path) -> None:
     (one,) = cases_of(tmp_path, "- name: a")
-    known = Known.model_validate(
-        {"cases": ["*"], "verdict": "wrong", "versions": ">=0", "link": "x", "why": "x"}
-    )
+    fields = {"cases": ["*"], "verdict": "wrong", "versions": ">=0", "link": "x", "why": "x"}
+    known = Known.model_validate(fields)
     record = on_flash(one, OTHER, Expectation(known, tmp_path / "cuda.yaml", 7))
     assert (record.unexpected, record.expectation) == (False, None)
     assert record.reason == OTHER.reason
@@ -388,10 +376,8 @@ def test_a_run_tells_what_the_kernel_computed_from_what_another_did(
     assert "\nNot tried:\n  1 on fake-flash@" in done.out
     assert "It ran, but with the kernel math; flash was requested." in done.out
     by_case = {one.case: one for one in read(tmp_path / "r.jsonl").results}
-    assert [(by_case[id].verdict, by_case[id].kernels) for id in cases] == [
-        ("pass", ("flash",)),
-        ("fallback", ("math",)),
-    ]
+    kernels = [(by_case[id].verdict, by_case[id].kernels) for id in cases]
+    assert kernels == [("pass", ("flash",)), ("fallback", ("math",))]
 
 
 def test_pytest_skips_what_another_kernel_ran(tmp_path: Path, printing: dict[str, str]) -> None:
@@ -410,13 +396,10 @@ sys.exit(pytest.main([*alone, "--ep", "fake-flash", *sys.argv[1:]]))
     (file,) = tmp_path.glob("*.yaml")
 
     def said(*arguments: str) -> tuple[int, str]:
+        command = [sys.executable, "-c", script, *arguments]
+        alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(
-            [sys.executable, "-c", script, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-            capture_output=True,
-            text=True,
-            timeout=60,
+            command, cwd=tmp_path, env=alone, capture_output=True, text=True, timeout=60
         )
         return done.returncode, done.stdout + done.stderr
 

@@ -12,7 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -25,12 +25,12 @@ from conformance.bundle.cache import bundle_for, digest_of
 from conformance.case.load import load_file
 from conformance.cli import capture as options
 from conformance.model import captured
-from conformance.model.capture import CaptureError, Tokens, capture
+from conformance.model.capture import Captured, CaptureError, Tokens, capture
 from conformance.model.configuration import Configuration
-from conformance.model.feeds import Feeder, ProgramCall, interface_of
-from conformance.model.groups import groups_of
+from conformance.model.feeds import Feeder, Interface, ProgramCall, interface_of
+from conformance.model.groups import Group, groups_of
 from conformance.model.nodes import nodes_of
-from conformance.model.reading import read_model
+from conformance.model.reading import ReadModel, read_model
 
 onnxruntime = pytest.importorskip(
     "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
@@ -38,6 +38,9 @@ onnxruntime = pytest.importorskip(
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 CPU = ["CPUExecutionProvider"]
+
+#: Runs the command on a model; it must end with the status, which is 0 unless it is given.
+Check = Callable[..., Done]
 
 
 @pytest.fixture
@@ -54,12 +57,14 @@ def borrowing(folder: Path) -> Path:
 
 
 @pytest.fixture
-def check(gqa: Gqa, folder: Path) -> Callable[..., Done]:
+def check(gqa: Gqa, folder: Path) -> Check:
     """Runs the command on a model and the prompt."""
 
-    def call(model: Path, *arguments: str, steps: int = 2) -> Done:
+    def call(model: Path, *arguments: str, steps: int = 2, status: int = 0) -> Done:
         prompt = "--prompt-ids", str(folder / "ids.txt"), "--steps", str(steps)
-        return gqa("check", str(model), *prompt, *arguments)
+        done = gqa("check", str(model), *prompt, *arguments)
+        assert done.status == status, done.both
+        return done
 
     return call
 
@@ -93,12 +98,24 @@ def own_run(model: Path, values: list[str], steps: int) -> tuple[list[dict[str, 
     return calls, ids[:-1]
 
 
+def interface(model: Path) -> tuple[ReadModel, list[Group], Interface]:
+    """A model, its groups, and what a program feeds to it."""
+    read = read_model(model)
+    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
+    return read, groups, interface_of(read, groups, Configuration())
+
+
+def captured_of(model: Path, ids: tuple[int, ...], steps: int, folder: Path) -> Captured:
+    """What the first group gets of these tokens, with the files in a folder."""
+    read, groups, own = interface(model)
+    return capture(read, groups[0].nodes, own, Tokens(ids, steps), folder)
+
+
 def test_every_layer_is_judged_with_what_it_gets(
-    check: Callable[..., Done], borrowing: Path, folder: Path
+    check: Check, borrowing: Path, folder: Path
 ) -> None:
     """The values of the cases are those of a plain session, layer by layer and call by call."""
     done = check(borrowing, "--save-cases", str(folder / "kept.yaml"))
-    assert done.status == 0, done.both
     assert (
         "with a prompt of 12 tokens and 2 decode steps, run on the CPU by onnxruntime" in done.out
     )
@@ -121,41 +138,34 @@ def test_every_layer_is_judged_with_what_it_gets(
 def test_the_next_token_is_the_one_with_the_largest_logit(folder: Path) -> None:
     model = Decoder().save(folder)
     _, ids = own_run(model, [], 4)
-    read = read_model(model)
-    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
-    interface = interface_of(read, groups, Configuration())
-    found = capture(read, groups[0].nodes, interface, Tokens(tuple(PROMPT), 4), folder)
+    found = captured_of(model, tuple(PROMPT), 4, folder)
     assert [*found.ids] == ids
     assert len(set(ids)) > 1  # else the test would show nothing
 
 
-def test_the_users_files_are_left_alone(
-    check: Callable[..., Done], borrowing: Path, folder: Path
-) -> None:
+def test_the_users_files_are_left_alone(check: Check, borrowing: Path, folder: Path) -> None:
     def state() -> dict[str, tuple[int, int]]:
         return {f.name: (f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir()}
 
     before = state()
-    assert check(borrowing).status == 0
+    check(borrowing)
     assert state() == before
 
 
 def test_the_first_layer_that_goes_wrong_is_named(
-    check: Callable[..., Done],
+    check: Check,
     borrowing: Path,
     folder: Path,
     desk: Desk,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept_file = folder / "kept.yaml"
-    correct = check(borrowing, "--ep", desk.runner("correct"), "--save-cases", str(kept_file))
-    assert correct.status == 0, correct.both
+    check(borrowing, "--ep", desk.runner("correct"), "--save-cases", str(kept_file))
     wanted = "kept/layer_2[stage=decode_1]"
     (case,) = [case for case in load_file(kept_file) if case.id == wanted]
     monkeypatch.setenv("FAULT_ON", digest_of(case.call))
     arguments = "--ep", desk.runner("wrong_alone"), "--save-cases", str(kept_file)
-    done = check(borrowing, *arguments)
-    assert done.status == 1, done.both
+    done = check(borrowing, *arguments, status=1)
     said = "in layer 2. The first layer that goes wrong is layer 2, decode step 1, on"
     assert said in done.out
     (row,) = [line for line in done.out.splitlines() if "✗" in line]
@@ -166,7 +176,7 @@ def test_the_first_layer_that_goes_wrong_is_named(
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_norm_that_the_reference_run_does_not_know(
-    check: Callable[..., Done], folder: Path, desk: Desk, packed: bool
+    check: Check, folder: Path, desk: Desk, packed: bool
 ) -> None:
     """The CPU provider has no norm of queries and keys, so the run has it as nodes of its own.
 
@@ -176,7 +186,6 @@ def test_a_norm_that_the_reference_run_does_not_know(
     model = Decoder(norm=True, packed=packed).save(folder)
     arguments = "--ep", desk.runner("correct"), "--save-cases", str(folder / "kept.yaml")
     done = check(model, *arguments)
-    assert done.status == 0, done.both
     assert "QK norm" in done.out
     case = load_file(folder / "kept.yaml")[0]
     expected = bundle_for(case.call).expected[0]
@@ -200,44 +209,36 @@ def test_a_norm_that_the_reference_run_does_not_know(
     ],
     ids=str,
 )
-def test_other_forms_of_models(
-    check: Callable[..., Done], folder: Path, fields: dict[str, Any]
-) -> None:
+def test_other_forms_of_models(check: Check, folder: Path, fields: dict[str, Any]) -> None:
     """A static cache, float16, nodes in a function, weights inside the file and beside it."""
     for external in (False, True):
         model = Decoder(**fields).save(folder, external=external)
         done = check(model, "--save-cases", str(folder / "kept.yaml"))
-        assert done.status == 0, done.both
         assert "runs the attention of every layer right." in done.out
         assert len(list((folder / "kept.values").iterdir())) == 6
     if "rows" in fields:
         assert kept(folder, "layer_1.decode_2")["past_key"].shape == (1, 2, 32, 16)
 
 
-def test_a_node_in_a_subgraph_is_told_and_the_others_run(
-    check: Callable[..., Done], folder: Path
-) -> None:
-    done = check(Decoder(inside="If").save(folder))
-    assert done.status == 1
+def test_a_node_in_a_subgraph_is_told_and_the_others_run(check: Check, folder: Path) -> None:
+    done = check(Decoder(inside="If").save(folder), status=1)
     assert "was not checked: it is in a subgraph, whose values cannot be captured" in done.out
     assert "✓ prompt 0." in done.out
-    done = check(Decoder(1, inside="If").save(folder))
-    assert done.status == 2
+    done = check(Decoder(1, inside="If").save(folder), status=2)
     assert "every node is in a subgraph; none can be captured." in done.err
 
 
 def test_values_that_are_not_finite_are_judged_as_the_oracle_does(
-    check: Callable[..., Done], folder: Path
+    check: Check, folder: Path
 ) -> None:
     """A weight that overflows float16 makes infinities and NaN; nothing is said about those."""
     model = Decoder(3, dtype=np.float16, factor=3e4).save(folder)
-    done = check(model, "--save-cases", str(folder / "kept.yaml"))
-    assert done.status == 0, done.both
+    check(model, "--save-cases", str(folder / "kept.yaml"))
     with np.errstate(invalid="ignore"):
         assert not np.isfinite(kept(folder, "layer_2.prompt")["query"]).all()
 
 
-def test_only_some_layers(check: Callable[..., Done], gqa: Gqa, borrowing: Path) -> None:
+def test_only_some_layers(check: Check, gqa: Gqa, borrowing: Path) -> None:
     rows = [
         line[0]
         for line in check(borrowing, "--only-layer", "0,2-3").out.splitlines()
@@ -246,18 +247,17 @@ def test_only_some_layers(check: Callable[..., Done], gqa: Gqa, borrowing: Path)
     assert rows == ["0", "2", "3"]
     done = gqa("check", str(borrowing), "--only-layer", "1", "--lengths", "3")
     assert "1 attention node, all the same call" in done.out
-    done = check(borrowing, "--only-layer", "4")
-    assert done.status == 2
+    done = check(borrowing, "--only-layer", "4", status=2)
     assert "There is no layer 4 with attention, only layers 0–3." in done.err
-    assert "'3-1' is not numbers of layers" in check(borrowing, "--only-layer", "3-1").err
+    assert "'3-1' is not numbers of layers" in check(borrowing, "--only-layer", "3-1", status=2).err
 
 
 # The inputs of one call
 
 
-def inputs(folder: Path, **arrays: np.ndarray) -> str:
+def inputs(folder: Path, **arrays: np.ndarray) -> Path:
     np.savez(folder / "inputs.npz", **arrays)  # type: ignore[arg-type]
-    return str(folder / "inputs.npz")
+    return folder / "inputs.npz"
 
 
 IDS = np.array([PROMPT, PROMPT[::-1]])
@@ -270,7 +270,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
     ragged = MASK.copy()
     ragged[1, 7:] = 0
     file = inputs(folder, input_ids=np.asfortranarray(IDS), attention_mask=ragged)
-    arguments = "--capture", file, "--save-cases", str(folder / "kept.yaml")
+    arguments = "--capture", str(file), "--save-cases", str(folder / "kept.yaml")
     done = gqa("check", str(model), *arguments)
     assert done.status == 0, done.both
     assert f"with the inputs in {file}" in done.out
@@ -302,21 +302,31 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
 def test_inputs_that_do_not_fit(
     gqa: Gqa, folder: Path, arrays: dict[str, np.ndarray], message: str
 ) -> None:
-    done = gqa("check", str(Decoder().save(folder)), "--capture", inputs(folder, **arrays))
-    assert done.status == 2
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
+    said = refused(gqa, folder, inputs(folder, **arrays))
+    assert message in said
+    assert len(said.splitlines()) == 1
+
+
+def refused(gqa: Gqa, folder: Path, file: Path) -> str:
+    """What is said of a file of inputs that cannot be used."""
+    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
+    assert (done.status, done.out) == (2, "")
+    return done.err
+
+
+def write_header(stream: IO[bytes], *shape: int) -> None:
+    """The header of an array of integers in an archive."""
+    fields = {"descr": "<i8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, fields)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 and nonsense", b"\x93NUMPY"])
 def test_a_file_of_inputs_that_is_none(gqa: Gqa, folder: Path, content: bytes) -> None:
     file = folder / "inputs.npz"
+    said = refused(gqa, folder, file)
+    assert "inputs.npz cannot be read: No such file or directory." in said
     file.write_bytes(content)
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
-    assert (done.status, done.out) == (2, "")
-    assert "is not an .npz file, or a damaged one" in done.err
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(folder / "none.npz"))
-    assert "none.npz cannot be read: No such file or directory." in done.err
+    assert "is not an .npz file, or a damaged one" in refused(gqa, folder, file)
 
 
 def test_a_file_of_inputs_that_inflates(
@@ -329,26 +339,22 @@ def test_a_file_of_inputs_that_inflates(
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("input_ids.npy", "w", force_zip64=True) as stream,
     ):
-        np.lib.format.write_array_header_1_0(
-            stream, {"descr": "<i8", "fortran_order": False, "shape": (1 << 15, 1 << 9)}
-        )
+        write_header(stream, 1 << 15, 1 << 9)
         for _ in range(1 << 7):
             stream.write(bytes(1 << 20))
     assert file.stat().st_size < 1 << 20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
-    assert done.err == f"{file}: its arrays have 0.125 GiB, and at most 0.0625 GiB are read.\n"
+    said = f"{file}: its arrays have 0.125 GiB, and at most 0.0625 GiB are read.\n"
+    assert refused(gqa, folder, file) == said
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
 
 def test_a_file_of_inputs_that_ends_early(gqa: Gqa, folder: Path) -> None:
     file = folder / "inputs.npz"
     with zipfile.ZipFile(file, "w") as archive, archive.open("input_ids.npy", "w") as stream:
-        np.lib.format.write_array_header_1_0(
-            stream, {"descr": "<i8", "fortran_order": False, "shape": (1, 9)}
-        )
-    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
-    assert done.err == f"{file}: input_ids.npy has not the 72 bytes that its shape needs.\n"
+        write_header(stream, 1, 9)
+    said = f"{file}: input_ids.npy has not the 72 bytes that its shape needs.\n"
+    assert refused(gqa, folder, file) == said
 
 
 # Tokens
@@ -374,21 +380,18 @@ def test_token_ids(text: str, folder: Path) -> None:
         (b"3 32", "the token 32 is not in its vocabulary of 32, 0 to 31."),
     ],
 )
-def test_files_without_token_ids(
-    check: Callable[..., Done], folder: Path, content: bytes, message: str
-) -> None:
+def test_files_without_token_ids(check: Check, folder: Path, content: bytes, message: str) -> None:
     (folder / "ids.txt").write_bytes(content)
-    done = check(Decoder().save(folder))
-    assert done.status == 2
+    done = check(Decoder().save(folder), status=2)
     assert message in done.err
 
 
-def test_options_that_exclude_each_other(
-    check: Callable[..., Done], gqa: Gqa, folder: Path
-) -> None:
+def test_options_that_exclude_each_other(check: Check, gqa: Gqa, folder: Path) -> None:
     model = Decoder().save(folder)
-    assert "Give --prompt-ids or --capture, not both." in check(model, "--capture", "x.npz").err
-    assert "exclude --batch, --lengths and --explain." in check(model, "--lengths", "3").err
+    done = check(model, "--capture", "x.npz", status=2)
+    assert "Give --prompt-ids or --capture, not both." in done.err
+    done = check(model, "--lengths", "3", status=2)
+    assert "exclude --batch, --lengths and --explain." in done.err
     assert "give --prompt-ids, too." in gqa("check", str(model), "--steps", "3").err
 
 
@@ -396,7 +399,7 @@ def test_options_that_exclude_each_other(
 
 
 def test_the_usual_inputs_of_decoders(
-    check: Callable[..., Done], folder: Path, monkeypatch: pytest.MonkeyPatch
+    check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has the values that programs give it; the last two change from the second call on."""
     more = [
@@ -408,7 +411,7 @@ def test_the_usual_inputs_of_decoders(
         helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1]),
     ]
     model = Decoder(inputs=more).save(folder)
-    assert check(model).status == 0
+    check(model)
     feeder = fed(model, ProgramCall("", 3, (8,)))
     found = {name: feeder.array(name) for name in feeder.inputs}
     first = fed(model, ProgramCall("", 5, (5,)))
@@ -427,9 +430,7 @@ def test_the_usual_inputs_of_decoders(
     assert past.shape == (1, 2, 0, 16)
 
 
-def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
-    check: Callable[..., Done], folder: Path
-) -> None:
+def test_names_of_genai_and_sizes_that_the_graph_leaves_open(check: Check, folder: Path) -> None:
     """onnxruntime-genai names the head size `kv_cache_dim` in the graph's pasts."""
     proto = Decoder().model()
     names = {"input_ids": "words", "logits": "scores"}
@@ -446,156 +447,120 @@ def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
         node.output[:] = [names.get(name, name) for name in node.output]
     model = folder / "model.onnx"
     model.write_bytes(proto.SerializeToString())
-    done = check(model)
-    assert done.status == 2
+    done = check(model, status=2)
     assert "nothing tells what its input words (int64 [batch, new]) is" in done.err
-    sides = {
-        "inputs": {
-            "input_ids": "words",
-            "attention_mask": "attention_mask",
-            "past_key_names": "cache.%d.key",
-            "past_value_names": "cache.%d.value",
-        },
-        "outputs": {
-            "logits": "scores",
-            "present_key_names": "kept.%d.key",
-            "present_value_names": "kept.%d.value",
-        },
-    }
+    parts = ("key", "value")
+    given = {f"past_{part}_names": f"cache.%d.{part}" for part in parts}
+    given |= {"input_ids": "words", "attention_mask": "attention_mask"}
+    made = {f"present_{part}_names": f"kept.%d.{part}" for part in parts} | {"logits": "scores"}
+    sides = {"inputs": given, "outputs": made}
     (folder / "genai_config.json").write_text(json.dumps({"model": {"decoder": sides}}))
     done = check(model)
-    assert done.status == 0, done.both
 
 
 def fed(model: Path, call: ProgramCall) -> Feeder:
-    read = read_model(model)
-    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
-    interface = interface_of(read, groups, Configuration())
-    return Feeder(interface, interface.inputs, 64, call)
+    *_, own = interface(model)
+    return Feeder(own, own.inputs, 64, call)
 
 
 # Models that cannot be run
 
 
-def test_weights_that_are_missing(
-    check: Callable[..., Done], borrowing: Path, folder: Path
-) -> None:
+def test_weights_that_are_missing(check: Check, borrowing: Path, folder: Path) -> None:
     weights = folder / "model.onnx.data"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:100])
-    assert "ONNX Runtime cannot load it: Des" in check(borrowing).err
+    assert "ONNX Runtime cannot load it: Des" in check(borrowing, status=2).err
     weights.unlink()
-    done = check(borrowing)
-    assert done.status == 2
+    done = check(borrowing, status=2)
     assert "ONNX Runtime cannot load it: " in done.err
     assert "model.onnx.data" in done.err
 
 
-def test_an_input_that_nothing_explains(check: Callable[..., Done], folder: Path) -> None:
+def test_an_input_that_nothing_explains(check: Check, folder: Path) -> None:
     strange = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["batch", 3])
-    done = check(Decoder(inputs=[strange]).save(folder))
-    assert done.status == 2
+    done = check(Decoder(inputs=[strange]).save(folder), status=2)
     assert (
         "nothing tells what its input pixels (float32 [batch, 3]) is; give the inputs" in done.err
     )
 
 
-def test_a_model_that_does_not_load(check: Callable[..., Done], folder: Path) -> None:
+def test_a_model_that_does_not_load(check: Check, folder: Path) -> None:
     model = Decoder().model()
     model.graph.node[0].op_type = "NoSuchOperator"
     file = folder / "model.onnx"
     file.write_bytes(model.SerializeToString())
-    done = check(file)
-    assert done.status == 2
+    done = check(file, status=2)
     assert "model.onnx: ONNX Runtime cannot load it: " in done.err
     assert "NoSuchOperator" in done.err
 
 
-def test_an_interpreter_for_the_run_alone(
-    check: Callable[..., Done], folder: Path, desk: Desk
-) -> None:
+def test_an_interpreter_for_the_run_alone(check: Check, folder: Path, desk: Desk) -> None:
     """No target needs to take the option."""
     arguments = "--ep", desk.runner("correct"), "--ort-python", sys.executable
-    assert check(Decoder().save(folder), *arguments).status == 0
-
-
-def test_an_interpreter_without_onnxruntime(check: Callable[..., Done], folder: Path) -> None:
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
-    done = check(Decoder().save(folder), "--ort-python", str(python))
-    assert done.status == 2
-    assert "The model cannot be run: onnxruntime is not installed in" in done.err
-    assert "fix: " in done.err
+    check(Decoder().save(folder), *arguments)
 
 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
+        (f'exec {sys.executable} -S "$@"', f"not installed in {sys.executable}.\n  fix: "),
         ("kill -SEGV $$", "ended with a crash, SIGSEGV."),
         ("echo what happened >&2; exit 3", "ended with exit status 3: what happened."),
         ("echo nonsense", "ended with exit status 0."),
     ],
+    ids=["bare", "crash", "status", "nonsense"],
 )
-def test_a_process_that_ends_without_an_answer(
-    check: Callable[..., Done], folder: Path, script: str, message: str
+def test_an_interpreter_that_gives_no_answer(
+    check: Check, folder: Path, script: str, message: str
 ) -> None:
     python = folder / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
-    done = check(Decoder().save(folder), "--ort-python", str(python))
-    assert done.status == 2
+    done = check(Decoder().save(folder), "--ort-python", str(python), status=2)
     assert message in done.err
 
 
 def test_too_much_to_keep(
-    check: Callable[..., Done], gqa: Gqa, folder: Path, monkeypatch: pytest.MonkeyPatch
+    check: Check, gqa: Gqa, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is too much is known before the model is run, where the lengths are known."""
     model = Decoder().save(folder)
     monkeypatch.setattr(captured, "MOST_BYTES", 10_000)
     with monkeypatch.context() as context:
         context.setattr(captured, "capture", lambda *_: pytest.fail("the model was run"))
-        done = check(model)
-    assert done.status == 2
+        done = check(model, status=2)
     assert "choose layers with --only-layer, or give a shorter prompt or fewer --steps." in done.err
     file = inputs(folder, input_ids=IDS, attention_mask=MASK)
-    done = gqa("check", str(model), "--capture", file)
+    done = gqa("check", str(model), "--capture", str(file))
     assert "choose layers with --only-layer, or give smaller inputs." in done.err
     (folder / "ids.txt").write_text("1 " * 20_000)
     monkeypatch.setattr(captured, "MOST_BYTES", 1 << 40)
-    assert (
-        "2 nodes in 1001 calls are 2002 cases, and at most 2000 fit" in check(model, steps=1000).err
-    )
-    assert "The prompt is too long to be judged: 20000 query tokens" in check(model).err
+    done = check(model, steps=1000, status=2)
+    assert "2 nodes in 1001 calls are 2002 cases, and at most 2000 fit" in done.err
+    assert "The prompt is too long to be judged: 20000 query tokens" in check(model, status=2).err
 
 
-def test_a_full_disk(
-    check: Callable[..., Done], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     model = Decoder().save(folder)
     monkeypatch.setattr(captured, "write_given", full)
-    done = check(model)
-    assert done.status == 2
+    done = check(model, status=2)
     assert done.err.endswith("npz: No space left on device.\n")
-    read = read_model(model)
-    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
-    interface = interface_of(read, groups, Configuration())
     with pytest.raises(CaptureError, match=r"Cannot write .*nowhere/feed_0_0.pb: No such file"):
-        capture(read, groups[0].nodes, interface, Tokens((1,), 0), folder / "nowhere")
+        captured_of(model, (1,), 0, folder / "nowhere")
 
 
 # What is kept
 
 
 def test_kept_cases_run_without_the_model(
-    check: Callable[..., Done], gqa: Gqa, borrowing: Path, folder: Path
+    check: Check, gqa: Gqa, borrowing: Path, folder: Path
 ) -> None:
     file, results = folder / "kept.yaml", folder / "r.jsonl"
-    assert check(borrowing, "--save-cases", str(file)).status == 0
+    check(borrowing, "--save-cases", str(file))
     borrowing.unlink()
     done = gqa("run", str(file), "--ep", "cpu", "--results", str(results))
     assert done.status == 0, done.both
@@ -615,11 +580,11 @@ def test_kept_cases_run_without_the_model(
 
 
 def test_changed_values_make_another_case(
-    check: Callable[..., Done], gqa: Gqa, borrowing: Path, folder: Path
+    check: Check, gqa: Gqa, borrowing: Path, folder: Path
 ) -> None:
     """Also where the cases of the file are kept in the cache."""
     file = folder / "kept.yaml"
-    assert check(borrowing, "--save-cases", str(file)).status == 0
+    check(borrowing, "--save-cases", str(file))
     before = {case.id: digest_of(case.call) for case in load_file(file)}
     values = folder / "kept.values"
     shutil.copy(values / "layer_0.decode_1.npz", values / "layer_1.decode_1.npz")

@@ -14,7 +14,6 @@ import yaml
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
-from conformance.base.signature import ATTRIBUTE_BY_NAME
 from conformance.bundle.cache import bundle_for
 from conformance.case.case import Case
 from conformance.case.case_file import schema
@@ -52,10 +51,6 @@ def test_every_file_of_the_folder_is_loaded(corpus: list[Case]) -> None:
         "schema.json",
         "sensitive.json",
     }
-
-
-def test_there_are_150_cases_or_more(corpus: list[Case]) -> None:
-    assert len(corpus) >= 150
 
 
 def test_the_required_themes_exist(corpus: list[Case]) -> None:
@@ -118,20 +113,6 @@ def test_every_theme_has_float32_and_float16(corpus: list[Case]) -> None:
                 for case in those:
                     assert case.contract.demands == "either", f"{theme}/{name}"
                     assert bundle_for(case.call).unjudged is not None, f"{theme}/{name}"
-
-
-def test_batches_heads_and_lengths_vary(corpus: list[Case]) -> None:
-    calls = [case.call for case in corpus]
-    assert {call.batch_size for call in calls} >= {1, 2}
-    assert len({(call.num_heads, call.kv_num_heads) for call in calls}) >= 6
-    assert len({call.sequence_length for call in calls}) >= 8
-    assert len({call.past_sequence_length for call in calls}) >= 8
-    assert any(call.loop is not None and len(call.loop) == 5 for call in calls)
-
-
-def test_every_attribute_is_set_somewhere(corpus: list[Case]) -> None:
-    used = {name for case in corpus for name in attributes_of(case.call)}
-    assert used == set(ATTRIBUTE_BY_NAME)
 
 
 def test_links_are_links(corpus: list[Case]) -> None:
@@ -199,28 +180,16 @@ def test_values_that_are_demanded_can_be_judged(theme: str, themes: dict[str, li
                 assert np.isfinite(wanted.value).all(), f"{case.id}: {name}"
 
 
-@pytest.mark.parametrize(
-    ("demands", "terms"),
-    [
-        ("computes", "computes (established)"),
-        ("rejects", "rejects (established)"),
-        ("either", "either"),
-    ],
-)
-def test_only_what_is_demanded_has_a_basis(demands: Demands, terms: str) -> None:
-    assert Contract(demands=demands, basis="established", source="x").terms == terms
+def test_only_what_is_demanded_has_a_basis() -> None:
+    demands: tuple[Demands, ...] = ("computes", "rejects", "either")
+    terms = [Contract(demands=one, basis="established", source="x").terms for one in demands]
+    assert terms == ["computes (established)", "rejects (established)", "either"]
 
 
 def test_a_contract_may_differ_on_an_execution_provider() -> None:
-    contract = Contract.model_validate(
-        {
-            "demands": "either",
-            "basis": "established",
-            "source": "doc",
-            "mentions": ["norm"],
-            "providers": {"CUDAExecutionProvider": {"demands": "computes", "why": "It must."}},
-        }
-    )
+    on_one = {"CUDAExecutionProvider": {"demands": "computes", "why": "It must."}}
+    fields = {"demands": "either", "basis": "established", "source": "doc", "mentions": ["norm"]}
+    contract = Contract.model_validate({**fields, "providers": on_one})
     on_cuda = contract.on("CUDAExecutionProvider")
     assert (on_cuda.demands, on_cuda.basis, on_cuda.why) == ("computes", "established", "It must.")
     assert (on_cuda.source, on_cuda.mentions, on_cuda.providers) == ("doc", ("norm",), {})

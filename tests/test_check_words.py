@@ -57,25 +57,13 @@ def known(name: str, file: Path | None = None) -> KnownTarget:
 def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[Answer]:
     """The answers of a target that ``behaves`` so."""
     usual = {"unexpected": False, "outcome": "ran", "reason": "because.", "reproduce": ""}
+
+    def record(group: Group, stage: Stage) -> ResultRecord:
+        usual["case"] = f"m/{group.name}[stage={stage.label}]"
+        return ResultRecord.model_validate({"target": target, **usual, **behaves(group, stage)})
+
     return [
-        answer(
-            group,
-            target,
-            [
-                (
-                    stage,
-                    ResultRecord.model_validate(
-                        {
-                            **usual,
-                            "case": f"m/{group.name}[stage={stage.label}]",
-                            "target": target,
-                            **behaves(group, stage),
-                        }
-                    ),
-                )
-                for stage in subject.stages[group.name]
-            ],
-        )
+        answer(group, target, [(each, record(group, each)) for each in subject.stages[group.name]])
         for group in subject.groups
     ]
 
@@ -94,29 +82,23 @@ def sentences(made: ModelTable) -> list[str]:
     return [sentence for _, sentence in made.sentences]
 
 
-def right(group: Group, stage: Stage) -> dict[str, object]:
-    return RIGHT
+def always(fields: dict[str, object]) -> Behaviour:
+    """All calls have this result."""
+    return lambda group, stage: fields
 
 
-def wrong(group: Group, stage: Stage) -> dict[str, object]:
-    return WRONG
+def in_use(use: str, fields: dict[str, object], other: Behaviour) -> Behaviour:
+    """The calls of one use have this result."""
+    return lambda group, stage: fields if stage.use == use else other(group, stage)
 
 
-def refused(group: Group, stage: Stage) -> dict[str, object]:
-    return REFUSED
+right, wrong, refused = always(RIGHT), always(WRONG), always(REFUSED)
+in_batches_only = in_use("batches", WRONG, right)
+#: Wrong in batches, and one token at a time.
+like_tract = in_use("chunked prompts", REFUSED, in_batches_only)
 
 
-def like_tract(group: Group, stage: Stage) -> dict[str, object]:
-    """Wrong in batches, and one token at a time."""
-    if stage.use == "chunked prompts":
-        return REFUSED
-    return WRONG if stage.use == "batches" else RIGHT
-
-
-def in_batches_only(group: Group, stage: Stage) -> dict[str, object]:
-    return WRONG if stage.use == "batches" else RIGHT
-
-
+# Uses
 # Uses
 
 
@@ -150,17 +132,9 @@ def test_a_row_that_does_the_same_in_each_use_is_one_line(plain: Subject) -> Non
 
 
 def test_releases_that_agree_are_one_column_and_told_once(plain: Subject) -> None:
-    made = table(
-        plain,
-        {
-            "cpu@1.32.0": right,
-            "cpu@1.20.1": refused,
-            "cpu@1.23.2": in_batches_only,
-            "cpu@1.24.4": right,
-            "wasm@1.30.0": right,
-            "cpu@1.22.1": in_batches_only,
-        },
-    )
+    targets = {"cpu@1.32.0": right, "cpu@1.20.1": refused, "cpu@1.23.2": in_batches_only}
+    targets |= {"cpu@1.24.4": right, "wasm@1.30.0": right, "cpu@1.22.1": in_batches_only}
+    made = table(plain, targets)
     assert made.targets == ("cpu@1.20.1", "cpu 1.22.1–1.23.2", "cpu 1.24.4–1.32.0", "wasm@1.30.0")
     assert sentences(made) == [
         "cpu: in one chat and with chunked prompts right in every layer since 1.22.1 (1.20.1:"
@@ -171,17 +145,18 @@ def test_releases_that_agree_are_one_column_and_told_once(plain: Subject) -> Non
 
 
 def test_right_since_a_release(plain: Subject) -> None:
-    made = table(plain, {"cpu@1.23.2": wrong, "cpu@1.24.4": right, "cpu@1.32.0": right})
-    assert sentences(made) == [
+    def said(*behaviours: Behaviour) -> list[str]:
+        releases = ("cpu@1.23.2", "cpu@1.24.4", "cpu@1.32.0")
+        return sentences(table(plain, dict(zip(releases, behaviours, strict=False))))
+
+    assert said(wrong, right, right) == [
         "cpu runs the attention of every layer right since 1.24.4"
         " (1.23.2: silently wrong in layers 0–1)."
     ]
-    made = table(plain, {"cpu@1.23.2": right, "cpu@1.24.4": wrong})
-    assert sentences(made) == [
+    assert said(right, wrong) == [
         "cpu: since 1.24.4 silently wrong in layers 0–1 (1.23.2: right in every layer)."
     ]
-    made = table(plain, {"cpu@1.23.2": right, "cpu@1.24.4": right})
-    assert sentences(made) == ["cpu 1.23.2–1.24.4 runs the attention of every layer right."]
+    assert said(right, right) == ["cpu 1.23.2–1.24.4 runs the attention of every layer right."]
 
 
 def test_which_calls_it_is_stands_in_the_headline_of_one_column(plain: Subject) -> None:
@@ -217,16 +192,14 @@ def test_a_cause_stands_once(plain: Subject) -> None:
 
 
 def test_single_layers_lead_and_a_graph_of_two_refines(gemma: Subject) -> None:
-    def in_graphs(group: Group, stage: Stage) -> dict[str, object]:
-        return WRONG if group.graph is not None else RIGHT
-
-    def in_layer_2(group: Group, stage: Stage) -> dict[str, object]:
-        return WRONG if 2 in group.layers else RIGHT
-
-    def alone(group: Group, stage: Stage) -> dict[str, object]:
-        return WRONG if 2 in group.layers and group.graph is None else RIGHT
-
-    made = table(gemma, {"a@1": in_graphs, "b@1": in_layer_2, "c@1": alone})
+    made = table(
+        gemma,
+        {
+            "a@1": lambda group, stage: RIGHT if group.graph is None else WRONG,
+            "b@1": lambda group, stage: WRONG if 2 in group.layers else RIGHT,
+            "c@1": lambda group, stage: WRONG if group.layers == (2,) else RIGHT,
+        },
+    )
     assert sentences(made) == [
         "a@1: right in each layer alone, silently wrong in layers 0–3 as one graph.",
         "b@1: silently wrong in layer 2.",
@@ -244,19 +217,10 @@ def test_a_software_adapter_is_no_gpu(plain: Subject, tmp_path: Path) -> None:
         " [lavapipe]\n    verdict: wrong\n    link: docs/findings/x.md\n    why: It is.\n"
     )
 
-    def similar(record: ResultRecord) -> Similar:
-        return Similar("a/b", "It is.", "docs/findings/x.md")
-
-    made = table(
-        plain,
-        {
-            "webgpu@1.30.0+lavapipe": right,
-            "webgpu@1.30.0+swiftshader": wrong,
-            "webgpu@1+nvidia": right,
-        },
-        similar,
-        file,
-    )
+    names = ("webgpu@1.30.0+lavapipe", "webgpu@1.30.0+swiftshader", "webgpu@1+nvidia")
+    targets = dict(zip(names, (right, wrong, right), strict=True))
+    similar = Similar("a/b", "It is.", "docs/findings/x.md")
+    made = table(plain, targets, lambda record: similar, file)
     assert sentences(made) == [
         "webgpu@1.30.0+lavapipe (software adapter; a GPU may differ) runs the attention of every"
         " layer right.",
@@ -323,11 +287,8 @@ def test_calls_alone_do_not_make_a_model_right(plain: Subject) -> None:
 
 
 def test_right_is_qualified_by_the_calls_that_were_left_out(tmp_path: Path) -> None:
-    file = saved(
-        decoder(Layer(heads=32, kv_heads=32, size=256, attributes={"local_window_size": 4096})),
-        tmp_path,
-    )
-    subject = subject_of(file, Lengths())
+    layer = Layer(heads=32, kv_heads=32, size=256, attributes={"local_window_size": 4096})
+    subject = subject_of(saved(decoder(layer), tmp_path), Lengths())
     made = table(subject, {"it@1": right})
     assert sentences(made) == [
         "it@1 runs the attention of every layer right, as far as it was tried."
@@ -360,7 +321,7 @@ def printed(made: ModelTable, subject: Subject, width: int, *, terminal: bool) -
 def test_no_column_vanishes(gemma: Subject, width: int, terminal: bool, number: int) -> None:
     behave: Sequence[Behaviour] = (right, like_tract, in_batches_only, refused, wrong)
     names = ("cpu@1.32.0", "tract-wheel@0.23.9", "wasm@1.30.0", "cuda@1.32.0", "it@1.0")
-    targets = dict(list(zip(names, behave, strict=True))[:number])
+    targets = dict(zip(names[:number], behave, strict=False))
     made = table(gemma, targets)
     text = printed(made, gemma, width, terminal=terminal)
     folded = "".join(text.split())

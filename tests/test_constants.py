@@ -25,12 +25,8 @@ from conformance.report.repro.model_source import IMPORTS, model_source
 from conformance.run.records import case_record
 
 #: A loop whose second call would draw another head_sink, in another range.
-LOOP: dict[str, Any] = {
-    "loop": (5, 1),
-    "rotary": "half_split",
-    "head_sink": True,
-    "constants": ("cos_cache", "head_sink"),
-}
+LOOP: dict[str, Any] = {"loop": (5, 1), "rotary": "half_split", "head_sink": True}
+LOOP |= {"constants": ("cos_cache", "head_sink")}
 #: A scale that is a constant, and the same for keys and values.
 SCALES: dict[str, Any] = {
     "past_sequence_length": 5,

@@ -114,26 +114,48 @@ def test_an_existing_path_is_not_an_id(own: Path) -> None:
 # Arguments that match nothing
 
 
-def test_an_unknown_id_names_the_nearest() -> None:
-    wrong = SOME.replace("zero_length_kv", "zero_lenght_kv")
-    assert refused(wrong) == f"No case is called '{wrong}'; did you mean '{SOME}'?"
-    assert refused("rotary/zzz") == "No case is called 'rotary/zzz'."
+TO_NAME_ONE = "To name a case in a file of your own, write FILE.yaml::name."
+MISSPELLED = SOME.replace("zero_length_kv", "zero_lenght_kv")
 
 
-def test_an_unknown_theme_names_the_nearest() -> None:
-    assert refused("rotray/prompt") == (
-        "No case file and no shipped theme is called 'rotray'; did you mean 'rotary'?"
-        " To name a case in a file of your own, write FILE.yaml::name."
-    )
-    assert refused("zzz/prompt") == (
-        "No case file and no shipped theme is called 'zzz'."
-        " To name a case in a file of your own, write FILE.yaml::name."
-    )
-
-
-def test_an_unknown_name_in_a_file_names_the_nearest(own: Path) -> None:
-    assert refused("own.yaml::b") == "No case is called 'own/b'; did you mean 'own/ab'?"
-    assert refused("own.yaml::bb[seed=1]") == "No case is called 'own/bb[seed=1]'."
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        (MISSPELLED, f"No case is called '{MISSPELLED}'; did you mean '{SOME}'?"),
+        ("rotary/zzz", "No case is called 'rotary/zzz'."),
+        (
+            "rotray/prompt",
+            "No case file and no shipped theme is called 'rotray'; did you mean 'rotary'?"
+            f" {TO_NAME_ONE}",
+        ),
+        ("zzz/prompt", f"No case file and no shipped theme is called 'zzz'. {TO_NAME_ONE}"),
+        ("own.yaml::b", "No case is called 'own/b'; did you mean 'own/ab'?"),
+        ("own.yaml::bb[seed=1]", "No case is called 'own/bb[seed=1]'."),
+        (
+            "shared_vk",
+            "'shared_vk' is not a file, a folder or a theme of the corpus;"
+            " did you mean 'shared_kv'?",
+        ),
+        ("", "An argument is empty; name a case file, a folder or a case."),
+        ("own.yaml::a[sed=1]", "own/a has no axis 'sed'; did you mean 'seed'?"),
+        ("own.yaml::a[dtype=1]", "own/a has no axis 'dtype'; it has seed."),
+        ("own.yaml::ab[seed=1]", "own/ab has no axis 'seed'; it has none."),
+        ("own.yaml::a[seed=3]", "The axis 'seed' of own/a has no value '3'; it has 1, 2."),
+        ("own.yaml::a[seed]", "'own/a[seed]' is not an id; write own/a[axis=value,…]."),
+        ("own.yaml::a[]", "'own/a[]' is not an id; write own/a[axis=value,…]."),
+        ("own.yaml::a[seed=1", "'own/a[seed=1' is not an id; write own/a[axis=value,…]."),
+        ("own.yaml::a[seed=1,seed=2]", "'own/a[seed=1,seed=2]' names an axis twice."),
+        (
+            "shared_kv/zero_length_kv[dtype=float61]",
+            "The axis 'dtype' of shared_kv/zero_length_kv has no value 'float61';"
+            " did you mean 'float16'?",
+        ),
+    ],
+)
+def test_an_argument_that_means_nothing_names_the_nearest(
+    own: Path, argument: str, sentence: str
+) -> None:
+    assert refused(argument) == sentence
 
 
 @pytest.mark.parametrize(
@@ -144,12 +166,6 @@ def test_a_missing_path(own: Path, path: str) -> None:
         find([path])
     file = Path(path.partition("::")[0])
     assert str(caught.value) == f"{file}: no such file or folder"
-
-
-def test_a_word_that_names_nothing(own: Path) -> None:
-    assert refused("shared_vk") == (
-        "'shared_vk' is not a file, a folder or a theme of the corpus; did you mean 'shared_kv'?"
-    )
 
 
 def test_the_tags_that_are_searched_for_are_those_of_the_cases() -> None:
@@ -265,29 +281,6 @@ def test_an_id_with_some_axes_selects_all_cases_that_agree(own: Path) -> None:
     assert 1 <= len(both) < len(some)
     file = SHIPPED / "shared_kv.yaml"
     assert named(f"{file}::zero_length_kv[dtype=float16,ep=cpu]") == some
-
-
-@pytest.mark.parametrize(
-    ("argument", "sentence"),
-    [
-        ("", "An argument is empty; name a case file, a folder or a case."),
-        ("own.yaml::a[sed=1]", "own/a has no axis 'sed'; did you mean 'seed'?"),
-        ("own.yaml::a[dtype=1]", "own/a has no axis 'dtype'; it has seed."),
-        ("own.yaml::ab[seed=1]", "own/ab has no axis 'seed'; it has none."),
-        ("own.yaml::a[seed=3]", "The axis 'seed' of own/a has no value '3'; it has 1, 2."),
-        ("own.yaml::a[seed]", "'own/a[seed]' is not an id; write own/a[axis=value,…]."),
-        ("own.yaml::a[]", "'own/a[]' is not an id; write own/a[axis=value,…]."),
-        ("own.yaml::a[seed=1", "'own/a[seed=1' is not an id; write own/a[axis=value,…]."),
-        ("own.yaml::a[seed=1,seed=2]", "'own/a[seed=1,seed=2]' names an axis twice."),
-        (
-            "shared_kv/zero_length_kv[dtype=float61]",
-            "The axis 'dtype' of shared_kv/zero_length_kv has no value 'float61';"
-            " did you mean 'float16'?",
-        ),
-    ],
-)
-def test_an_axis_or_a_value_that_the_entry_lacks(own: Path, argument: str, sentence: str) -> None:
-    assert refused(argument) == sentence
 
 
 def test_values_that_no_case_combines(own: Path) -> None:

@@ -21,7 +21,6 @@ from conformance.base.paths import ROOT
 EXPORTED: Final = ROOT / "cases" / "exported"
 GRAPHS: Final = EXPORTED / "graphs"
 FLOATS: Final = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
-PROGRAMS: Final = {"mobius", "optimum-cli", "python"}
 
 if not EXPORTED.is_dir():
     pytest.skip("not a checkout", allow_module_level=True)
@@ -52,21 +51,6 @@ def most(tensor: onnx.TensorProto) -> int:
     return 1 if tensor.data_type in FLOATS else 64
 
 
-def test_the_recipes_are_well_formed() -> None:
-    assert list(RECIPES) == ["format", "tools", "models", "graphs"]
-    assert RECIPES["format"] == "gqa-exports/1"
-    for pins in RECIPES["tools"].values():
-        assert all(pin.count("==") == 1 for pin in pins)
-    for model in RECIPES["models"].values():
-        assert list(model) == ["of", "model_type", "configuration"]
-    for name, graph in RECIPES["graphs"].items():
-        assert {*graph} - {"model", "files"} == {"shows", "tool", "commands", "nodes", "sha256"}
-        assert graph["shows"].endswith("."), name
-        assert graph["tool"] in RECIPES["tools"], name
-        assert graph.get("model", "gemma3") in RECIPES["models"], name
-        assert all(command.split()[0] in PROGRAMS for command in graph["commands"]), name
-
-
 def test_nothing_is_left_over() -> None:
     assert {file.stem for file in GRAPHS.iterdir()} == {*RECIPES["graphs"]}
     used = {graph.get("model") for graph in RECIPES["graphs"].values()} - {None}
@@ -79,6 +63,7 @@ def test_a_graph_is_what_its_recipe_says(name: str) -> None:
     recipe = RECIPES["graphs"][name]
     digest = hashlib.sha256((GRAPHS / f"{name}.onnx").read_bytes()).hexdigest()
     assert digest == recipe["sha256"]
+    assert recipe["shows"].endswith(".")
     nodes = [node.op_type for node in load(name).graph.node]
     assert nodes.count("GroupQueryAttention") == recipe["nodes"]
 
@@ -97,10 +82,6 @@ def test_a_graph_has_no_weights_and_no_place_of_a_machine(name: str) -> None:
     assert not (GRAPHS / f"{name}.onnx.data").exists()
     for text in (b"/tmp/", b"/home/", b"/root/", b"site-packages", b"http"):
         assert text not in (GRAPHS / f"{name}.onnx").read_bytes()
-
-
-def test_all_graphs_together_are_small() -> None:
-    assert sum(file.stat().st_size for file in GRAPHS.iterdir()) < 3_000_000
 
 
 def test_the_graphs_have_the_calls_that_make_exports_differ() -> None:

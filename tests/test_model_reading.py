@@ -31,14 +31,22 @@ from conformance.oracle.call import read_call
 PLAIN = Configuration()
 
 
-def groups(model: onnx.ModelProto, folder: Path, configuration: Configuration = PLAIN):
-    found = nodes_of(read_model(saved(model, folder)))
-    return groups_of(found.nodes, configuration)[0]
+def nodes(model: onnx.ModelProto, folder: Path):
+    return nodes_of(read_model(saved(model, folder))).nodes
 
 
-def form(layer: Layer, folder: Path, **model: object):
-    (group,) = groups(decoder(layer, **model), folder)
+def groups(model: onnx.ModelProto, folder: Path):
+    return groups_of(nodes(model, folder), PLAIN)[0]
+
+
+def form(model: onnx.ModelProto, folder: Path):
+    """The form of the only group of a model."""
+    (group,) = groups(model, folder)
     return group.form
+
+
+def declared(name: str, dtype: int, *dims: str | int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, dims)
 
 
 # Files
@@ -141,9 +149,9 @@ def test_a_larger_file_than_onnx_can_have(tmp_path: Path) -> None:
 
 def test_nodes_may_be_in_any_order(tmp_path: Path) -> None:
     model = decoder(*GEMMA)
-    nodes = list(reversed(model.graph.node))
+    backwards = [*reversed(model.graph.node)]
     del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    model.graph.node.extend(backwards)
     assert len(groups(model, tmp_path)) == 4
 
 
@@ -158,18 +166,11 @@ def test_nodes_in_subgraphs_are_found(tmp_path: Path) -> None:
     model = decoder(Layer())
     node = model.graph.node.pop()
     body = helper.make_graph([node], "body", [], list(model.graph.output))
-    model.graph.node.append(
-        helper.make_node(
-            "If",
-            ["which"],
-            [o.name for o in model.graph.output],
-            name="choice",
-            then_branch=body,
-            else_branch=body,
-        )
-    )
-    model.graph.input.append(helper.make_tensor_value_info("which", TensorProto.BOOL, []))
-    found = nodes_of(read_model(saved(model, tmp_path))).nodes
+    made = [output.name for output in model.graph.output]
+    branches = {"then_branch": body, "else_branch": body}
+    model.graph.node.append(helper.make_node("If", ["which"], made, name="choice", **branches))
+    model.graph.input.append(declared("which", TensorProto.BOOL))
+    found = nodes(model, tmp_path)
     assert [each.name.partition("#")[0] for each in found] == [
         "choice/body//model/layers.0/attn/GroupQueryAttention"
     ] * 2
@@ -180,16 +181,12 @@ def test_nodes_in_subgraphs_are_found(tmp_path: Path) -> None:
 def test_nodes_in_functions_are_found(tmp_path: Path) -> None:
     model = decoder(Layer())
     node = model.graph.node.pop()
-    body = helper.make_function(
-        "local", "Layer", list(node.input), list(node.output), [node], list(model.opset_import)
-    )
+    sides = [*node.input], [*node.output]
+    body = helper.make_function("local", "Layer", *sides, [node], [*model.opset_import])
     model.functions.append(body)
-    model.graph.node.append(
-        helper.make_node("Layer", list(node.input), list(node.output), domain="local")
-    )
+    model.graph.node.append(helper.make_node("Layer", *sides, domain="local"))
     model.opset_import.append(helper.make_opsetid("local", 1))
-    (group,) = groups(model, tmp_path)
-    assert group.form.fields["head_size"] == 16
+    assert form(model, tmp_path).fields["head_size"] == 16
 
 
 def calling(calls: Mapping[str, Sequence[str]], body: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
@@ -236,15 +233,11 @@ def test_functions_that_would_make_too_much_are_not_inlined(
 
 
 def test_a_model_without_the_operator_says_what_it_has_instead(tmp_path: Path) -> None:
-    node = helper.make_node(
-        "MultiHeadAttention", ["q", "k", "v"], ["o"], domain=DOMAIN, num_heads=4
-    )
+    node = helper.make_node("MultiHeadAttention", ["q"], ["o"], domain=DOMAIN, num_heads=4)
     graph = helper.make_graph([node], "g", [], [])
-    with pytest.raises(ModelError) as error:
-        nodes_of(read_model(saved(helper.make_model(graph), tmp_path)))
-    assert "no node is a GroupQueryAttention of com.microsoft; it has 1 MultiHeadAttention" in str(
-        error.value
-    )
+    said = "no node is a GroupQueryAttention of com.microsoft; it has 1 MultiHeadAttention"
+    with pytest.raises(ModelError, match=said):
+        nodes(helper.make_model(graph), tmp_path)
 
 
 # Forms
@@ -254,8 +247,8 @@ def test_tables_as_wide_as_a_head_are_named(tmp_path: Path) -> None:
     model = decoder(Layer())
     for tensor in model.graph.initializer:
         if tensor.name in ("cos.0", "sin.0"):
-            tensor.CopyFrom(weight(tensor.name, TensorProto.FLOAT, [tensor.dims[0], 16]))
-    found, unclear = groups_of(nodes_of(read_model(saved(model, tmp_path))).nodes, Configuration())
+            tensor.dims[1] = 16
+    found, unclear = groups_of(nodes(model, tmp_path), PLAIN)
     assert not found
     assert list(unclear.values()) == [
         "cos_cache has 16 columns, one for each pair of elements that rotates, and a head has 16"
@@ -320,15 +313,10 @@ def test_the_form_of_a_node(
     tmp_path: Path, layer: Layer, fields: dict[str, object], cache: str
 ) -> None:
     model = decoder(layer)
-    model.graph.input.extend(
-        [
-            helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch_size", "length"]),
-            helper.make_tensor_value_info("bias", 1, ["batch_size", 1, "length", "total"]),
-        ]
-    )
+    model.graph.input.append(declared("ids", TensorProto.INT64, "batch_size", "length"))
+    model.graph.input.append(declared("bias", 1, "batch_size", 1, "length", "total"))
     model.graph.initializer.extend([weight("sink", 1, [4]), weight("norm", 1, [16])])
-    (group,) = groups(model, tmp_path)
-    found = group.form
+    found = form(model, tmp_path)
     plain = {"dtype": "float32", "num_heads": 4, "kv_num_heads": 2, "head_size": 16}
     expected = {**plain, "rotary": "half_split", **fields}
     assert found.fields == {name: value for name, value in expected.items() if value is not None}
@@ -340,18 +328,15 @@ def test_partial_rotary_and_the_rows_of_its_tables(tmp_path: Path) -> None:
     for tensor in model.graph.initializer:
         if tensor.name in ("cos.0", "sin.0"):
             tensor.dims[1] = 4
-    (group,) = groups(model, tmp_path)
-    assert (group.form.fields["rotary_dim"], group.form.table_rows) == (8, 77)
+    found = form(model, tmp_path)
+    assert (found.fields["rotary_dim"], found.table_rows) == (8, 77)
 
 
-@pytest.mark.parametrize(("dims", "shape"), [
-    (["batch_size", 1], ["batch_size", 1]), ([1, "batch_size"], [1, "batch_size"]),
-])  # fmt: skip
-def test_lengths_of_rank_two(tmp_path: Path, dims: list[object], shape: list[object]) -> None:
+@pytest.mark.parametrize("dims", [["batch_size", 1], [1, "batch_size"]])
+def test_lengths_of_rank_two(tmp_path: Path, dims: list[str | int]) -> None:
     model = decoder(Layer())
-    model.graph.input[1].CopyFrom(helper.make_tensor_value_info("seqlens_k", 6, dims))
-    (group,) = groups(model, tmp_path)
-    assert group.form.fields["inputs"] == {"seqlens_k": {"shape": shape}}
+    model.graph.input[1].CopyFrom(declared("seqlens_k", TensorProto.INT32, *dims))
+    assert form(model, tmp_path).fields["inputs"] == {"seqlens_k": {"shape": dims}}
 
 
 def test_a_quantised_cache(tmp_path: Path) -> None:
@@ -366,8 +351,7 @@ def test_a_quantised_cache(tmp_path: Path) -> None:
         if value.name.startswith("past"):
             value.type.tensor_type.elem_type = TensorProto.UINT8
             value.type.tensor_type.shape.dim[3].dim_value = 8
-    (group,) = groups(model, tmp_path)
-    fields = group.form.fields
+    fields = form(model, tmp_path).fields
     assert (fields["cache_dtype"], fields["head_size"]) == ("uint8", 16)
     assert fields["kv_cache_bit_width"] == 4
 
@@ -379,7 +363,7 @@ def test_sizes_that_the_graph_does_not_say(tmp_path: Path) -> None:
     for value in model.graph.input:
         if value.name.startswith("past"):
             value.type.tensor_type.shape.dim[3].dim_param = "head_size"
-    (node,) = nodes_of(read_model(saved(model, tmp_path))).nodes
+    (node,) = nodes(model, tmp_path)
     with pytest.raises(Unclear, match="head size cannot be told from the graph; give --head-size"):
         form_of(node, PLAIN)
     assert form_of(node, Configuration(head_size=80)).fields["head_size"] == 80
@@ -403,15 +387,14 @@ def test_what_lies_beside_the_model(tmp_path: Path) -> None:
         expected={"head_size": (256,), "softcap": (50.0,)},
         layer_types=("sliding_attention", "full_attention"),
     )
-    (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(ModelError, match=r"config.json: not a JSON object\."):
-        configuration_beside(tmp_path / "model.onnx")
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"config.json: not JSON: "):
-        configuration_beside(tmp_path / "model.onnx")
-    (tmp_path / "config.json").write_text(f'{{"attn_logit_softcapping": {"9" * 400}}}')
-    with pytest.raises(ModelError, match=r"config.json: .* has a number of 400 digits\."):
-        configuration_beside(tmp_path / "model.onnx")
+    for text, sentence in (
+        ("[]", r"not a JSON object\."),
+        ("{", "not JSON: "),
+        (f'{{"attn_logit_softcapping": {"9" * 400}}}', r".* has a number of 400 digits\."),
+    ):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ModelError, match=f"config.json: {sentence}"):
+            configuration_beside(tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("unused", [{"use_sliding_window": False}, {"layer_types": ["full"]}])
@@ -436,12 +419,9 @@ def test_a_window_of_another_length(tmp_path: Path) -> None:
 def test_stages_of_a_node_with_query_seqlens(tmp_path: Path) -> None:
     """A prompt, chunks with padding and an idle entry, single tokens, and a loop."""
     model = decoder(Layer(inputs={16: "counts"}))
-    model.graph.input.append(
-        helper.make_tensor_value_info("counts", TensorProto.INT32, ["batch_size"])
-    )
-    (group,) = groups(model, tmp_path)
-    form = group.form
-    stages = {stage.label: stage for stage in stages_of(form, Lengths())}
+    model.graph.input.append(declared("counts", TensorProto.INT32, "batch_size"))
+    found = form(model, tmp_path)
+    stages = {stage.label: stage for stage in stages_of(found, Lengths())}
     assert {"prompt_6", "padded_1", "padded_8", "chunk_5_on_12", "decode_on_16", "loop"} <= {
         *stages
     }
@@ -450,7 +430,7 @@ def test_stages_of_a_node_with_query_seqlens(tmp_path: Path) -> None:
     assert stages["ragged_prompt_9_5"].fields["query_seqlens"] == [9, 5]
     assert stages["loop"].fields["query_seqlens"] == [[6], [1], [1], [3]]
     for stage in stages.values():
-        call = Call.model_validate({**form.fields, **stage.fields})
+        call = Call.model_validate({**found.fields, **stage.fields})
         for step in steps_of(call):  # each has a meaning
             inputs = draw_inputs(call, step)
             if not step.carried:

@@ -6,12 +6,13 @@ in test_oracle_closed_forms.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from gqa_calls import ALL, Arrays, Attributes, random_call, rotary_caches
+from gqa_calls import ALL, Arrays, Attributes, inputs_of, random_call, rotary_caches
 from numpy.random import RandomState
 
 from conformance.base.paths import ROOT
@@ -26,20 +27,26 @@ from conformance.oracle.tolerance import budgets
 # --- closed forms ---
 
 
-def call_of(
-    query: Any, key: Any, value: Any, *, heads: tuple[int, int] = (1, 1), **more: Any
-) -> tuple[Arrays, Attributes]:
-    """A first prompt of one sequence from nested lists [S, width]; ``more`` are further inputs.
+def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.zeros(shape, dtype)
 
-    Arrays become inputs, everything else an attribute.
+
+def call_of(
+    query: Any,
+    key: Any,
+    value: Any,
+    *past: Any,
+    heads: tuple[int, int] = (1, 1),
+    lengths: Sequence[int] = (),
+    total: int | None = None,
+    **more: Any,
+) -> tuple[Arrays, Attributes]:
+    """A call of one sequence from nested lists [S, width]; ``more`` are further inputs.
+
+    It is a first prompt without a past [L, D]. Arrays become inputs, everything else an attribute.
     """
-    inputs = {
-        "query": np.array([query], np.float32),
-        "key": np.array([key], np.float32),
-        "value": np.array([value], np.float32),
-        "seqlens_k": np.array([len(query) - 1], np.int32),
-        "total_sequence_length": np.array(len(query), np.int32),
-    }
+    arrays = [query], [key], [value], *([[rows]] for rows in past)
+    inputs = inputs_of(*arrays, lengths=lengths or [len(query)], total=total)
     attributes: Attributes = {"num_heads": heads[0], "kv_num_heads": heads[1]}
     for name, thing in more.items():
         (inputs if isinstance(thing, np.ndarray) else attributes)[name] = thing
@@ -48,13 +55,8 @@ def call_of(
 
 def decode_of(query: Any, keys: Any, values: Any, **more: Any) -> tuple[Arrays, Attributes]:
     """One token, one head, on a cache: the last of ``keys`` and ``values`` are its own."""
-    past = {
-        "past_key": np.array([[keys[:-1]]], np.float32),
-        "past_value": np.array([[values[:-1]]], np.float32),
-        "seqlens_k": np.array([len(keys) - 1], np.int32),
-        "total_sequence_length": np.array(len(keys), np.int32),
-    }
-    return call_of([query], keys[-1:], values[-1:], **{**past, **more})
+    past = keys[:-1], values[:-1]
+    return call_of([query], keys[-1:], values[-1:], *past, lengths=[len(keys)], **more)
 
 
 def output_of(call: tuple[Arrays, Attributes]) -> np.ndarray:
@@ -205,11 +207,9 @@ def test_a_first_prompt_uses_only_the_first_position() -> None:
 
 
 def test_later_calls_use_every_position() -> None:
-    inputs, attributes = call_of([EAST] * 2, [EAST] * 2, [EAST] * 2, do_rotary=1)
+    new, past = [EAST] * 2, [[0.0, 0.0]] * 3
+    inputs, attributes = call_of(new, new, new, past, past, lengths=[5], do_rotary=1)
     inputs |= quarter_turns(5, 1)
-    inputs["past_key"] = inputs["past_value"] = np.zeros((1, 1, 3, 2), np.float32)
-    inputs["seqlens_k"] = np.array([4], np.int32)
-    inputs["total_sequence_length"] = np.array(5, np.int32)
     np.testing.assert_array_equal(present_key_of((inputs, attributes))[0, 0, 3:], [SOUTH, EAST])
     inputs["position_ids"] = np.array([[2, 1]], np.int64)
     np.testing.assert_array_equal(present_key_of((inputs, attributes))[0, 0, 3:], [WEST, NORTH])
@@ -220,18 +220,10 @@ def test_later_calls_use_every_position() -> None:
 
 def ragged_decode(past_rows: int, total: int) -> tuple[Arrays, Attributes]:
     """Two sequences of 3 and 1 past tokens get their next token; past rows hold 10, 11, 12, ..."""
-    inputs, attributes = call_of([[0.0]], [[1.0]], [[1.0]])
-    past = np.arange(10, 10 + past_rows, dtype=np.float32).reshape(1, 1, past_rows, 1)
-    inputs = {
-        "query": np.zeros((2, 1, 1), np.float32),
-        "key": np.array([[[1.0]], [[2.0]]], np.float32),
-        "value": np.array([[[5.0]], [[6.0]]], np.float32),
-        "past_key": np.repeat(past, 2, axis=0),
-        "past_value": np.repeat(past, 2, axis=0),
-        "seqlens_k": np.array([3, 1], np.int32),
-        "total_sequence_length": np.array(total, np.int32),
-    }
-    return inputs, attributes
+    past = [[[[row] for row in range(10, 10 + past_rows)]]] * 2
+    new = [[[0.0]]] * 2, [[[1.0]], [[2.0]]], [[[5.0]], [[6.0]]]
+    inputs = inputs_of(*new, past, past, lengths=[4, 2], total=total)
+    return inputs, {"num_heads": 1, "kv_num_heads": 1}
 
 
 @pytest.mark.parametrize(("past_rows", "present_rows"), [(3, 4), (6, 6)], ids=["concat", "static"])
@@ -286,17 +278,10 @@ def test_a_first_prompt_ignores_the_past_buffer() -> None:
 
 
 def borrowed(queries: int, rows: int, **more: Any) -> tuple[Arrays, Attributes]:
-    cache = np.arange(1.0, 2 * rows + 1, dtype=np.float32).reshape(1, 1, rows, 2)
-    inputs, attributes = call_of([EAST] * queries, [EAST], [EAST], **more)
-    inputs |= {
-        "key": np.zeros((1, 0, 2), np.float32),
-        "value": np.zeros((1, 0, 2), np.float32),
-        "past_key": cache,
-        "past_value": cache,
-        "seqlens_k": np.array([rows - 1], np.int32),
-        "total_sequence_length": np.array([rows], np.int32),
-    }
-    return inputs, attributes
+    cache = np.arange(1.0, 2 * rows + 1).reshape(rows, 2).tolist()
+    arrays = [EAST] * queries, [EAST], [EAST], cache, cache
+    inputs, attributes = call_of(*arrays, lengths=[rows], **more)
+    return inputs | dict.fromkeys(("key", "value"), zeros(1, 0, 2)), attributes
 
 
 def test_a_borrowed_cache_is_unchanged_and_only_queries_are_rotated() -> None:
@@ -321,12 +306,9 @@ def test_queries_on_a_borrowed_cache_are_its_last_tokens(queries: int) -> None:
 
 def test_all_keys_at_once_and_no_past() -> None:
     """Requested only: one query with key and value of full length."""
-    inputs, attributes = call_of([EAST], [EAST] * 4, [EAST, NORTH, WEST, SOUTH], do_rotary=1)
-    inputs |= quarter_turns(4, 1)
-    inputs["seqlens_k"] = np.array([2], np.int32)
-    inputs["total_sequence_length"] = np.array(4, np.int32)
-    attributes["scale"] = 1.0
-    references = reference(inputs, attributes, ALL)
+    new = [EAST], [EAST] * 4, [EAST, NORTH, WEST, SOUTH]
+    call = call_of(*new, lengths=[3], total=4, do_rotary=1, scale=1.0, **quarter_turns(4, 1))
+    references = reference(*call, ALL)
     present = references["present_key"]
     np.testing.assert_array_equal(present.value[0, 0, :3], [EAST, NORTH, WEST])
     np.testing.assert_array_equal(present.defined[0, 0, :, 0], [True, True, True, False])
@@ -339,13 +321,9 @@ def test_all_keys_at_once_and_no_past() -> None:
 def test_packed_and_separate_inputs_give_the_same_result() -> None:
     attributes = {"num_heads": 4, "kv_num_heads": 2}
     rng = RandomState(1)
-    query, key, value = (rng.randn(2, 3, width).astype(np.float32) for width in (32, 16, 16))
-    lengths = {
-        "seqlens_k": np.array([2, 2], np.int32),
-        "total_sequence_length": np.array(3, np.int32),
-    }
-    packed = {"query": np.concatenate([query, key, value], axis=2), **lengths}
-    apart = {"query": query, "key": key, "value": value, **lengths}
+    tokens = [rng.randn(2, 3, width).astype(np.float32) for width in (32, 16, 16)]
+    packed = inputs_of(np.concatenate(tokens, axis=2), lengths=[3, 3])
+    apart = inputs_of(*tokens, lengths=[3, 3])
     first, second = reference(packed, attributes, ALL), reference(apart, attributes, ALL)
     for name in ALL:
         np.testing.assert_array_equal(first[name].value, second[name].value)
@@ -377,28 +355,23 @@ def test_outputs_have_the_dtype_of_the_query(dtype: Any) -> None:
 # --- rows with nothing to attend to, and numbers out of range ---
 
 
-def masked_out(**more: Any) -> tuple[Arrays, Attributes]:
+@pytest.mark.parametrize(
+    ("more", "defined", "values"),
+    [
+        ({}, [True, False], [4.0, 0.0]),
+        ({"smooth_softmax": 1}, [True, True], [2.0, 0.0]),
+        ({"head_sink": np.array([-np.inf], np.float32)}, [True, False], [4.0, 0.0]),
+    ],
+    ids=["no sink", "sink", "sink of minus infinity"],
+)
+def test_a_row_with_nothing_to_attend_to_is_defined_by_a_sink(
+    more: dict[str, Any], defined: list[bool], values: list[float]
+) -> None:
     bias = np.array([[[[0.0, -np.inf], [-np.inf, -np.inf]]]], np.float32)
-    return call_of([[0.0]] * 2, [[0.0]] * 2, [[4.0], [6.0]], attention_bias=bias, **more)
-
-
-def test_a_row_with_nothing_to_attend_to_is_undefined() -> None:
-    output = reference(*masked_out(), ["output"])["output"]
-    np.testing.assert_array_equal(output.defined[0, :, 0], [True, False])
-    np.testing.assert_array_equal(output.value[0, :, 0], [4.0, 0.0])
-
-
-def test_with_a_sink_a_row_with_nothing_to_attend_to_is_zero() -> None:
-    output = reference(*masked_out(smooth_softmax=1), ["output"])["output"]
-    assert output.defined.all()
-    np.testing.assert_array_equal(output.value[0, :, 0], [2.0, 0.0])
-
-
-def test_a_sink_of_minus_infinity_has_no_effect() -> None:
-    sink = np.array([-np.inf], np.float32)
-    output = reference(*masked_out(head_sink=sink), ["output"])["output"]
-    np.testing.assert_array_equal(output.defined[0, :, 0], [True, False])
-    np.testing.assert_array_equal(output.value[0, :, 0], [4.0, 0.0])
+    call = call_of([[0.0]] * 2, [[0.0]] * 2, [[4.0], [6.0]], attention_bias=bias, **more)
+    output = reference(*call, ["output"])["output"]
+    np.testing.assert_array_equal(output.defined[0, :, 0], defined)
+    np.testing.assert_array_equal(output.value[0, :, 0], values)
 
 
 D, W, U = "defined", "watched", "undefined"
@@ -416,16 +389,9 @@ SPOILT = {  # input, element, number, and what is left of two rows of two heads
 @pytest.mark.parametrize("what", SPOILT)
 def test_rows_that_meet_nan_or_infinity_are_undefined_and_no_others(what: str) -> None:
     """A row from which a mask hides them is undefined, too, but watched: its value is known."""
-    inputs = {
-        "query": np.ones((1, 2, 2), np.float32),
-        "key": np.ones((1, 2, 1), np.float32),
-        "value": np.array([[[2.0], [6.0]]], np.float32),
-        "attention_bias": np.zeros((1, 2, 2, 2), np.float32),
-        "head_sink": np.full(2, 1.0, np.float32),
-        "seqlens_k": np.array([1], np.int32),
-        "total_sequence_length": np.array(2, np.int32),
-    }
-    attributes: Attributes = {"num_heads": 2, "kv_num_heads": 1}
+    more = {"attention_bias": zeros(1, 2, 2, 2), "head_sink": np.ones(2, np.float32)}
+    new = [[1.0, 1.0]] * 2, [[1.0]] * 2, [[2.0], [6.0]]
+    inputs, attributes = call_of(*new, heads=(2, 1), **more)
     right = reference(inputs, attributes, ALL)
     name, element, number, kinds = SPOILT[what]
     inputs[name] = inputs[name].copy()
@@ -451,11 +417,8 @@ def test_values_that_overflow_the_storage_type_are_undefined() -> None:
     inputs |= {"cos_cache": diagonal, "sin_cache": diagonal}
     inputs["key"] = np.array([[[1.0, 1.0], [60000.0, 60000.0], [1.0, 1.0]]])
     attributes["local_window_size"] = 1
-    halves = {
-        name: array.astype(np.float16) if array.dtype.kind == "f" else array
-        for name, array in inputs.items()
-    }
-    references = reference(halves, attributes, ALL)
+    inputs |= {n: a.astype(np.float16) for n, a in inputs.items() if a.dtype.kind == "f"}
+    references = reference(inputs, attributes, ALL)
     np.testing.assert_array_equal(
         references["present_key"].defined[0, 0], [[True, True], [True, False], [True, True]]
     )
@@ -505,30 +468,16 @@ def test_seqlens_k_of_another_matrix_shape_is_rejected() -> None:
 def good() -> tuple[Arrays, Attributes]:
     """Two tokens on a past of three; 4 heads over 2, head_size 4, everything connected."""
     rng = RandomState(0)
-    cos, sin = rotary_caches(8, 2)
-    inputs = {
-        "query": rng.randn(1, 2, 16).astype(np.float32),
-        "key": rng.randn(1, 2, 8).astype(np.float32),
-        "value": rng.randn(1, 2, 8).astype(np.float32),
-        "past_key": rng.randn(1, 2, 3, 4).astype(np.float32),
-        "past_value": rng.randn(1, 2, 3, 4).astype(np.float32),
-        "seqlens_k": np.array([4], np.int32),
-        "total_sequence_length": np.array(5, np.int32),
-        "cos_cache": cos,
-        "sin_cache": sin,
-        "position_ids": np.array([[3, 4]], np.int64),
-        "attention_bias": rng.randn(1, 1, 2, 5).astype(np.float32),
-        "head_sink": rng.randn(4).astype(np.float32),
-    }
+    sizes = (1, 2, 16), (1, 2, 8), (1, 2, 8), (1, 2, 3, 4), (1, 2, 3, 4), (1, 1, 2, 5), (4,)
+    *arrays, bias, sink = (rng.randn(*size).astype(np.float32) for size in sizes)
+    inputs = inputs_of(*arrays, lengths=[5]) | {"attention_bias": bias, "head_sink": sink}
+    inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(8, 2)
+    inputs["position_ids"] = np.array([[3, 4]], np.int64)
     return inputs, {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
 
 
 def test_the_valid_call_is_accepted() -> None:
     assert reference(*good(), ALL)["output"].defined.all()
-
-
-def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    return np.zeros(shape, dtype)
 
 
 GONE = None
@@ -646,14 +595,10 @@ def test_an_unknown_output_is_rejected() -> None:
 
 def test_attributes_at_their_defaults_equal_unset_ones() -> None:
     inputs, attributes = good()
-    attributes |= {
-        "k_quant_type": "NONE",
-        "v_quant_type": "NONE",
-        "sliding_window_cache": 0,
-        "qk_output": 0,
-        "qk_norm_epsilon": 1e-6,
-    }
-    assert reference(inputs, attributes, ALL)["output"].defined.all()
+    usual = dict.fromkeys(("k_quant_type", "v_quant_type"), "NONE")
+    usual |= {"sliding_window_cache": 0, "qk_output": 0, "qk_norm_epsilon": 1e-6}
+    want, found = (reference(inputs, each, ALL) for each in (attributes, attributes | usual))
+    np.testing.assert_array_equal(found["output"].value, want["output"].value)
 
 
 class Read(dict[str, Any]):
@@ -678,20 +623,13 @@ class Read(dict[str, Any]):
 
 def test_every_attribute_is_read_and_documented() -> None:
     """On calls with rotary, a quantised cache and a norm: every attribute has a meaning there."""
-    call = Call(
-        past_sequence_length=3,
-        rotary="half_split",
-        cache_dtype="int8",
-        k_quant_type="PER_TENSOR",
-        v_quant_type="PER_TENSOR",
-    )
-    read = Read(attributes_of(call))
-    read_call(draw_inputs(call, steps_of(call)[0]), read, ["output"])
-    normed = Call(qk_norm=True)  # the epsilon of a side is read only with a norm
-    of_norm = Read(attributes_of(normed))
-    read_call(draw_inputs(normed, steps_of(normed)[0]), of_norm, ["output"])
-    read.names |= of_norm.names
-    unread = set(ATTRIBUTE_BY_NAME) - read.names
+    kinds = {"cache_dtype": "int8", "k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
+    unread = set(ATTRIBUTE_BY_NAME)
+    for fields in ({"past_sequence_length": 3, "rotary": "half_split", **kinds}, {"qk_norm": True}):
+        call = Call.model_validate(fields)
+        read = Read(attributes_of(call))
+        read_call(draw_inputs(call, steps_of(call)[0]), read, ["output"])
+        unread -= read.names
     assert not unread, f"conformance/oracle/call.py does not read {sorted(unread)}"
     page = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
     missing = {name for name in ATTRIBUTE_BY_NAME if f"`{name}`" not in page}

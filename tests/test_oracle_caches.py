@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gqa_calls import Arrays, Attributes
+from gqa_calls import Arrays, Attributes, inputs_of
 from numpy.random import RandomState
 
 from conformance.oracle import Format, OracleError, reference
@@ -28,17 +28,9 @@ def decode(
     past_array = np.array(past, dtype).reshape(1, 1, -1, width)
     scales = np.array(scale, np.float32)
     kind = "PER_TENSOR" if scales.size == 1 else "PER_CHANNEL"
-    inputs = {
-        "query": token,
-        "key": token,
-        "value": token,
-        "past_key": past_array,
-        "past_value": past_array,
-        "seqlens_k": np.array([past_array.shape[2]], np.int32),
-        "total_sequence_length": np.array(past_array.shape[2] + 1, np.int32),
-        "k_scale": scales,
-        "v_scale": scales,
-    }
+    arrays = token, token, token, past_array, past_array
+    inputs = inputs_of(*arrays, lengths=[past_array.shape[2] + 1])
+    inputs |= {"k_scale": scales, "v_scale": scales}
     said = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
     return inputs, {"num_heads": 1, "kv_num_heads": 1} | said | attributes
 
@@ -75,15 +67,8 @@ def test_a_call_attends_to_the_decoded_values(stored: str) -> None:
     past = [[0x2F], [0xE4]] if stored == "int4" else [[7, -6], [-4, 6]]
     numbers = [[[3.5, -3.0], [-2.0, 3.0]]]  # (0xF - 8) / 2, (0x2 - 8) / 2, ...
     inputs, attributes = decode(stored, [0.6, -1.1], past)
-    exact = {
-        "query": inputs["query"],
-        "key": np.array([[[0.5, -1.0]]], np.float32),
-        "value": np.array([[[0.5, -1.0]]], np.float32),
-        "past_key": np.array([numbers], np.float32),
-        "past_value": np.array([numbers], np.float32),
-        "seqlens_k": inputs["seqlens_k"],
-        "total_sequence_length": inputs["total_sequence_length"],
-    }
+    new, past_numbers = [[[0.5, -1.0]]], [numbers]
+    exact = inputs_of(inputs["query"], new, new, past_numbers, past_numbers, lengths=[3])
     got = reference(inputs, attributes, ["output"])["output"].value
     want = reference(exact, {"num_heads": 1, "kv_num_heads": 1}, ["output"])["output"].value
     np.testing.assert_allclose(got, want, rtol=1e-14)
@@ -121,17 +106,9 @@ def test_the_last_element_of_an_odd_head_is_alone_in_its_byte() -> None:
     assert format.pack(format.unpack(stored, 3))[0, 0, 0, 0] == 0x1A
 
     past = np.array([[[[0x87, 0xF9]]]], np.uint8)
-    inputs = {
-        "query": np.zeros((1, 1, 3), "f"),
-        "key": np.ones((1, 1, 3), "f"),
-        "value": np.full((1, 1, 3), 3.0, "f"),
-        "past_key": past,
-        "past_value": past,
-        "seqlens_k": np.array([1], "i4"),
-        "total_sequence_length": np.array(2, "i4"),
-        "k_scale": np.ones(1, "f"),
-        "v_scale": np.ones(1, "f"),
-    }
+    new = ([[[number] * 3]] for number in (0.0, 1.0, 3.0))
+    inputs = inputs_of(*new, past, past, lengths=[2])
+    inputs |= dict.fromkeys(("k_scale", "v_scale"), np.ones(1, "f"))
     types = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": 4}
     found = reference(inputs, {"num_heads": 1, "kv_num_heads": 1, **types}, ("output", *PRESENTS))
     np.testing.assert_array_equal(found["output"].value, [[[1.0, 1.5, 2.0]]])
@@ -215,15 +192,8 @@ def windowed(
     kept = resident(before, capacity, window)
     past = np.full((1, 1, capacity, 2), np.nan, np.float32)
     past[0, 0, :kept] = tokens[before - kept : before]
-    inputs = {
-        "query": rng.randn(1, new, 2).astype(np.float32),
-        "key": tokens[None, before:],
-        "value": tokens[None, before:],
-        "past_key": past,
-        "past_value": past,
-        "seqlens_k": np.array([before + new - 1], np.int32),
-        "total_sequence_length": np.array(before + new, np.int32),
-    }
+    query, key = rng.randn(1, new, 2).astype(np.float32), tokens[None, before:]
+    inputs = inputs_of(query, key, key, past, past, lengths=[before + new])
     attributes = {"num_heads": 1, "kv_num_heads": 1, "local_window_size": window}
     return inputs, attributes | {"sliding_window_cache": 1}, tokens
 
@@ -254,15 +224,8 @@ def test_each_sequence_of_a_sliding_window_cache_has_its_own_layout() -> None:
     """Capacity 4, window 3: of 5 tokens the last 3 stay (2 are evicted), of 4 all four do."""
     tokens = np.arange(5, dtype=np.float32).reshape(5, 1)
     past = np.array([[[0], [1], [2], [3]], [[0], [1], [2], [9]]], np.float32)[:, None]
-    inputs = {
-        "query": np.ones((2, 1, 1), np.float32),
-        "key": np.array([tokens[4:5], tokens[3:4]]),
-        "value": np.array([tokens[4:5], tokens[3:4]]),
-        "past_key": past,
-        "past_value": past,
-        "seqlens_k": np.array([4, 3], np.int32),
-        "total_sequence_length": np.array(5, np.int32),
-    }
+    new = np.array([tokens[4:5], tokens[3:4]])
+    inputs = inputs_of([[[1.0]]] * 2, new, new, past, past, lengths=[5, 4])
     attributes = {"num_heads": 1, "kv_num_heads": 1, "local_window_size": 3}
     present = reference(inputs, attributes | {"sliding_window_cache": 1}, PRESENTS)["present_key"]
     np.testing.assert_array_equal(present.value[0, 0, :3, 0], [2, 3, 4])
@@ -278,11 +241,8 @@ def test_the_columns_of_a_bias_are_positions_in_the_sequence() -> None:
     inputs["attention_bias"] = bias
     output = reference(inputs, attributes, ["output"])["output"]
     assert output.attention is not None
-    assert (output.attention.probabilities[0, 0, 0, 0] > 0).tolist() == [False] * 7 + [
-        True,
-        False,
-        True,
-    ]
+    seen = output.attention.probabilities[0, 0, 0, 0] > 0
+    assert seen.tolist() == [False] * 7 + [True, False, True]
 
 
 def test_a_borrowed_sliding_window_cache_allows_one_query_only() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gqa_calls import ALL, Arrays, Attributes
+from gqa_calls import ALL, Arrays, Attributes, inputs_of
 from numpy.random import RandomState
 
 from conformance.oracle import OracleError, reference
@@ -29,16 +29,11 @@ def chunk(
     ``past`` and ``new`` have the values of each sequence; ``lengths`` are those after the call.
     """
     past_value, value = np.array(past, np.float32), np.array(new, np.float32)
-    inputs = {
-        "query": np.ones((*value.shape, 1), np.float32),
-        "key": np.ones((*value.shape, 1), np.float32),
-        "value": value[..., None],
-        "past_key": np.ones((len(past), 1, past_value.shape[1], 1), np.float32),
-        "past_value": past_value[:, None, :, None],
-        "seqlens_k": np.array(lengths, np.int32) - 1,
-        "total_sequence_length": np.array(total, np.int32),
-        "query_seqlens": np.array(counts, np.int32),
-    }
+    ones, past_key = (np.ones_like(each) for each in (value, past_value))
+    tokens = (each[..., None] for each in (ones, ones, value))
+    caches = (each[:, None, :, None] for each in (past_key, past_value))
+    inputs = inputs_of(*tokens, *caches, lengths=lengths, total=total)
+    inputs["query_seqlens"] = np.array(counts, np.int32)
     attributes: Attributes = {"num_heads": 1, "kv_num_heads": 1}
     for name, thing in more.items():
         (inputs if isinstance(thing, np.ndarray) else attributes)[name] = thing
@@ -88,20 +83,12 @@ def test_a_batch_with_an_idle_entry_and_a_window_by_hand() -> None:
 def test_the_positions_of_a_padded_chunk_by_hand() -> None:
     """Row s of the tables turns by a right angle s times: (1, 0), (0, 1), (-1, 0), (0, -1)."""
     quarter = np.arange(6)[:, None]
-    tables = {
+    past = np.full((2, 1, 4, 2), 7, np.float32)
+    inputs = inputs_of(*[[[[1, 0]] * 2] * 2] * 3, past, 0 * past, lengths=[3, 2], total=4)
+    inputs |= {
+        "query_seqlens": np.array([1, 2], np.int32),
         "cos_cache": np.round(np.cos(quarter * np.pi / 2)).astype(np.float32),
         "sin_cache": np.round(np.sin(quarter * np.pi / 2)).astype(np.float32),
-    }
-    inputs = {
-        "query": np.array([[[1, 0], [1, 0]]] * 2, np.float32),
-        "key": np.array([[[1, 0], [1, 0]]] * 2, np.float32),
-        "value": np.array([[[1, 0], [1, 0]]] * 2, np.float32),
-        "past_key": np.full((2, 1, 4, 2), 7, np.float32),
-        "past_value": np.zeros((2, 1, 4, 2), np.float32),
-        "seqlens_k": np.array([2, 1], np.int32),
-        "total_sequence_length": np.array(4, np.int32),
-        "query_seqlens": np.array([1, 2], np.int32),
-        **tables,
     }
     made = reference(inputs, {"num_heads": 1, "kv_num_heads": 1, "do_rotary": 1}, ALL)
     keys = made["present_key"].value[:, 0]
@@ -124,18 +111,11 @@ def drawn(
     def numbers(*shape: int) -> np.ndarray:
         return rng.uniform(-1, 1, shape).astype(np.float32)
 
-    inputs = {
-        "query": numbers(batch, 4, 32),
-        "key": numbers(batch, 4, 16),
-        "value": numbers(batch, 4, 16),
-        "past_key": numbers(batch, 2, rows, 8),
-        "past_value": numbers(batch, 2, rows, 8),
-        "seqlens_k": np.array(lengths, np.int32) - 1,
-        "total_sequence_length": np.array(total, np.int32),
-        "cos_cache": numbers(12, 4),
-        "sin_cache": numbers(12, 4),
-        "query_seqlens": np.array(counts, np.int32),
-    }
+    tokens = (numbers(batch, 4, width) for width in (32, 16, 16))
+    caches = (numbers(batch, 2, rows, 8) for _ in range(2))
+    inputs = inputs_of(*tokens, *caches, lengths=lengths, total=total)
+    inputs |= {name: numbers(12, 4) for name in ("cos_cache", "sin_cache")}
+    inputs["query_seqlens"] = np.array(counts, np.int32)
     return inputs, {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": 5}
 
 
@@ -196,9 +176,8 @@ def test_prompts_of_a_quantised_cache_may_attend_to_their_exact_keys() -> None:
     def wide(counts: list[int], total: int) -> list[bool]:
         lengths = [2, 4, 1][: len(counts)]
         inputs, attributes = drawn(2, lengths, counts, total=total)
-        quantised = {
-            name: (inputs[name] * 100).astype(np.int8) for name in ("past_key", "past_value")
-        }
+        pasts = ("past_key", "past_value")
+        quantised = {name: (inputs[name] * 100).astype(np.int8) for name in pasts}
         scales = {name: np.array([0.03], np.float32) for name in ("k_scale", "v_scale")}
         kinds = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
         found = reference(inputs | quantised | scales, attributes | kinds, ["output"])

@@ -13,6 +13,7 @@ from gqa_calls import ALL
 from numpy.random import RandomState
 from other_oracles import Said
 from random_configurations import STAGES, Configuration, random_configuration
+from test_oracle import decode_of, output_of
 
 from conformance.oracle import reference
 
@@ -157,17 +158,7 @@ def test_a_key_with_a_zero_value_reduces_the_output(stage: str) -> None:
 
 def decode(query: Any, keys: Any, values: Any, **more: Any) -> np.ndarray:
     """The output [D] of one token of one head on a cache: query [D], keys and values [T, D]."""
-    inputs = {
-        "query": np.array([[query]], np.float32),
-        "key": np.array([keys[-1:]], np.float32),
-        "value": np.array([values[-1:]], np.float32),
-        "past_key": np.array([[keys[:-1]]], np.float32),
-        "past_value": np.array([[values[:-1]]], np.float32),
-        "seqlens_k": np.array([len(keys) - 1], np.int32),
-        "total_sequence_length": np.array(len(keys), np.int32),
-    }
-    attributes = {"num_heads": 1, "kv_num_heads": 1, "scale": 0.5, **more}
-    return reference(inputs, attributes, ["output"])["output"].value[0, 0]
+    return output_of(decode_of(query, keys, values, scale=0.5, **more))[0, 0]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from graph_models import ATTENTION, HEAD, computed, model_of
+from graph_models import ATTENTION, HEAD_23, computed, declared, model_of
 from onnx import helper
 from onnx.helper import get_attribute_value
 from shipped import cases_of_theme, shipped_cases
@@ -59,15 +59,11 @@ OPERATORS_OF = {
 def of_operator(call: str, shapes: dict[str, tuple[int, ...]]) -> tuple[bytes, dict[str, Any]]:
     inputs: dict[str, Any] = {"x": 3 * uniform(2, 3, 32)}
     inputs |= {name: uniform(*shape, seed=5) for name, shape in shapes.items()}
-    declared = [f"float[{', '.join(map(str, a.shape))}] {name}" for name, a in inputs.items()]
     if "last" in call:
-        declared.append("int64[1] last")
         inputs["last"] = np.array([-1])
     if "positions" in call:
-        declared.append("int64[2, 3] positions")
         inputs["positions"] = np.array([[0, 4, 2], [8, 1, 3]])
-    head = HEAD.replace('"" : 18', '"" : 23')
-    text = f"{head}g ({', '.join(declared)}) => (float y) {{ y = {call} }}"
+    text = f"{HEAD_23}g ({declared(inputs)}) => (float y) {{ y = {call} }}"
     model = onnx.parser.parse_model(text)
     model.graph.output[0].type.tensor_type.ClearField("shape")
     return model.SerializeToString(), inputs
@@ -104,13 +100,8 @@ def test_quantised_products(bits: int, zero_points: str) -> None:
         inputs["z"], names = random.uniform(1, 2, (5, 2)).astype("f4"), "x, b, s, z"
         middle = np.repeat(inputs["z"].astype("f8"), 32, axis=1)
     weights = (codes - middle) * np.repeat(scales.astype("f8"), 32, axis=1)
-    kinds = {"f": "float", "u": "uint8"}
-    declared = [
-        f"{kinds[a.dtype.kind]}[{', '.join(map(str, a.shape))}] {name}"
-        for name, a in inputs.items()
-    ]
     made = computed(
-        f"g ({', '.join(declared)}) => (float[3, 5] y) {{ y = com.microsoft.MatMulNBits"
+        f"g ({declared(inputs)}) => (float[3, 5] y) {{ y = com.microsoft.MatMulNBits"
         f"<K = 64, N = 5, bits = {bits}, block_size = 32> ({names}) }}",
         inputs,
     )["y"]
@@ -130,12 +121,10 @@ def test_quantised_embeddings(zero_points: bool) -> None:
     codes, scales = random.randint(0, 16, (10, 64)), random.uniform(0.1, 0.2, (10, 2)).astype("f4")
     zeros = random.randint(0, 16, (10, 2)) if zero_points else np.full((10, 2), 8)
     inputs = {"d": packed(codes, 4), "i": np.array([[3, 9], [0, 3]]), "s": scales}
-    declared = "uint8[10, 32] d, int64[2, 2] i, float[10, 2] s"
     if zero_points:
         inputs["z"] = packed(zeros, 4)
-        declared += ", uint8[10, 1] z"
     made = computed(
-        f"g ({declared}) => (float[2, 2, 64] y) {{ y = com.microsoft.GatherBlockQuantized"
+        f"g ({declared(inputs)}) => (float[2, 2, 64] y) {{ y = com.microsoft.GatherBlockQuantized"
         f"<bits = 4, block_size = 32, quantize_axis = 1> ({', '.join(inputs)}) }}",
         inputs,
     )["y"]
@@ -174,12 +163,8 @@ def test_the_standard_attention_is_that_of_onnx(heads: bool, masked: str) -> Non
         inputs["m"] = np.tri(3, 5, 2, dtype=bool)
     elif masked == "float":
         inputs["m"] = uniform(2, 1, 3, 5)
-    kinds = {"b": "bool", "f": "float"}
-    declared = [
-        f"{kinds[a.dtype.kind]}[{', '.join(map(str, a.shape))}] {n}" for n, a in inputs.items()
-    ]
     text = (
-        HEAD.replace('"" : 18', '"" : 23') + f"g ({', '.join(declared)}) => (float[2, 3, 4] y)"
+        f"{HEAD_23}g ({declared(inputs)}) => (float[2, 3, 4] y)"
         f" {{ y = Attention <{sizes}scale = 0.25, softcap = 2.0> ({', '.join(inputs)}) }}"
     )
     model = onnx.parser.parse_model(text)
@@ -373,15 +358,8 @@ def swapped(script: Script, name: str) -> onnx.ModelProto:
     order = np.arange(64).reshape(4, 16)[[1, 0, 2, 3]].ravel()
     model.graph.initializer.append(onnx.numpy_helper.from_array(order, "order"))
     reader.input[list(reader.input).index(name)] = "swapped"
-    copies = [
-        (node is reader, onnx.NodeProto.FromString(node.SerializeToString())) for node in nodes
-    ]
-    del model.graph.node[:]
-    for is_reader, node in copies:
-        if is_reader:
-            made = helper.make_node("Gather", [name, "order"], ["swapped"], axis=2)
-            model.graph.node.append(made)
-        model.graph.node.append(node)
+    made = helper.make_node("Gather", [name, "order"], ["swapped"], axis=2)
+    model.graph.node.insert(nodes.index(reader), made)
     return model
 
 

@@ -6,26 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gqa_calls import Arrays, Attributes
+from gqa_calls import ALL, Arrays, Attributes, inputs_of
 
 from conformance.oracle import OracleError, reference
 from conformance.oracle.tolerance import budgets
-
-ALL = ("output", "present_key", "present_value")
 
 
 def prompt(
     queries: list[list[float]], keys: list[list[float]], **attributes: Any
 ) -> tuple[Arrays, Attributes]:
     """One head of each; the values are the keys, scale 1."""
-    query, key = (np.array([rows], np.float32) for rows in (queries, keys))
-    inputs = {
-        "query": query,
-        "key": key,
-        "value": key,
-        "seqlens_k": np.array([key.shape[1] - 1], np.int32),
-        "total_sequence_length": np.array(key.shape[1], np.int32),
-    }
+    inputs = inputs_of([queries], [keys], [keys], lengths=[len(keys)])
     return inputs, {"num_heads": 1, "kv_num_heads": 1, "scale": 1.0} | attributes
 
 

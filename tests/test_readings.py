@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ from case_files import cases_of, complaints, entries
 from gqa_calls import ALL, Arrays, Attributes
 from shipped import shipped_cases
 from test_oracle import call_of
-from test_verdict import Values, case_of, ran
+from test_verdict import Values, ran, right_by, verdict_on
 
-from conformance.base.array_types import NUMPY
 from conformance.base.readings import READINGS, ReadingName
 from conformance.bundle.cache import Bundle, bundle_for, digest_of
 from conformance.bundle.values import computation_of
 from conformance.case.call import Call
 from conformance.case.contract import Contract
-from conformance.judge.verdict import Judgement, judge
 from conformance.oracle import OracleError, reference
 from conformance.oracle.tolerance import budgets
 
@@ -57,7 +54,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 # What each reading computes, against a computation of its own or another call that means the same
 
 
-def of_a_scale_of_zero() -> None:
+def of_scale_of_zero() -> None:
     """All scores are 0, so a row is the mean of its values, weighed by the bias and the sink."""
     bias, sink = DRAWN.uniform(-2, 2, (1, 1, 3, 3)).astype("f"), np.array([0.5], np.float32)
     call = prompt(scale=0.0, softcap=2.0, attention_bias=bias, head_sink=sink)
@@ -156,20 +153,9 @@ def of_prompts_of_query_seqlens() -> None:
     assert same(made, reference(counted, attributes, ALL))
 
 
-ORACLES: dict[ReadingName, Callable[[], None]] = {
-    "scale_of_zero": of_a_scale_of_zero,
-    "position_ids_of_each_row": of_position_ids_of_each_row,
-    "beyond_the_tables_unrotated": of_beyond_the_tables_unrotated,
-    "prompt_without_lengths": of_prompt_without_lengths,
-    "lengths_beyond_the_total": of_lengths_beyond_the_total,
-    "negative_softcap_is_none": of_negative_softcap_is_none,
-    "prompts_of_query_seqlens": of_prompts_of_query_seqlens,
-}
-
-
 @pytest.mark.parametrize("reading", READINGS)
 def test_each_reading_has_values_of_its_own(reading: ReadingName) -> None:
-    ORACLES[reading]()
+    globals()[f"of_{reading}"]()
 
 
 def test_a_call_that_a_reading_is_not_about_is_as_usual() -> None:
@@ -228,24 +214,9 @@ def test_a_reading_may_give_a_meaning_to_a_call_that_has_none() -> None:
 # The judge
 
 
-def values_by(bundle: Bundle) -> Values:
-    """What a kernel returns that reads the documentation as the bundle expects."""
-    return [
-        {name: np.nan_to_num(want.value).astype(NUMPY[want.dtype]) for name, want in step.items()}
-        for step in bundle.expected
-    ]
-
-
 def judged(call: Call, values: Values, *readings: ReadingName, demands: Any = "computes") -> Any:
     contract = Contract(source="a document", readings=readings, demands=demands)
-    found: Judgement = judge(
-        case_of(call, contract),
-        read(call, *readings),
-        ran(values, values),
-        execution_provider=None,
-        target_class="cpu",
-    )
-    return found
+    return verdict_on(ran(values, values), call, contract, bundle=read(call, *readings))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +224,7 @@ def judged(call: Call, values: Values, *readings: ReadingName, demands: Any = "c
 )
 def test_each_reading_is_right_and_the_result_says_which(call: Call, reading: ReadingName) -> None:
     bundle = read(call, reading)
-    usual, other = values_by(bundle), values_by(bundle.by(reading))
+    usual, other = right_by(bundle), right_by(bundle.by(reading))
     plain = judged(call, usual, reading)
     assert (plain.verdict, plain.reading) == ("pass", None)
     found = judged(call, other, reading)
@@ -267,7 +238,7 @@ def test_each_reading_is_right_and_the_result_says_which(call: Call, reading: Re
 @pytest.mark.parametrize("step", [0, 1, 2])
 def test_steps_by_two_readings_are_wrong(step: int) -> None:
     bundle = read(FLAT, "scale_of_zero")
-    mixed, other = values_by(bundle), values_by(bundle.by("scale_of_zero"))
+    mixed, other = right_by(bundle), right_by(bundle.by("scale_of_zero"))
     mixed[step] = other[step]
     found = judged(FLAT, mixed, "scale_of_zero")
     assert (found.verdict, found.reading) == ("wrong", None)
@@ -278,7 +249,7 @@ def test_steps_by_two_readings_are_wrong(step: int) -> None:
 def test_outputs_by_two_readings_are_wrong(output: str) -> None:
     call = Call(sequence_length=3, qk_output=1, attributes={"scale": 0.0})
     bundle = read(call, "scale_of_zero")
-    mixed, other = values_by(bundle), values_by(bundle.by("scale_of_zero"))
+    mixed, other = right_by(bundle), right_by(bundle.by("scale_of_zero"))
     assert judged(call, other, "scale_of_zero").verdict == "pass"
     mixed[0][output] = other[0][output]
     assert judged(call, mixed, "scale_of_zero").verdict == "wrong"
@@ -286,7 +257,7 @@ def test_outputs_by_two_readings_are_wrong(output: str) -> None:
 
 def test_the_figures_are_those_of_the_reading_that_fits_best() -> None:
     bundle = read(FLAT, "scale_of_zero")
-    values = values_by(bundle.by("scale_of_zero"))
+    values = right_by(bundle.by("scale_of_zero"))
     values[1]["output"][0, 0, 5] += np.float32(1e-5)
     found = judged(FLAT, values, "scale_of_zero")
     assert (found.verdict, found.reading) == ("wrong", "scale_of_zero")
@@ -298,7 +269,7 @@ def test_the_figures_are_those_of_the_reading_that_fits_best() -> None:
 
 def test_without_the_usual_meaning_a_reading_decides() -> None:
     name: ReadingName = "beyond_the_tables_unrotated"
-    values = values_by(read(SHORT, name).by(name))
+    values = right_by(read(SHORT, name).by(name))
     found = judged(SHORT, values, name, demands="either")
     assert (found.verdict, found.reading, found.hazard) == ("pass", name, None)
     values[0]["output"][0, 0, 0] += 1
@@ -307,7 +278,7 @@ def test_without_the_usual_meaning_a_reading_decides() -> None:
 
 
 def test_a_run_without_any_meaning_is_a_hazard_where_it_may_be_rejected() -> None:
-    found = judged(SHORT, values_by(bundle_for(Call(sequence_length=4))), demands="either")
+    found = judged(SHORT, right_by(bundle_for(Call(sequence_length=4))), demands="either")
     assert (found.verdict, found.errors) == ("pass", ())
     assert "has no row in cos_cache" in found.hazard
 
@@ -335,14 +306,9 @@ def test_the_readings_of_the_corpus_have_other_values_than_the_usual_one() -> No
         bundle = bundle_for(case.call, readings=case.contract.readings)
         for reading in case.contract.readings:
             assert reading in bundle.readings, f"{reading} gives {case.id} no values"
-            values = values_by(bundle.by(reading))
+            values = right_by(bundle.by(reading))
             without = replace(bundle, readings={})
             if without.unjudged is None:
-                found = judge(
-                    case,
-                    without,
-                    ran(values, values),
-                    execution_provider=None,
-                    target_class="cpu",
-                )
+                outcome = ran(values, values)
+                found = verdict_on(outcome, case.call, case.contract, bundle=without)
                 assert found.verdict == "wrong", f"{reading} changes nothing in {case.id}"

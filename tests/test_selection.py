@@ -15,33 +15,10 @@ from conformance.case.selection import SelectionError, compile_expression
 NAMES = ("window.yaml", "decode[dtype=float16,local_window_size=5,heads=mha,ep=cpu]", "Ground")
 
 WORDS = [
-    "decode",
-    "DECODE",
-    "float16",
-    "float32",
-    "window",
-    "ground",
-    "cpu",
-    "nothing",
-    "[dtype",
-    "size",
-    "mha]",
-    "yaml",
-    ".",
-    "+",
-    "a:b",
-    "x/y",
-    "-1",
-    "orange",
-    "android",
-    "nothing_or",
-    "None",
-    "True",
-    "OR",
-    "Not",
-    "é",
-    "\\",
-]
+    "decode", "DECODE", "float16", "float32", "window", "ground", "cpu", "nothing", "[dtype",
+    "size", "mha]", "yaml", ".", "+", "a:b", "x/y", "-1", "orange", "android", "nothing_or",
+    "None", "True", "OR", "Not", "é", "\\",
+]  # fmt: skip
 TOKENS = st.sampled_from([*WORDS, *["and", "or", "not", "(", ")"] * 5])
 GAPS = st.sampled_from([" ", "  ", "\t", ""])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -12,7 +11,7 @@ import pytest
 from as_user import Desk
 from case_files import cases_of, complaints, entries, write
 
-from conformance.base.paths import CACHE_VARIABLE, ROOT, data_path
+from conformance.base.paths import ROOT
 from conformance.base.signature import INPUT_NAMES
 from conformance.bundle import cache, sensitive_cases
 from conformance.bundle.cache import every_effect, required_effects
@@ -213,24 +212,6 @@ def test_a_loop_has_the_largest_effect_of_its_steps() -> None:
     assert found["past"] > THRESHOLD
 
 
-def test_the_required_effects_are_some_of_all() -> None:
-    call = Call(**DECODE, softcap=2.0)
-    required, every = required_effects(call), every_effect(call)
-    assert required == {name: every[name] for name in every if name in THRESHOLDS}
-    assert {"softcap", "past"} <= set(required)
-    assert {"past_token", "query/first_head", "value/zeros"} <= set(every)
-
-
-def test_every_effect_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    call = Call(**DECODE, softcap=2.0)
-    found = every_effect(call)
-    monkeypatch.setattr(cache, "effects", None)
-    assert every_effect(call) == found
-    with pytest.raises(TypeError):
-        every_effect(Call(**DECODE, softcap=3.0))
-
-
 def test_undefined_calls_have_no_effects() -> None:
     assert effects_of(softcap=float("inf")) == {}
     assert effects_of(sequence_length=0, past_sequence_length=3) == {}
@@ -339,10 +320,8 @@ def test_a_bias_with_rows_of_another_length_is_seen() -> None:
 
 
 def test_a_step_is_not_measured_again_where_another_shows_enough() -> None:
-    assert sufficient({"window": 20.0, "softcap": 19.9, "key/zeros": 2.0, "past_token": 9.0}) == {
-        "window",
-        "key/zeros",
-    }
+    found = {"window": 20.0, "softcap": 19.9, "key/zeros": 2.0, "past_token": 9.0}
+    assert sufficient(found) == {"window", "key/zeros"}
 
 
 def test_each_replacement_has_a_name_and_a_sentence_of_its_own() -> None:
@@ -362,16 +341,27 @@ def refusal(folder: Path, body: str) -> str | None:
 WIDE = "- name: a\n  sequence_length: 4\n  local_window_size: 9\n"
 
 
-def test_a_case_whose_feature_changes_nothing_is_rejected(tmp_path: Path) -> None:
-    assert refusal(tmp_path, WIDE) == (
-        "The case cannot show a fault in window: changing it moves the result by only 0 error"
+IMPLIED = "- name: a\n  past_sequence_length: 9\n  rotary: half_split\n  position_ids: implied\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "part", "change"),
+    [
+        (WIDE, "window", "changing it"),
+        (IMPLIED, "position_ids", "replacing it by the positions that follow from the lengths"),
+    ],
+    ids=["window", "positions"],
+)
+def test_a_part_without_effect_is_rejected_unless_it_is_declared(
+    tmp_path: Path, body: str, part: str, change: str
+) -> None:
+    """A part may be what a kernel uses anyway."""
+    assert refusal(tmp_path, body) == (
+        f"The case cannot show a fault in {part}: {change} moves the result by only 0 error"
         " budgets, and 20 are required. Choose values that make it larger, or write"
-        " insensitive_to: [window] if it must not change the result."
+        f" insensitive_to: [{part}] if it must not change the result."
     )
-
-
-def test_a_case_may_declare_a_part_without_effect(tmp_path: Path) -> None:
-    assert refusal(tmp_path, WIDE + "  insensitive_to: [window]\n") is None
+    assert refusal(tmp_path, f"{body}  insensitive_to: [{part}]\n") is None
 
 
 def test_a_case_with_a_small_effect_cannot_declare_it_as_none(tmp_path: Path) -> None:
@@ -400,17 +390,6 @@ def test_a_case_that_may_compute_is_checked_too(
 ) -> None:
     contract = f"  contract: {{source: x, demands: {demands}}}\n"
     assert (refusal(tmp_path, WIDE + contract) is not None) == refused
-
-
-def test_a_case_whose_input_is_what_a_kernel_uses_anyway_is_rejected(tmp_path: Path) -> None:
-    body = "- name: a\n  past_sequence_length: 9\n  rotary: half_split\n  position_ids: implied\n"
-    assert refusal(tmp_path, body) == (
-        "The case cannot show a fault in position_ids: replacing it by the positions that follow"
-        " from the lengths moves the result by only 0 error budgets, and 20 are required. Choose"
-        " values that make it larger, or write insensitive_to: [position_ids] if it must not change"
-        " the result."
-    )
-    assert refusal(tmp_path, body + "  insensitive_to: [position_ids]\n") is None
 
 
 def test_the_command_lists_the_replacements(capsys: pytest.CaptureFixture[str]) -> None:
@@ -445,33 +424,6 @@ def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, 
     assert sensitive_cases._is_recorded(theme), f"after a change of the theme, run: {record}"
 
 
-def test_only_files_of_the_corpus_as_they_were_measured_are_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus, copy = data_path("cases"), tmp_path / "cases" / "window.yaml"
-    copy.parent.mkdir()
-    for name in (copy.name, sensitive_cases.RECORD):
-        shutil.copy(corpus / name, copy.parent)
-
-    def recorded() -> bool:
-        sensitive_cases._is_recorded.cache_clear()
-        sensitive_cases._recorded.cache_clear()
-        return sensitive_cases._is_recorded(copy)
-
-    assert not recorded()  # a user's file with the name of a theme
-    with monkeypatch.context() as patch:
-        patch.setattr(sensitive_cases, "data_path", lambda name: tmp_path / name)
-        patch.setattr(sensitive_cases, "shipped_files", lambda: {copy.stem: copy})
-        assert recorded()
-        copy.write_text(copy.read_text() + "\n")
-        assert not recorded()
-        shutil.copy(corpus / copy.name, copy)
-        assert recorded()
-        (copy.parent / sensitive_cases.RECORD).write_text("<<<<<<<")
-        assert not recorded()
-    assert not recorded()
-
-
 # As the user sees it
 
 REFUSED = "The case cannot show a fault in window: changing it moves the result by only 0 error"
@@ -479,23 +431,22 @@ REFUSED = "The case cannot show a fault in window: changing it moves the result 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    """With a file of a user that has the name of a theme of the corpus."""
     made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-    write(made.folder, entries(WIDE.replace("- name: a", "- name: wide") + "- name: b"), "w.yaml")
+    write(
+        made.folder, entries(WIDE.replace("- name: a", "- name: wide") + "- name: b"), "window.yaml"
+    )
     return made
 
 
 def test_gqa_run_warns_of_an_insensitive_case_of_a_user(desk: Desk) -> None:
     runner = desk.runner("correct")
-    done = desk.gqa("run", "w.yaml", "--ep", runner)
+    done = desk.gqa("run", "window.yaml", "--ep", runner)
     assert done.status == 0
     assert f"  warning   {REFUSED}" in done.out
     assert "2 results, 0 unexpected, 1 insensitive case" in done.out
-    write(
-        desk.folder,
-        entries(WIDE.rstrip() + "\n  matrix: {seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}"),
-        "m.yaml",
-    )
-    text = (desk.folder / "m.yaml").read_text()
+    text = entries(WIDE.rstrip() + "\n  matrix: {seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}")
+    write(desk.folder, text, "m.yaml")
     line = text[: text.index("- name: a")].count("\n") + 1
     done = desk.gqa("run", "m.yaml", "--ep", runner)
     assert done.status == 0
@@ -505,7 +456,7 @@ def test_gqa_run_warns_of_an_insensitive_case_of_a_user(desk: Desk) -> None:
 
 
 def test_pytest_warns_with_the_sentence(desk: Desk) -> None:
-    arguments = ("w.yaml", "--ep", desk.runner("correct"), "-p", "conformance.pytest_plugin")
+    arguments = ("window.yaml", "--ep", desk.runner("correct"), "-p", "conformance.pytest_plugin")
     done = desk.run(sys.executable, "-m", "pytest", *arguments, environment=ALONE)
     assert done.status == 0
     assert "2 passed, 1 warning" in done.out
@@ -514,22 +465,22 @@ def test_pytest_warns_with_the_sentence(desk: Desk) -> None:
 
 
 def test_gqa_show_draws_an_insensitive_case_and_says_so(desk: Desk) -> None:
-    done = desk.gqa("show", "w.yaml::wide")
+    done = desk.gqa("show", "window.yaml::wide")
     assert done.status == 0
     assert "effects     in error budgets: window 0\n" in done.out
     assert done.err.strip().startswith(REFUSED)
-    assert desk.gqa("show", "w.yaml::b").status == 0
+    assert desk.gqa("show", "window.yaml::b").status == 0
 
 
 def test_the_command_lists_effects_and_ends_with_the_count(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(desk.folder)
-    assert main(["w.yaml"]) == 1
+    assert main(["window.yaml"]) == 1
     said = capsys.readouterr().out
-    assert "w/wide  effects in error budgets: window 0\n    " + REFUSED in said
+    assert "window/wide  effects in error budgets: window 0\n    " + REFUSED in said
     assert said.endswith("2 cases, 1 insensitive\n")
-    assert main(["w.yaml", "-k", "b@", "--insensitive"]) == 0
+    assert main(["window.yaml", "-k", "b@", "--insensitive"]) == 0
     assert main(["nowhere.yaml"]) == 2
     assert "no such file" in capsys.readouterr().err
 

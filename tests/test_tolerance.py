@@ -12,6 +12,7 @@ from gqa_calls import (
     KINDS,
     Arrays,
     Attributes,
+    inputs_of,
     random_call,
     rotary_caches,
     run_onnxruntime,
@@ -37,12 +38,11 @@ def worst_shares(
 ) -> dict[str, float]:
     """Return the largest share of the budget of each output."""
     units = budgets(references)
-    return {
-        name: float(
-            defined_shares(array, references[name], units[name], target_class).max(initial=0.0)
-        )
+    found = {
+        name: defined_shares(array, references[name], units[name], target_class)
         for name, array in got.items()
     }
+    return {name: float(share.max(initial=0.0)) for name, share in found.items()}
 
 
 # --- correct kernels ---
@@ -85,17 +85,14 @@ def prompt(
     def values(*shape: int) -> np.ndarray:
         return (spread * rng.standard_normal(shape)).astype(dtype)
 
-    inputs = {
-        "query": values(1, length, num_heads * head_size),
-        "key": values(1, length, kv_num_heads * head_size),
-        "value": values(1, length, kv_num_heads * head_size),
-        "seqlens_k": np.array([past + length - 1], np.int32),
-        "total_sequence_length": np.array(past + length, np.int32),
+    counts = (num_heads, kv_num_heads, kv_num_heads)
+    arrays = [values(1, length, count * head_size) for count in counts]
+    arrays += [values(1, kv_num_heads, past, head_size) for _ in range(2 if past else 0)]
+    return inputs_of(*arrays, lengths=[past + length]), {
+        "num_heads": num_heads,
+        "kv_num_heads": kv_num_heads,
+        **attributes,
     }
-    if past:
-        inputs["past_key"] = values(1, kv_num_heads, past, head_size)
-        inputs["past_value"] = values(1, kv_num_heads, past, head_size)
-    return inputs, {"num_heads": num_heads, "kv_num_heads": kv_num_heads, **attributes}
 
 
 def careful_kernel(inputs: Arrays, attributes: Attributes, block: int = 8) -> Arrays:
@@ -236,18 +233,28 @@ def share_of_fault(call: tuple[Arrays, Attributes], faulty: tuple[Arrays, Attrib
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("window", "other"), [(1, 2), (4, 3), (4, 5), (12, 11), (12, 13)])
-def test_a_window_off_by_one_is_found(dtype: Any, window: int, other: int) -> None:
-    inputs, attributes = prompt(dtype, local_window_size=window)
-    faulty = {**attributes, "local_window_size": other}
-    assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
+@pytest.mark.parametrize(
+    ("name", "value", "others"),
+    [
+        ("local_window_size", 1, [2]),
+        ("local_window_size", 4, [3, 5]),
+        ("local_window_size", 12, [11, 13]),
+        ("softcap", 1.0, [0.0]),
+        ("smooth_softmax", 1, [0]),
+    ],
+)
+def test_an_attribute_that_is_off_is_found(
+    dtype: Any, name: str, value: float, others: list[float]
+) -> None:
+    inputs, attributes = prompt(dtype, **{name: value})
+    for other in others:
+        assert share_of_fault((inputs, attributes), (inputs, attributes | {name: other})) > 2
 
 
 @pytest.mark.parametrize("length", [24, 256])
 def test_a_scale_off_by_a_hundredth_is_found_in_float32(length: int) -> None:
     inputs, attributes = prompt(np.float32, length=length, scale=0.2)
-    faulty = {**attributes, "scale": 0.202}
-    assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
+    assert share_of_fault((inputs, attributes), (inputs, attributes | {"scale": 0.202})) > 2
 
 
 def test_a_scale_off_by_a_hundredth_is_found_in_float16_between_near_and_far_keys() -> None:
@@ -261,22 +268,8 @@ def test_a_scale_off_by_a_hundredth_is_found_in_float16_between_near_and_far_key
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_an_ignored_softcap_is_found(dtype: Any) -> None:
-    inputs, attributes = prompt(dtype, softcap=1.0)
-    assert share_of_fault((inputs, attributes), (inputs, {**attributes, "softcap": 0.0})) > 2
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_an_ignored_sink_is_found(dtype: Any) -> None:
-    inputs, attributes = prompt(dtype, smooth_softmax=1)
-    assert share_of_fault((inputs, attributes), (inputs, {**attributes, "smooth_softmax": 0})) > 2
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
 def test_query_heads_assigned_in_rotation_are_found(dtype: Any) -> None:
-    """Head n uses key/value head n % K instead of n // (N
-    K).
-    """
+    """Head n uses key/value head n % K instead of n // (N / K)."""
     inputs, attributes = prompt(dtype, heads=(4, 2))
     query = inputs["query"].reshape(1, 24, 4, 32)
     swapped = {**inputs, "query": query[:, :, [0, 2, 1, 3]].reshape(1, 24, -1)}
@@ -291,9 +284,8 @@ def test_a_causal_mask_aligned_top_left_is_found(dtype: Any) -> None:
     inputs, attributes = prompt(dtype, length=4, past=20)
     bias = np.zeros((1, 1, 4, 24), dtype)
     bias[..., np.arange(24) > np.arange(4)[:, None]] = -np.inf
-    assert (
-        share_of_fault((inputs, attributes), ({**inputs, "attention_bias": bias}, attributes)) > 2
-    )
+    biased = inputs | {"attention_bias": bias}
+    assert share_of_fault((inputs, attributes), (biased, attributes)) > 2
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -318,17 +310,6 @@ def test_sums_in_float16_over_many_keys_are_found() -> None:
     ):
         total += np.float16(weight) * value.astype(np.float16)
     assert worst_shares({"output": total[None, None]}, references)["output"] > 2
-
-
-def test_one_wrong_element_of_many_is_found() -> None:
-    inputs, attributes = prompt(np.float32, length=64)
-    references = reference(inputs, attributes, ["output"])
-    output = references["output"]
-    got = output.value.astype(np.float32)
-    got[0, 40, 77] += 6 * np.float32(budgets(references)["output"][0, 40, 77])
-    share = defined_shares(got, output, budgets(references)["output"], "cpu")
-    assert share[0, 40, 77] > 2
-    assert np.delete(share.ravel(), 40 * 128 + 77).max() <= 0.5
 
 
 # --- the parts of a budget ---
@@ -444,16 +425,6 @@ def test_in_a_rotated_cache_only_newly_rotated_keys_may_differ() -> None:
     assert not unit[:, :, 5, 16:].any()
 
 
-def test_budgets_have_the_shapes_of_the_outputs() -> None:
-    inputs, attributes = random_call(RandomState(2), "several_tokens_static")
-    references = reference(inputs, attributes, ALL)
-    for name, unit in budgets(references).items():
-        assert unit.shape == references[name].value.shape
-        assert unit.dtype == np.float64
-        assert np.isfinite(unit).all()
-        assert (unit >= 0).all()
-
-
 def test_a_budget_belongs_to_its_own_row() -> None:
     """A huge value elsewhere in the cache must not widen the budget of a row that ignores it."""
     inputs, attributes = prompt(np.float32, local_window_size=2)
@@ -462,24 +433,6 @@ def test_a_budget_belongs_to_its_own_row() -> None:
     after = budgets(reference(inputs, attributes, ["output"]))["output"]
     np.testing.assert_array_equal(before[0, :20], after[0, :20])
     assert (after[0, 20] > before[0, 20]).all()
-
-
-def test_undefined_elements_are_never_compared() -> None:
-    inputs, attributes = prompt(np.float32)
-    inputs["seqlens_k"] = np.array([9], np.int32)
-    references = reference(inputs, attributes, ALL)
-    for name, item in references.items():
-        got = np.where(item.defined, item.value.astype(np.float32), np.nan)
-        assert worst_shares({name: got}, references)[name] <= 0.5
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_nan_and_infinity_are_beyond_every_budget(bad: float) -> None:
-    references = reference(*prompt(np.float32), ALL)
-    for name, item in references.items():
-        got = item.value.copy()
-        got[..., -1] = bad
-        assert worst_shares({name: got}, references)[name] == np.inf
 
 
 def test_a_zero_row_of_a_sink_alone_must_be_zero() -> None:
@@ -534,11 +487,9 @@ def test_in_a_loop_the_runtime_may_have_rounded_the_past_itself() -> None:
     inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(10, 16, np.float16)
     error = np.full(inputs["past_key"].shape, 2.0**-10)
     error[:, :, 5:] = 0.0
-    references = reference(inputs, attributes, ["output", "present_key", "present_value"])
-    plain, carried = (
-        budgets(references),
-        budgets(references, PastErrors(error, np.zeros_like(error))),
-    )
+    references = reference(inputs, attributes, ALL)
+    plain = budgets(references)
+    carried = budgets(references, PastErrors(error, np.zeros_like(error)))
     np.testing.assert_array_equal(carried["present_key"][:, :, :9], error)
     np.testing.assert_array_equal(carried["present_key"][:, :, 9:], plain["present_key"][:, :, 9:])
     np.testing.assert_array_equal(carried["present_value"], plain["present_value"])

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gqa_calls import Arrays, Attributes, rotary_caches
+from gqa_calls import ALL, Arrays, Attributes, inputs_of, rotary_caches
 from numpy.random import RandomState
 
 from conformance.oracle import Reference, reference
 from conformance.oracle.tolerance import A, PastErrors, budgets, past_errors, shares
 
-ALL = ("output", "present_key", "present_value")
 QUANTISED = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
 STORED = {"int8": (np.int8, 1, 0.02), "int4": (np.uint8, 2, 0.2)}
 
@@ -23,17 +22,11 @@ def call(
     """Two query heads of 16 elements on one key/value head; ``stored`` None: a cache of floats."""
     rng = RandomState(7)
     total = past + new
-    inputs: Arrays = {
-        "query": rng.randn(1, new, 32).astype(dtype),
-        "key": rng.uniform(-1, 1, (1, new, 16)).astype(dtype),
-        "value": rng.uniform(-1, 1, (1, new, 16)).astype(dtype),
-        "seqlens_k": np.array([total - 1], np.int32),
-        "total_sequence_length": np.array(total, np.int32),
-    }
+    tokens = (rng.uniform(-1, 1, (1, new, 16)).astype(dtype) for _ in range(2))
+    inputs = inputs_of(rng.randn(1, new, 32).astype(dtype), *tokens, lengths=[total])
     if stored is None:
-        if past:
-            inputs["past_key"] = rng.uniform(-1, 1, (1, 1, past, 16)).astype(dtype)
-            inputs["past_value"] = rng.uniform(-1, 1, (1, 1, past, 16)).astype(dtype)
+        for name in ("past_key", "past_value") if past else ():
+            inputs[name] = rng.uniform(-1, 1, (1, 1, past, 16)).astype(dtype)
     else:
         code, halves, scale = STORED[stored]
         for name in ("past_key", "past_value"):

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 from as_user import Desk, Gqa
 from as_user import desk as desk
-from synthetic_runs import case, result, target, write
+from synthetic_runs import target
 
 from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
-from conformance.report.html import render
-from conformance.results.join import join
 from conformance.results.reader import read
 from conformance.results.records import TargetRecord, UncalledParts
 from conformance.results.uncalled import uncalled_sentences
@@ -57,12 +55,6 @@ def told(**more: Mapping[str, Any]) -> list[str]:
     [
         ({"inputs": {"x": ["int32"]}}, "the input x"),
         ({"outputs": {"x": ["int32"], "y": ["int32"]}}, "the outputs x and y"),
-        ({"attributes": {"z": "int", "a": "ints"}}, "the attributes z and a"),
-        (
-            {"inputs": {"x": ["int32"]}, "attributes": {"y": "int"}},
-            "the input x and the attribute y",
-        ),
-        ({"inputs": {"query": ["float32", "float64"]}}, "the type float64 of query"),
         (
             {"inputs": {"past_key": ["int4"]}, "outputs": {"present_key": ["uint4", "int4"]}},
             "the types int4 and uint4 of past_key and present_key",
@@ -84,20 +76,6 @@ def test_what_the_signature_has_is_no_news() -> None:
     assert uncalled_sentences([nothing, target()]) == []
 
 
-def described(uncalled: UncalledParts, name: str = "cpu@2") -> TargetRecord:
-    record = target(name)
-    assert record.describe is not None
-    return record.model_copy(
-        update={"describe": record.describe.model_copy(update={"uncalled": uncalled})}
-    )
-
-
-def test_two_targets_of_one_runtime_are_told_once() -> None:
-    parts = [UncalledParts(declared_by=f"r {n}", inputs=("x",)) for n in (2, 2, 3)]
-    sentences = uncalled_sentences(map(described, parts))
-    assert sentences == [f"r {n} has the input x, which no case calls." for n in (2, 3)]
-
-
 def test_a_sentence_is_short_and_printable_whatever_a_runner_says() -> None:
     names = tuple(f"\x1b[2J\n\u202e{n}{'x' * 200}" for n in range(10_000))
     parts = UncalledParts(
@@ -107,7 +85,10 @@ def test_a_sentence_is_short_and_printable_whatever_a_runner_says() -> None:
         attributes=names,
         types={name: (name,) for name in names},
     )
-    (sentence,) = uncalled_sentences([described(parts)])
+    record = target("cpu@2")
+    assert record.describe is not None
+    about = record.describe.model_copy(update={"uncalled": parts})
+    (sentence,) = uncalled_sentences([record.model_copy(update={"describe": about})] * 2)
     assert len(sentence) < 4_000
     assert sentence.isprintable()
     assert sentence.count("9,992 more") == 5
@@ -138,20 +119,6 @@ def test_a_run_says_so_at_its_end_and_is_as_successful(desk: Desk, gqa: Gqa, fut
     assert "no case calls" not in gqa("run", "three.yaml", "--ep", desk.runner("correct")).out
 
 
-def test_the_results_file_has_the_parts(recorded: Path) -> None:
-    new, old = (one.describe for one in read(recorded).header.targets)
-    assert new is not None
-    assert new.uncalled == UncalledParts(
-        declared_by="miniature 2.0",
-        inputs=("query_future",),
-        outputs=("output_future",),
-        attributes=("one_future", "two_future"),
-        types={"query": ("float64",)},
-    )
-    assert old is not None
-    assert old.uncalled is None
-
-
 def test_results_from_before_there_were_such_parts_are_read(recorded: Path) -> None:
     first, *rest = recorded.read_text().splitlines(keepends=True)
     header = json.loads(first)
@@ -163,25 +130,19 @@ def test_results_from_before_there_were_such_parts_are_read(recorded: Path) -> N
 
 def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Path) -> None:
     forms = {
-        form: desk.folder / f"page.{form}" for form in ("markdown", "junit", "support", "json")
+        form: desk.folder / f"page.{form}"
+        for form in ("markdown", "junit", "support", "json", "html")
     }
     options = (word for form, file in forms.items() for word in (f"--{form}", str(file)))
     assert gqa("report", str(recorded), *options).status == 0
     texts = {form: file.read_text() for form, file in forms.items()}
     assert f"\n- `{SENTENCE}`\n" in texts["markdown"].partition("## Score")[0]
+    page = texts["html"]
+    assert page.index('id="uncalled"') < page.index(SENTENCE) < page.index('id="score"')
     assert texts["junit"].count(f'<property name="uncalled" value="{SENTENCE}" />') == 1
     assert json.loads(texts["support"])["__meta"]["uncalled"] == [SENTENCE]
     parts, none = (one["describe"]["uncalled"] for one in json.loads(texts["json"])["targets"])
     assert (parts["inputs"], none) == (["query_future"], None)
-
-
-def test_the_page_says_so_before_the_scores(recorded: Path, tmp_path: Path) -> None:
-    page = render([read(recorded)])
-    assert page.index('id="uncalled"') < page.index(SENTENCE) < page.index('id="score"')
-    other = read(write(tmp_path / "r.jsonl", [case()], [result()]))
-    assert 'id="uncalled"' not in render([other])
-    joined = join([read(recorded), other])
-    assert uncalled_sentences(column.target for column in joined.columns) == [SENTENCE]
 
 
 def test_doctor_says_so(desk: Desk, gqa: Gqa, future: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from as_user import Desk
 from case_files import cases_of, complaints, entries
 from onnx.reference import ReferenceEvaluator
 from shipped import shipped_cases
+from test_verdict import right_by
 
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import ROOT
@@ -35,14 +36,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 
 def both(case: Case) -> tuple[Bundle, Bundle]:
     return bundle_for(case.call), bundle_for(case.call, relation=case.relation)
-
-
-def rounded(bundle: Bundle) -> list[dict[str, np.ndarray]]:
-    """The output of a perfect kernel."""
-    return [
-        {name: want.value.astype(NUMPY[want.dtype]) for name, want in step.items()}
-        for step in bundle.expected
-    ]
 
 
 def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> RelationResult:
@@ -107,14 +100,14 @@ def test_the_standard_operators_agree_with_the_oracle(dtype: str) -> None:
 
 def test_equal_answers_agree_to_the_bit() -> None:
     case = shipped("scale_in_query")
-    found = related(case, rounded(both(case)[0]), rounded(both(case)[1]))
+    found = related(case, right_by(both(case)[0]), right_by(both(case)[1]))
     assert (found.share, found.identical) == (0.0, True)
 
 
 @pytest.mark.parametrize("target_class", ["cpu", "gpu"])
 def test_where_a_relation_is_exact_one_bit_is_too_much(target_class: str) -> None:
     case = shipped("scale_in_query")
-    own, other = (rounded(bundle) for bundle in both(case))
+    own, other = (right_by(bundle) for bundle in both(case))
     value = other[0]["output"][1, 2, 3]
     other[0]["output"][1, 2, 3] = np.nextafter(value, np.float32(9))
     found = related(case, own, other, target_class)
@@ -129,7 +122,7 @@ def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) ->
     """A float16 kernel's internal errors are larger: two kernels of the CPU do not have them."""
     case = shipped("token_by_token", dtype)
     mine, theirs = both(case)
-    own, other = rounded(mine), rounded(theirs)
+    own, other = right_by(mine), right_by(theirs)
     unit = theirs.expected[3]["output"].arithmetic
     assert unit is not None
     allowed = 2 * CONSTANTS["cpu"] * unit[0, 0, 5]
@@ -148,7 +141,7 @@ def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) ->
 
 def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
     case = shipped("doubled_values", "float16")
-    own, other = (rounded(bundle) for bundle in both(case))
+    own, other = (right_by(bundle) for bundle in both(case))
     own[0]["output"][0, 0, 0], other[0]["output"][0, 0, 0] = 3 * 2.0**-24, 7 * 2.0**-24
     assert related(case, own, other).share == 0.0
     other[0]["output"][0, 0, 1] *= np.float16(1.001)
@@ -157,7 +150,7 @@ def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
 
 def test_elements_undefined_in_either_variant_are_not_compared() -> None:
     case = next(c for c in SHIPPED if c.id.endswith("alone[dtype=float32,how=prompt_ragged]"))
-    own, other = (rounded(bundle) for bundle in both(case))
+    own, other = (right_by(bundle) for bundle in both(case))
     own[0]["output"][1, 4:] = np.nan
     own[0]["present_key"][2, :, 1:] = np.inf
     assert related(case, own, other).share == 0.0
@@ -175,55 +168,42 @@ EXACT = entries("""
 """)
 
 
-def exact(desk: Desk) -> Case:
+def run_exact(desk: Desk, runner: str, status: int, relation: str | None = "scale_in_query") -> str:
+    """What a run says whose runner has its fault in the variant, or in the call itself."""
     (desk.folder / "exact.yaml").write_text(EXACT)
     (case,) = load([desk.folder / "exact.yaml"])
-    return case
+    fault = {"FAULT_ON": digest_of(case.call, relation)}
+    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner(runner), environment=fault)
+    assert done.status == status, done.both
+    return " ".join(done.both.split())
 
 
 def test_two_results_within_budget_that_disagree_are_wrong(desk: Desk) -> None:
-    case = exact(desk)
-    other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
-    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("last_bit"), environment=other)
-    assert done.status == 1
-    said = " ".join(done.out.split())
-    assert "1 wrong" in said or "wrong" in said
+    said = run_exact(desk, "last_bit", 1)
+    assert ": wrong" in said
     changed = "the query multiplied by four and the scale divided by four"
     assert f"the variant (the same call with {changed})" in said
     assert "(they must be equal); multiplication by a power of two does not round." in said
-    right = desk.gqa("run", "exact.yaml", "--ep", desk.runner("correct"))
-    assert right.status == 0
-    assert "the scale divided by four) agrees bit for bit." in " ".join(right.out.split())
+    assert "the scale divided by four) agrees bit for bit." in run_exact(desk, "correct", 0)
 
 
-@pytest.mark.parametrize(
-    ("runner", "verdict"), [("dies", "crash"), ("rejects", "unsupported"), ("one_file", "")]
-)
+@pytest.mark.parametrize(("runner", "verdict"), [("dies", "crash"), ("rejects", "unsupported")])
 def test_a_failure_of_the_variant_fails_the_case(desk: Desk, runner: str, verdict: str) -> None:
-    case = exact(desk)
-    other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
-    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner(runner), environment=other)
-    said = " ".join(done.both.split())
-    if verdict:
-        assert done.status == 1
-        assert f": {verdict}" in said
-        assert (
-            "The variant (the same call with the query multiplied by four and the scale divided by"
-            " four): " in said
-        )
-    else:
-        assert done.status == 3
-        assert "Infrastructure" in said
+    said = run_exact(desk, runner, 1)
+    assert f": {verdict}" in said
+    changed = "the query multiplied by four and the scale divided by four"
+    assert f"The variant (the same call with {changed}): " in said
+
+
+def test_a_runner_that_fails_in_the_variant_is_no_result(desk: Desk) -> None:
+    assert "Infrastructure" in run_exact(desk, "one_file", 3)
 
 
 def test_a_failing_call_needs_no_variant(desk: Desk) -> None:
-    own = {"FAULT_ON": digest_of(exact(desk).call)}
-    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("dies"), environment=own)
-    assert done.status == 1
-    said = " ".join(done.out.split())
+    said = run_exact(desk, "dies", 1, None)
     assert ": crash" in said
-    assert "in another order: " not in said.partition("contract")[0]
-    assert said.endswith("1 result, 1 unexpected")
+    assert "variant" not in said.partition("contract")[0]
+    assert "1 result, 1 unexpected" in said
 
 
 # Case files
