@@ -154,6 +154,8 @@ def gqa(
     """``gqa`` in this process, in the folder of ``desk``."""
     monkeypatch.chdir(desk.folder)
     monkeypatch.setenv("FAULT_ON", desk.faulty)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 
