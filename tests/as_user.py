@@ -37,6 +37,16 @@ THREE = entries(
     """
 )
 
+#: Twenty cases; the first ten have one token.
+TWENTY = entries(
+    """
+    - name: many
+      matrix:
+        sequence_length: [1, 2]
+        seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    """
+)
+
 
 @dataclass(frozen=True)
 class Done:
