@@ -37,6 +37,16 @@ THREE = entries(
     """
 )
 
+#: Twenty cases; the first ten have one token.
+TWENTY = entries(
+    """
+    - name: many
+      matrix:
+        sequence_length: [1, 2]
+        seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    """
+)
+
 
 @dataclass(frozen=True)
 class Done:
@@ -154,6 +164,8 @@ def gqa(
     """``gqa`` in this process, in the folder of ``desk``."""
     monkeypatch.chdir(desk.folder)
     monkeypatch.setenv("FAULT_ON", desk.faulty)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 

@@ -20,7 +20,7 @@ from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, TargetError, run_options
+from conformance.targets.catalogue import Programs, TargetError
 from conformance.targets.registry import Target, built_in, eps_of, target_for, targets_for
 
 
@@ -104,36 +104,6 @@ def results(desk: Desk, gqa: Gqa, *arguments: str) -> tuple[str, Run]:
     return done.out, run
 
 
-def test_a_program_says_what_it_is_called(desk: Desk, gqa: Gqa) -> None:
-    ep = desk.runner("names_itself")
-    out, run = results(desk, gqa, "--ep", ep)
-    (target,) = run.header.targets
-    shown = ep.replace(f"{desk.folder}/", "")
-    assert (target.name, target.ep) == ("openvino@2026.4.1", shown)
-    assert target.describe is not None
-    assert (target.describe.name, target.describe.threads) == ("openvino", "default")
-    assert "openvino@2026.4.1: miniature 2026.4.1 on none" in out.splitlines()
-    assert all(result.reproduce.endswith(f" --ep {shown}") for result in run.results)
-
-
-def test_two_programs_that_describe_themselves_alike_are_told_apart(desk: Desk, gqa: Gqa) -> None:
-    one = desk.runner("names_itself")
-    other = desk.folder / "programs" / "other"
-    other.write_text(Path(one.removeprefix("exec:")).read_text())
-    other.chmod(0o755)
-    _, run = results(desk, gqa, "--ep", one, "--ep", f"exec:{other}")
-    assert [t.name for t in run.header.targets] == ["openvino@2026.4.1", "openvino@2026.4.1#2"]
-
-
-def test_configurations_are_told_apart_by_name(desk: Desk, gqa: Gqa) -> None:
-    one, other = desk.runner("names_itself"), desk.runner("correct")
-    _, run = results(desk, gqa, "--ep", one, "--ep", other, "--name", "fast", "--name", "slow")
-    assert [t.name for t in run.header.targets] == ["fast@2026.4.1", "slow@1.0"]
-    assert all("--name" in result.reproduce for result in run.results)
-    _, run = results(desk, gqa, "--ep", one, "-k", "three", "--name", "v2.1_int8-x")
-    assert [t.name for t in run.header.targets] == ["v2.1_int8-x@2026.4.1"]
-
-
 def test_an_option_with_two_values_gives_two_targets(tmp_path: Path) -> None:
     both = Programs(ort_python=["a/python", "b/python", "a/python"], tract="t")
     targets = targets_for(["cpu", "tract", "cpu-noflash"], both)
@@ -196,37 +166,6 @@ def test_expectations_apply_whatever_the_name(gqa: Gqa) -> None:
     assert f"gqa run '{case}' --ep cpu --name mine" in done.out
 
 
-@pytest.mark.parametrize(
-    ("eps", "given", "says"),
-    [
-        (["cpu"], ["tract"], "--name 'tract' cannot be the name of cpu: tract is the name of a t"),
-        (["exec:./x"], ["cpu"], "--name 'cpu' cannot be the name of exec:./x: cpu is the name of"),
-        (["cpu"], ["Mine"], "--name 'Mine' is not a name: it takes up to 40 lower-case letters"),
-        (["cpu"], ["m" * 41], "is not a name"),
-        (["cpu"], ["\x1b[2J"], "is not a name"),
-        (
-            ["cpu", "tract"],
-            ["a"],
-            "--name gives 1 different names to 2 targets; give one to each: ",
-        ),
-        (["cpu", "tract"], ["a", "a"], "--name gives 1 different names to 2 targets"),
-        (["cpu"], ["a", "b"], "--name gives 2 different names to 1 targets"),
-    ],
-)
-def test_a_name_that_cannot_be_given(eps: list[str], given: list[str], says: str) -> None:
-    with pytest.raises(TargetError) as caught:
-        targets_for(eps, Programs(name=given))
-    assert says in str(caught.value)
-
-
-def test_an_option_of_a_target_that_is_not_run_is_refused() -> None:
-    with pytest.raises(TargetError) as caught:
-        targets_for(["cpu", "exec:./x"], Programs(tract="t", ort_python="p"))
-    assert str(caught.value) == (
-        "--tract is for tract, tract-plain, and the targets are cpu, exec:./x; add --ep tract."
-    )
-
-
 def test_an_option_that_a_target_refuses(tmp_path: Path) -> None:
     tool = tmp_path / "compute-sanitizer"
     tool.touch()
@@ -241,25 +180,6 @@ def test_an_option_that_a_target_refuses(tmp_path: Path) -> None:
     checked = names(built_in(programs))  # by gqa doctor
     assert "cuda" in checked
     assert "cuda-graph" not in checked
-
-
-def test_an_option_without_a_value_is_refused() -> None:
-    for option in run_options():
-        with pytest.raises(TargetError) as caught:
-            targets_for(["cpu"], Programs(**{option.name: ""}))
-        assert str(caught.value) == f"{option.flag} '' is empty; it takes {option.metavar}."
-    with pytest.raises(TargetError, match="--device '' is empty; it takes N"):
-        targets_for(["cuda"], Programs(device=["1", ""]))
-
-
-@pytest.mark.parametrize(
-    ("ep", "meant"),
-    [("ort-plugin", "ort-plugin:WORD"), ("exec", "exec:PATH"), ("tract-plane", "tract-plain")],
-)
-def test_a_target_that_is_not_known(ep: str, meant: str) -> None:
-    with pytest.raises(TargetError) as caught:
-        target_for(ep)
-    assert str(caught.value).endswith(f"; did you mean '{meant}'?")
 
 
 def test_the_fix_of_a_python_that_an_option_names_is_not_gqa_setup(
@@ -283,17 +203,3 @@ def test_labels_are_what_ids_of_a_run_without_ep_name() -> None:
         *("cpu", "tract", "exec:./a#2")
     ]
     assert eps_of(["new", "old"], programs) == ["cpu"]
-
-
-def test_a_target_may_be_given_its_own_name() -> None:
-    assert names(targets_for(["cpu"], Programs(name=["cpu"]))) == ["cpu"]
-
-
-def test_a_folder_is_not_an_interpreter(tmp_path: Path, gqa: Gqa) -> None:
-    done = gqa("run", "three.yaml", "--ort-python", str(tmp_path))
-    assert (done.status, done.out) == (2, "")
-    assert f"{tmp_path} is a folder, not an interpreter." in done.err
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").touch()
-    done = gqa("run", "three.yaml", "--ort-python", str(tmp_path))
-    assert f"{tmp_path} is a folder; its interpreter is {tmp_path}/bin/python." in done.err
