@@ -18,7 +18,7 @@ import pytest
 from case_files import entries, write
 
 from conformance.base.paths import CACHE_VARIABLE, ROOT
-from conformance.bundle.cache import digest_of
+from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.cli.commands import COMMANDS, command
 from conformance.cli.main import main
@@ -34,6 +34,16 @@ THREE = entries(
       time_limit_seconds: 1.5
     - name: fine
       seed: 2
+    """
+)
+
+#: Twenty cases; the first ten have one token.
+TWENTY = entries(
+    """
+    - name: many
+      matrix:
+        sequence_length: [1, 2]
+        seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     """
 )
 
@@ -154,6 +164,8 @@ def gqa(
     """``gqa`` in this process, in the folder of ``desk``."""
     monkeypatch.chdir(desk.folder)
     monkeypatch.setenv("FAULT_ON", desk.faulty)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +12,9 @@ from as_user import desk, gqa
 from browsing import browser, context, show
 from hypothesis import settings
 from npm_packages import packages
-from other_workers import borrowing
 from reported import hostile, real, real_page
-from shipped import shipped_cases
 
 from conformance.base.paths import CACHE_VARIABLE
-from conformance.run.assessment import jobs_for
 
 #: Fixtures that several files use.
 __all__ = ["browser", "context", "desk", "gqa", "hostile", "packages", "real", "real_page", "show"]
@@ -49,34 +45,9 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache for the whole session, so that each bundle is created once.
-
-    Bundles that another worker has are copied.
-    """
-    own = tmp_path_factory.mktemp("bundle_cache")
-    workers = own.parents[1]
-
-    def others() -> list[Path]:
-        return [found for found in workers.glob(f"popen-gw*/{own.name}") if found != own]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("conformance.bundle.cache.write_bundle", borrowing(own, others))
-        yield own
-
-
-@pytest.fixture(scope="session")
-def all_bundles(shared_cache: Path) -> None:
-    """The bundles of the corpus, for tests that read all of them.
-
-    Each worker begins with a part of its own, so that two of them do not make the same ones.
-    """
-    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    count = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
-    cases = shipped_cases()
-    for case in (*cases[int(number) :: int(count)], *cases):
-        for _ in jobs_for(case):
-            pass
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the whole session, of tools and of which cases failed last."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)

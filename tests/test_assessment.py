@@ -22,7 +22,7 @@ from conformance.harness.protocol import DescribedAnswer
 from conformance.maintain.power import Power, known_mutants
 from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
-from conformance.run.assessment import Assessment, CaseJob, jobs_for
+from conformance.run.assessment import Assessment, CaseJob
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
@@ -57,10 +57,15 @@ def described() -> DescribedTarget:
     return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
+def jobs_of(case: Case) -> list[CaseJob]:
+    """The job of a case, and of its variant if it has one."""
+    return list(Assessment(described()).jobs([case]))
+
+
 def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output",)) -> Ran:
     """The outcome of a runtime with the expected values, the ``outputs`` times ``factor``."""
     files: list[dict[str, bytes]] = []
-    for expected in job.prepared.answered().expected:
+    for expected in job.prepared.expected:
         files.append({})
         for name, want in expected.items():
             values = np.nan_to_num(want.value) * (factor if name in outputs else 1.0)
@@ -74,7 +79,7 @@ def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output
 def test_a_case_is_complete_with_its_variant_whichever_comes_first(
     related: Case, order: tuple[int, int]
 ) -> None:
-    assessment, jobs = Assessment(described()), list(jobs_for(related))
+    assessment, jobs = Assessment(described()), list(jobs_of(related))
     first, second = (jobs[number] for number in order)
     assert assessment.record(first, correct(first)) is None
     assert [problem.message for _, problem in assessment.problems()] == [
@@ -91,7 +96,7 @@ def test_a_case_is_complete_with_its_variant_whichever_comes_first(
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_case_that_fails_needs_no_variant(related: Case, order: tuple[int, int]) -> None:
-    assessment, jobs = Assessment(described()), list(jobs_for(related))
+    assessment, jobs = Assessment(described()), list(jobs_of(related))
     outcomes: list[Outcome] = [NO, correct(jobs[1])]
     records = [assessment.record(jobs[number], outcomes[number]) for number in order]
     (record,) = filter(None, records)
@@ -105,7 +110,7 @@ def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) 
     may = "contract: {source: x, demands: either}, rotary: half_split, rotary_cache_length: 1"
     body = f"- {{name: related, relation: packed_qkv, sequence_length: 2, {may}}}"
     (case,) = cases_of(tmp_path, body)
-    assessment, jobs = Assessment(described()), list(jobs_for(case))
+    assessment, jobs = Assessment(described()), list(jobs_of(case))
     assert all(job.prepared.answered().unjudged is not None for job in jobs)
     outcome = Ran(runs=(({},),) * 2, placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
     record = assessment.record(jobs[0], outcome)
@@ -116,7 +121,7 @@ def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) 
 
 
 def test_the_record_of_a_failing_variant_says_so(related: Case) -> None:
-    assessment, (own, variant) = Assessment(described()), jobs_for(related)
+    assessment, (own, variant) = Assessment(described()), jobs_of(related)
     assert assessment.record(own, correct(own)) is None
     record = assessment.record(variant, NO)
     assert isinstance(record, ResultRecord)
@@ -128,7 +133,7 @@ def test_the_record_of_a_failing_variant_says_so(related: Case) -> None:
 
 def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
     """Both are within their budgets, but the relation demands the same bits."""
-    assessment, (own, variant) = Assessment(described()), jobs_for(related)
+    assessment, (own, variant) = Assessment(described()), jobs_of(related)
     assert assessment.record(own, correct(own)) is None
     record = assessment.record(variant, correct(variant, 1 + 2**-23))
     assert isinstance(record, ResultRecord)
@@ -143,7 +148,7 @@ def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
 
 def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> None:
     (rotated,) = cases_of(tmp_path, f"{RELATED}  rotary: half_split")
-    assessment, (own, variant) = Assessment(described()), jobs_for(rotated)
+    assessment, (own, variant) = Assessment(described()), jobs_of(rotated)
     assert assessment.record(own, correct(own)) is None
     nudged = correct(variant, 1 + 2**-23, outputs=("output", "present_key"))
     record = assessment.record(variant, nudged)
@@ -162,10 +167,6 @@ class RecordingPool:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
-
-    def run(self, jobs: Iterable[CaseJob]) -> Iterator[tuple[CaseJob, Outcome]]:
-        for job in jobs:
-            yield job, self.run_one(job)
 
     def run_one(self, job: CaseJob) -> Outcome:
         self.sent.append(job.key)
@@ -200,7 +201,7 @@ def test_the_contract_is_that_of_the_execution_provider(
     assert ready.described is not None
     target = replace(ready.target, execution_provider=provider)
     ready = replace(ready, target=target)
-    (job,) = jobs_for(case)
+    (job,) = jobs_of(case)
     ran = replace(correct(job), placement=provider)
     results = [Assessment(ready).record(job, outcome) for outcome in (ran, NO)]
     assert all(isinstance(result, ResultRecord) for result in results)
@@ -238,14 +239,12 @@ def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:
     wide = in_the_corpus(wide)
     run: Any = TargetRun(TargetPlan(target_for("cpu"), (wide, plain), ()))
     run._pool, run._ready = RecordingPool(), described()
-    records = {case.id: record for case, record in run.run()}
+    records = {case.id: run.run_one(case) for case in (wide, plain)}
     assert run._pool.sent == [plain.id]
     assert isinstance(records[plain.id], ResultRecord)
     problem = records[wide.id]
     assert isinstance(problem, InfrastructureRecord)
     assert problem.message.startswith("The case cannot show a fault in window: ")
-    assert run.run_one(wide) == problem
-    assert run._pool.sent == [plain.id]
 
 
 def test_an_insensitive_case_is_not_sent_to_the_mutants(

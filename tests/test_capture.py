@@ -21,7 +21,7 @@ from as_user import Desk, Done, Gqa
 from decoders import Decoder
 from onnx import TensorProto, helper
 
-from conformance.bundle.cache import bundle_for, digest_of
+from conformance.bundle.prepare import digest_of, prepare
 from conformance.case.load import load_file
 from conformance.cli import capture as options
 from conformance.model import captured
@@ -188,7 +188,7 @@ def test_a_norm_that_the_reference_run_does_not_know(
     done = check(model, *arguments)
     assert "QK norm" in done.out
     case = load_file(folder / "kept.yaml")[0]
-    expected = bundle_for(case.call).expected[0]
+    expected = prepare(case.call).expected[0]
     past = kept(folder, "layer_0.decode_1")["past_key"]
     assert np.allclose(past, expected["present_key"].value, atol=1e-5)
     constants = onnx.load(model).graph.initializer

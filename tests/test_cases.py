@@ -14,7 +14,7 @@ import yaml
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
-from conformance.bundle.cache import bundle_for
+from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.case_file import schema
 from conformance.case.contract import Contract, Demands
@@ -112,7 +112,7 @@ def test_every_theme_has_float32_and_float16(corpus: list[Case]) -> None:
             if theme != "exports" and dtypes != {"bfloat16"} and not dtypes >= both:
                 for case in those:
                     assert case.contract.demands == "either", f"{theme}/{name}"
-                    assert bundle_for(case.call).unjudged is not None, f"{theme}/{name}"
+                    assert prepare(case.call).unjudged is not None, f"{theme}/{name}"
 
 
 def test_links_are_links(corpus: list[Case]) -> None:
@@ -170,7 +170,7 @@ def test_values_that_are_demanded_can_be_judged(theme: str, themes: dict[str, li
     for case in themes[theme]:
         if case.contract.demands != "computes" or theme == "bounds_values":  # NaN hides outputs
             continue
-        bundle = bundle_for(case.call)
+        bundle = prepare(case.call)
         assert bundle.unjudged is None, f"{case.id}: {bundle.unjudged}"
         assert len(bundle.expected) == len(case.steps)
         for step, expected in zip(case.steps, bundle.expected, strict=True):

@@ -19,7 +19,7 @@ from test_check_pins import refusing as refusing
 from test_check_pins import tiny as tiny
 
 from conformance.base.paths import data_path
-from conformance.bundle.cache import digest_of
+from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.model import exports
 from conformance.model.answers import Answer, answer, short, where_of, workaround

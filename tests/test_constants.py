@@ -13,8 +13,8 @@ from case_files import cases_of, complaints, entries
 from onnx import numpy_helper
 
 from conformance.base.paths import data_path
-from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.prepare import prepare
 from conformance.bundle.script import Script, script_of
 from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
@@ -89,12 +89,12 @@ def test_a_tensor_can_be_two_inputs() -> None:
     np.testing.assert_array_equal(present["present_key"].value, present["present_value"].value)
 
 
-def test_a_bundle_has_one_file_for_a_tensor_and_none_for_a_constant(tmp_path: Path) -> None:
-    made = bundle_for(Call(**SCALES), tmp_path)
+def test_a_bundle_has_one_file_for_a_tensor_and_none_for_a_constant() -> None:
+    made = prepare(Call(**SCALES))
     (files,) = (step.files for step in made.steps)
     assert not {"k_scale", "v_scale"} & files.keys()
-    assert len(list((made.path / "test_data_set_0").glob("input_*"))) == len(files)
-    made = bundle_for(Call(**KEY_IS_VALUE), tmp_path)
+    assert set(made.inputs) == {"model.onnx", *files.values()}
+    made = prepare(Call(**KEY_IS_VALUE))
     assert "value" not in made.steps[0].files
 
 

@@ -214,7 +214,6 @@ def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("all_bundles")
 def test_the_committed_page_on_inputs_is_what_the_command_writes(corpus: list[Case]) -> None:
     page = ROOT / "docs" / "inputs.md"
     fresh = page.read_text(encoding="utf-8") == inputs_text(corpus)

@@ -14,8 +14,9 @@ from as_user import Gqa
 from case_files import cases_of, complaints, entries
 
 from conformance.base.array_types import NUMPY
-from conformance.bundle.cache import BundleError, bundle_for, digest_of, required_effects
 from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.prepare import digest_of, prepare
+from conformance.bundle.sensitive_cases import required_effects
 from conformance.case.call import Call, GivenCall
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, write_given
@@ -51,7 +52,7 @@ def test_the_values_are_those_of_the_file(tmp_path: Path) -> None:
     found = draw_inputs(case.call, case.steps[0])
     assert found.keys() == arrays.keys()
     assert all((found[name] == arrays[name]).all() for name in arrays)
-    bundle = bundle_for(case.call)
+    bundle = prepare(case.call)
     assert bundle.unjudged is None
     assert required_effects(case.call) == {}  # nobody chose the values so that a fault shows
     assert bundle.expected[0]["present_key"].value[0, 0, 0, 0] == arrays["past_key"][0, 0, 0, 0]
@@ -90,8 +91,8 @@ def test_a_file_that_changes_after_loading_is_not_used(tmp_path: Path) -> None:
     arrays = values()
     case = given(tmp_path, {**arrays, "query": arrays["query"] / 3})
     write_given(tmp_path / "values.npz", {**values(), "query": values()["query"] + 1})
-    with pytest.raises(BundleError, match=r"has changed since the case was loaded; run it again\."):
-        bundle_for(case.call)
+    with pytest.raises(GivenError, match=r"has changed since the case was loaded; run it again"):
+        prepare(case.call)
 
 
 def test_the_record_says_where_the_values_are_from(tmp_path: Path) -> None:

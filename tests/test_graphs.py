@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from case_files import HEAD, cases_of, complaints, entries, write
+from case_files import cases_of, complaints, entries
 from graph_models import ATTENTION, graph_cases, model_of
 from shipped import cases_of_theme
 
-from conformance.base.paths import CACHE_VARIABLE, data_path
-from conformance.bundle.cache import bundle_for, digest_of
+from conformance.base.paths import data_path
+from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.script import script_of
 from conformance.case.call import GraphCall
 from conformance.case.features import features_of
-from conformance.case.load import load_file
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import DescribedAnswer
 from conformance.judge.expectations import Expectation, Known
@@ -286,25 +285,8 @@ def test_the_bundle_depends_on_the_content_of_the_file(tmp_path: Path) -> None:
     (other,) = graph_cases(tmp_path, block("borrowing_float32"))
     assert digest_of(one.call) != digest_of(other.call)
     assert corpus_digest([one]) != corpus_digest([other])
-    bundle = bundle_for(one.call, tmp_path / "cache")
-    told = json.loads((bundle.path / "case.json").read_text())
+    told = json.loads(prepare(one.call).files()["case.json"])
     assert (told["graph"], len(told["content"])) == ("graph.onnx", 64)
-
-
-def test_kept_cases_are_read_again_after_a_change_of_the_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    text = HEAD + "  - {name: one, graph: graph.onnx}\n" + "#" * 5000
-    file, graph = write(tmp_path, text), tmp_path / "graph.onnx"
-    graph.write_bytes(block("borrowing_window_float32"))
-    assert load_file(file)[0].call.local_window_size == 8
-    assert load_file(file)[0].call.local_window_size == 8
-    graph.write_bytes(block("borrowing_float32"))
-    assert load_file(file)[0].call.local_window_size is None
-
-
-# Expectations
 
 
 @pytest.mark.parametrize(("verdict", "known"), [("wrong", True), ("pass", False)])

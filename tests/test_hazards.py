@@ -11,7 +11,7 @@ from reported import run_of
 from synthetic_runs import case, result, target
 from test_verdict import EITHER, Values, ran, rejected, right, verdict_on
 
-from conformance.bundle.cache import bundle_for
+from conformance.bundle.prepare import prepare
 from conformance.case.call import Call
 from conformance.judge.verdict import Judgement
 from conformance.report.cells import cells
@@ -34,7 +34,7 @@ def call(inputs: dict[str, Any], **fields: Any) -> Call:
 def values_of(one: Call) -> Values:
     """What a kernel returns that skips what a mask hides, with 0 where nothing is watched."""
     made = right(one)
-    for step, want in zip(made, bundle_for(one).expected, strict=True):
+    for step, want in zip(made, prepare(one).expected, strict=True):
         assert np.isfinite(want["output"].value).all()
         assert step["output"].shape == want["output"].value.shape
     return made
@@ -101,7 +101,7 @@ def test_where_hidden_numbers_are_finite_nothing_is_watched() -> None:
     for one, _ in HIDDEN.values():
         fields = one.model_dump(exclude={"inputs"}, exclude_defaults=True)
         plain = Call.model_validate(fields)
-        assert bundle_for(plain).expected[0]["output"].watched == {}
+        assert prepare(plain).expected[0]["output"].watched == {}
         values = values_of(plain)
         values[0]["output"][0, 0, 0] = np.nan
         assert judged(plain, values).verdict == "wrong"
@@ -150,7 +150,7 @@ def test_output_qk_is_watched_too() -> None:
 def test_numbers_of_earlier_calls_do_not_count() -> None:
     """In a loop, the past is the runtime's own: NaN in it comes from nowhere and stays wrong."""
     one = Call(loop=(2, 1, 1))
-    assert all(step["output"].watched == {} for step in bundle_for(one).expected)
+    assert all(step["output"].watched == {} for step in prepare(one).expected)
 
 
 def test_only_a_result_that_passes_has_a_hazard() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from conformance.base import interrupts
 from conformance.base.interrupts import undisturbed
-from conformance.bundle.cache import digest_of
+from conformance.bundle.prepare import digest_of
 from conformance.case.call import Call
 
 

@@ -331,7 +331,6 @@ def test_bad_input(arguments: list[str], says: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("all_bundles")
 def test_the_correct_kernel_passes_the_whole_corpus() -> None:
     made = Power([], [case for case in shipped_cases() if can_run(case)], jobs=2)
     made.run()

@@ -19,7 +19,7 @@ from case_files import HEAD, entries, write
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
-from conformance.bundle.cache import digest_of
+from conformance.bundle.prepare import digest_of
 from conformance.case.corpus import find, name_on, names_of
 from conformance.case.load import load
 from conformance.case.selection import compile_expression

@@ -15,7 +15,7 @@ from test_oracle import call_of
 from test_verdict import Values, ran, right_by, verdict_on
 
 from conformance.base.readings import READINGS, ReadingName
-from conformance.bundle.cache import Bundle, bundle_for, digest_of
+from conformance.bundle.prepare import Prepared, prepare
 from conformance.bundle.values import computation_of
 from conformance.case.call import Call
 from conformance.case.contract import Contract
@@ -182,17 +182,16 @@ PLACES = Call(
 SHORT = Call(sequence_length=4, rotary="half_split", rotary_cache_length=3)
 
 
-def read(call: Call, *readings: ReadingName) -> Bundle:
-    return bundle_for(call, readings=readings)
+def read(call: Call, *readings: ReadingName) -> Prepared:
+    return prepare(call, readings=readings)
 
 
 def test_a_bundle_has_the_values_of_each_reading() -> None:
     bundle = read(FLAT, "scale_of_zero", "negative_softcap_is_none")
     assert set(bundle.readings) == {"scale_of_zero", "negative_softcap_is_none"}
-    plain = bundle_for(FLAT)
-    assert plain.readings == {}
-    assert digest_of(FLAT) != digest_of(FLAT, readings=["scale_of_zero"])
-    assert (plain.path / "model.onnx").read_bytes() == (bundle.path / "model.onnx").read_bytes()
+    plain = prepare(FLAT)
+    assert plain.readings == ()
+    assert plain.inputs == bundle.inputs
     flat = bundle.by("scale_of_zero")
     for step, (usual, other) in enumerate(zip(bundle.expected, flat.expected, strict=True)):
         assert np.array_equal(usual["output"].value, plain.expected[step]["output"].value)
@@ -278,7 +277,7 @@ def test_without_the_usual_meaning_a_reading_decides() -> None:
 
 
 def test_a_run_without_any_meaning_is_a_hazard_where_it_may_be_rejected() -> None:
-    found = judged(SHORT, right_by(bundle_for(Call(sequence_length=4))), demands="either")
+    found = judged(SHORT, right_by(prepare(Call(sequence_length=4))), demands="either")
     assert (found.verdict, found.errors) == ("pass", ())
     assert "has no row in cos_cache" in found.hazard
 
@@ -303,7 +302,7 @@ def test_the_readings_of_the_corpus_have_other_values_than_the_usual_one() -> No
     for case in shipped_cases():
         if not case.contract.readings:
             continue
-        bundle = bundle_for(case.call, readings=case.contract.readings)
+        bundle = prepare(case.call, readings=case.contract.readings)
         for reading in case.contract.readings:
             assert reading in bundle.readings, f"{reading} gives {case.id} no values"
             values = right_by(bundle.by(reading))

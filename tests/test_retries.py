@@ -11,7 +11,7 @@ from as_user import Desk, Done, Gqa
 from case_files import entries, write
 
 import conformance.run.instability
-from conformance.bundle.cache import digest_of
+from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.harness.pool import FAILED_TWICE
 from conformance.results.reader import Run, read
@@ -110,6 +110,12 @@ def test_a_failure_of_the_device_after_another_case(
     assert found == ALL_RIGHT
     (record,) = run.instability
     assert (record.verdict, record.before) == ("crash", "twelve/c4")
+    assert record.message == (
+        "The call ended in cudaErrorLaunchFailure."
+        if answer == "crashed"
+        else "It was rejected with an error after which its process was replaced: CUBLAS failure "
+        "13: CUBLAS_STATUS_EXECUTION_FAILED"
+    )
 
 
 @pytest.mark.parametrize(("answer", "verdict"), [("crashed", "crash"), ("rejected", "unsupported")])

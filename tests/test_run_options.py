@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Done, Gqa, in_terminal, in_this_process, wait_for
-from case_files import entries, write
+from as_user import TWENTY, Desk, Done, Gqa, in_terminal, wait_for
+from case_files import write
 
 from conformance.base.paths import ROOT
 from conformance.results.reader import read
 
-#: Twenty cases; the first ten have one token.
-TWENTY = entries(
-    """
-    - name: many
-      matrix:
-        sequence_length: [1, 2]
-        seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    """
-)
 ALL = {"FAULT_ON": "/"}
 
 
@@ -38,109 +27,14 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return made
 
 
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    """``gqa`` in this process."""
-    monkeypatch.chdir(desk.folder)
-    monkeypatch.setenv("FAULT_ON", desk.faulty)
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
-
-
-@pytest.fixture
-def all_faulty(gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A miniature fails every case, not only three/faulty."""
-    monkeypatch.setenv("FAULT_ON", "/")
-
-
-@pytest.fixture
-def forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A cache folder in which nothing is noted."""
-    monkeypatch.setenv("GQA_CACHE", str(tmp_path / "cache"))
-
-
-def ran(file: Path) -> list[str]:
-    """The cases of a results file that have a result, by name."""
-    return [result.case.partition("/")[2] for result in read(file).results]
-
-
 def closing(done: Done) -> str:
     """The line with the totals."""
     return next(line for line in reversed(done.out.splitlines()) if " unexpected" in line)
 
 
-# Many unexpected results
-
-
-@pytest.mark.usefixtures("all_faulty")
-def test_many_unexpected_results_are_printed_by_cause(gqa: Gqa, desk: Desk) -> None:
-    arguments = ("run", "twenty.yaml", "--ep", desk.runner("wrong_values"))
-    done = gqa(*arguments)
-    assert done.status == 1
-    lines = done.out.splitlines()
-    target = "miniature@1.0"
-    at = lines.index(
-        f"20 wrong in output on {target}: output is beyond its error budget. One of them:"
-    )
-    assert lines[at + 1] == f"twenty/many[sequence_length=1,seed=1] on {target}: wrong"
-    assert sum(line.startswith("  reproduce ") for line in lines) == 1
-    assert "  also      twenty/many[sequence_length=1,seed=2], " in done.out
-    assert len(lines) < 30
-    every = gqa(*arguments, "--unexpected").out.splitlines()
-    assert sum(line.startswith("  reproduce ") for line in every) == 20
-
-
 # Stop early
 
 
-@pytest.mark.usefixtures("all_faulty")
-@pytest.mark.parametrize("jobs", ["1", "3"])
-@pytest.mark.parametrize(
-    ("option", "failures"), [(("-x",), 1), (("--maxfail", "3"), 3), (("--maxfail=7",), 7)]
-)
-def test_a_run_stops_after_failures(
-    gqa: Gqa, desk: Desk, option: tuple[str, ...], failures: int, jobs: str
-) -> None:
-    arguments = ("run", "twenty.yaml", "--ep", desk.runner("rejects"), "--jobs", jobs)
-    done = gqa(*arguments, *option, "--results", "stopped.jsonl")
-    assert done.status == 1
-    results = "1 result" if failures == 1 else f"{failures} results"
-    left = f"stopped with {20 - failures} cases left"
-    assert closing(done) == f"{results}, {failures} unexpected, {left}"
-    run = read(desk.folder / "stopped.jsonl")
-    assert len(run.results) == failures
-    assert "The run was stopped before its end." in run.problems
-
-
-@pytest.mark.usefixtures("all_faulty")
-def test_a_stop_leaves_out_all_targets(gqa: Gqa, desk: Desk) -> None:
-    targets = ("--ep", desk.runner("correct"), "--ep", desk.runner("rejects"))
-    done = gqa("run", "twenty.yaml", *targets, "--ep", desk.runner("wrong_values"), "-x")
-    assert closing(done) == "2 results, 1 unexpected, stopped with 58 cases left"
-
-
-def test_an_infrastructure_failure_stops_a_run_too(gqa: Gqa, desk: Desk) -> None:
-    done = gqa("run", "three.yaml", "--ep", desk.runner("not_json"), "-x")
-    assert done.status == 3
-    said = "1 result, 0 unexpected, 1 infrastructure failure, stopped with 1 case left"
-    assert closing(done) == said
-    gone = ("--ep", "exec:./gone", "--ep", desk.runner("correct"))
-    done = gqa("run", "three.yaml", *gone, "-x")
-    assert closing(done).endswith("1 infrastructure failure, stopped with 3 cases left")
-
-
-def test_a_run_that_fails_at_its_end_is_complete(gqa: Gqa, desk: Desk) -> None:
-    faulty = ("run", "three.yaml::one", "three.yaml::faulty", "--ep", desk.runner("rejects"))
-    done = gqa(*faulty, "-x", "--results", "end.jsonl")
-    assert closing(done) == "2 results, 1 unexpected"
-    assert read(desk.folder / "end.jsonl").problems == ()
-
-
-@pytest.mark.usefixtures("all_faulty")
 @pytest.mark.parametrize("jobs", ["1", "3"])
 def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk, jobs: str) -> None:
     """Files run in the order in which they are given, so that what matters most is there."""
@@ -160,107 +54,9 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk, job
     whole = read(desk.folder / file)
     assert (len(whole.results), whole.problems) == (23, ())
     assert whole.results[: len(first.results)] == first.results
-    assert gqa("run", "three.yaml", "--minutes", "0").status == 2
 
 
 # The last failures
-
-
-def test_lf_runs_what_failed(
-    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch, forgotten: None
-) -> None:
-    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
-    assert gqa(*arguments).status == 1
-    done = gqa(*arguments, "--lf", "--results", "again.jsonl")
-    assert done.status == 1
-    ep = desk.runner("rejects")
-    assert f"--lf: 1 of 3 failed when they were last run: 1 on {ep}." in done.out
-    assert ran(desk.folder / "again.jsonl") == ["faulty"]
-    assert read(desk.folder / "again.jsonl").header.selection.text == "three.yaml --lf"
-    # It is mended; then nothing is left, and all run.
-    monkeypatch.setenv("FAULT_ON", "nothing")
-    assert closing(gqa(*arguments, "--lf")) == "1 result, 0 unexpected"
-    done = gqa(*arguments, "--last-failed")
-    assert "--lf: none of these cases failed when it was last run; all run." in done.out
-    assert closing(done) == "3 results, 0 unexpected"
-
-
-def test_lf_keeps_in_mind_what_was_not_run(
-    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch, forgotten: None
-) -> None:
-    """A run of other cases, an interrupted one and one that stops early forget nothing."""
-    ep = ("--ep", desk.runner("wrong_values"))
-    monkeypatch.setenv("FAULT_ON", "/")
-    gqa("run", "twenty.yaml", *ep)
-    assert closing(gqa("run", "twenty.yaml", *ep, "--lf", "-x")).startswith(
-        "1 result, 1 unexpected"
-    )
-    monkeypatch.setenv("FAULT_ON", "nothing")
-    gqa("run", "twenty.yaml", *ep, "-k", "sequence_length=1")
-    done = gqa("run", "twenty.yaml", *ep, "--lf", "--results", "half.jsonl")
-    assert "--lf: 10 of 20 failed" in done.out
-    assert all("sequence_length=2" in case for case in ran(desk.folder / "half.jsonl"))
-
-
-def test_lf_tells_targets_programs_and_files_apart(gqa: Gqa, desk: Desk, forgotten: None) -> None:
-    gqa("run", "three.yaml", "--ep", desk.runner("rejects"))
-    done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--lf")
-    assert closing(done) == "3 results, 0 unexpected"
-    write(desk.folder, (desk.folder / "three.yaml").read_text(), "other/three.yaml")
-    done = gqa("run", "other/three.yaml", "--ep", desk.runner("rejects"), "--lf")
-    assert "none of these cases failed" in done.out
-    # Of two targets only the one with failures runs, and from any folder.
-    both = ("--ep", desk.runner("correct"), "--ep", desk.runner("rejects"))
-    assert closing(gqa("run", "three.yaml", *both, "--lf")) == "1 result, 1 unexpected"
-
-
-def test_lf_counts_what_could_not_be_run(gqa: Gqa, desk: Desk, forgotten: None) -> None:
-    trouble = ("run", "three.yaml", "--ep", desk.runner("not_json"))
-    gqa(*trouble)
-    assert "--lf: 1 of 3 failed" in gqa(*trouble, "--lf").out
-    broken = ("run", "three.yaml", "--ep", "exec:./not-there")
-    gqa(*broken)
-    assert "--lf: 3 of 3 failed" in gqa(*broken, "--lf").out
-
-
-def test_lf_replaces_no_results_of_a_larger_run(
-    gqa: Gqa, desk: Desk, forgotten: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
-    gqa(*arguments, "--results", "whole.jsonl")
-    before = (desk.folder / "whole.jsonl").read_bytes()
-    done = gqa(*arguments, "--lf", "--results", "whole.jsonl")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("whole.jsonl has the results of a run without --lf, ")
-    assert done.err.endswith("; give --results another file.\n")
-    assert (desk.folder / "whole.jsonl").read_bytes() == before
-    # A run with --lf that ran all cases is a larger run too.
-    monkeypatch.setenv("GQA_CACHE", str(desk.folder / "other_cache"))
-    gqa(*arguments, "--lf", "--results", "all.jsonl")
-    assert len(ran(desk.folder / "all.jsonl")) == 3
-    assert gqa(*arguments, "--lf", "--results", "all.jsonl").status == 2
-    assert len(ran(desk.folder / "all.jsonl")) == 3
-    # Its own are replaced, as always.
-    for _ in range(2):
-        assert gqa(*arguments, "--lf", "--results", "few.jsonl").status == 1
-    assert ran(desk.folder / "few.jsonl") == ["faulty"]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"failed": 3}', '{"failed": [["x"]]}', "[" * 9999]
-)
-def test_lf_of_a_damaged_note_runs_all(
-    gqa: Gqa, desk: Desk, tmp_path: Path, forgotten: None, text: str
-) -> None:
-    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
-    gqa(*arguments)
-    (note,) = (tmp_path / "cache" / "last_failed").iterdir()
-    assert json.loads(note.read_text())["failed"] == [f"{desk.folder}/three.yaml::faulty"]
-    note.write_text(text)
-    done = gqa(*arguments, "--lf")
-    assert "none of these cases failed" in done.out
-    assert "Traceback" not in done.both
-    assert "--lf: 1 of 3" in gqa(*arguments, "--lf").out
 
 
 @pytest.mark.slow
@@ -303,31 +99,6 @@ def test_durations_lists_the_slowest_cases(gqa: Gqa, desk: Desk) -> None:
 
 
 # Exit statuses for git bisect
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        (("three.yaml", "--ep", "CORRECT"), 0),
-        (("three.yaml", "--ep", "REJECTS"), 1),
-        (("three.yaml", "--ep", "exec:./gone"), 125),
-        (("three.yaml", "--ep", "UNAVAILABLE"), 125),
-        (("three.yaml", "--ep", "CORRECT", "--results", "no/such/folder"), 125),
-        (("three.yaml", "--ep", "nonsense"), 128),
-        (("no-such.yaml",), 128),
-        (("three.yaml", "-k", "and"), 128),
-        (("three.yaml", "--frob"), 128),
-        (("three.yaml", "--jobs", "many"), 128),
-    ],
-)
-def test_bisect_gives_the_statuses_that_git_takes(
-    gqa: Gqa, desk: Desk, arguments: tuple[str, ...], status: int
-) -> None:
-    for name in ("CORRECT", "REJECTS", "UNAVAILABLE"):
-        arguments = tuple(a if a != name else desk.runner(name.lower()) for a in arguments)
-    usual = {125: 3, 128: 2}.get(status, status)
-    assert gqa("run", *arguments).status == usual
-    assert gqa("run", "--bisect", *arguments).status == status
 
 
 def _recipe() -> str:

@@ -14,10 +14,9 @@ from case_files import cases_of, complaints, entries, write
 from conformance.base.paths import ROOT
 from conformance.base.signature import INPUT_NAMES
 from conformance.bundle import cache, sensitive_cases
-from conformance.bundle.cache import every_effect, required_effects
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
-from conformance.bundle.sensitive_cases import why_insensitive
+from conformance.bundle.sensitive_cases import every_effect, required_effects, why_insensitive
 from conformance.bundle.sensitivity import (
     NO_EFFECT,
     REPLACED,

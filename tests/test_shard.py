@@ -54,14 +54,6 @@ def test_long_cases_are_spread(of: int) -> None:
     assert max(loads) < 1.5 * sum(loads) / of
 
 
-@pytest.mark.parametrize("text", ["", "3", "0/8", "9/8", "3/", "a/b", "-1/8", "1/0", "1/99999"])
-def test_what_is_no_shard_is_refused(gqa: Gqa, text: str) -> None:
-    done = gqa("run", "three.yaml", "--shard", text)
-    assert done.status == 2
-    assert done.err.startswith("--shard: ")
-    assert done.err.count("\n") == 1
-
-
 def test_the_header_says_which_shard_the_results_are_of(gqa: Gqa, tmp_path: Path) -> None:
     runs = []
     for number in (1, 2, 3, 4):  # the last one has no case
@@ -81,8 +73,3 @@ def test_the_header_says_which_shard_the_results_are_of(gqa: Gqa, tmp_path: Path
             "cases": 3,
             "results": 3,
         }
-
-
-def test_what_failed_last_is_not_divided(gqa: Gqa) -> None:
-    done = gqa("run", "three.yaml", "--shard", "1/2", "--lf")
-    assert (done.status, "--shard and --lf" in done.err) == (2, True)

@@ -10,7 +10,7 @@ import pytest
 from as_user import Desk, Gqa
 from case_files import cases_of
 
-from conformance.bundle.cache import Bundle, bundle_for
+from conformance.bundle.prepare import Prepared, prepare
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.pool import Pool
@@ -20,32 +20,32 @@ from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, TargetError, run_options
+from conformance.targets.catalogue import Programs, TargetError
 from conformance.targets.registry import Target, built_in, eps_of, target_for, targets_for
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     body = "- name: prompt\n  sequence_length: 37\n  head_size: 64"
     (case,) = cases_of(tmp_path_factory.mktemp("cases"), body)
-    return bundle_for(case.call)
+    return prepare(case.call)
 
 
 @pytest.fixture(scope="module")
-def long_past(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def long_past(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """One head that decodes: its keys are what a kernel can split."""
     body = (
         "- {name: decode, past_sequence_length: 600, num_heads: 1, kv_num_heads: 1, head_size: 128}"
     )
     (case,) = cases_of(tmp_path_factory.mktemp("cases"), body)
-    return bundle_for(case.call)
+    return prepare(case.call)
 
 
-def output_of(ep: str, bundle: Bundle) -> bytes:
+def output_of(ep: str, bundle: Prepared) -> bytes:
     """The exact output of ``ep``."""
     pool = Pool(target_for(ep).command)
     try:
-        outcome = pool.run_one(Job(key=ep, bundle=str(bundle.path), steps=bundle.steps, seconds=30))
+        outcome = pool.run_one(Job(key=ep, files=bundle.inputs, steps=bundle.steps, seconds=30))
         assert isinstance(outcome, Ran)
         return outcome.runs[0][0]["output"]
     finally:
@@ -53,7 +53,7 @@ def output_of(ep: str, bundle: Bundle) -> bytes:
 
 
 def test_cpu_noflash_uses_the_other_kernels_in_any_environment(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+    bundle: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     usual, other = output_of("cpu", bundle), output_of("cpu-noflash", bundle)
@@ -64,7 +64,7 @@ def test_cpu_noflash_uses_the_other_kernels_in_any_environment(
     assert output_of("cpu-noflash", bundle) == other
 
 
-def test_cpu_threads_splits_a_call(long_past: Bundle) -> None:
+def test_cpu_threads_splits_a_call(long_past: Prepared) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     split = output_of("cpu-threads", long_past)
     assert split != output_of("cpu", long_past)  # the sums of the parts are added
@@ -104,36 +104,6 @@ def results(desk: Desk, gqa: Gqa, *arguments: str) -> tuple[str, Run]:
     return done.out, run
 
 
-def test_a_program_says_what_it_is_called(desk: Desk, gqa: Gqa) -> None:
-    ep = desk.runner("names_itself")
-    out, run = results(desk, gqa, "--ep", ep)
-    (target,) = run.header.targets
-    shown = ep.replace(f"{desk.folder}/", "")
-    assert (target.name, target.ep) == ("openvino@2026.4.1", shown)
-    assert target.describe is not None
-    assert (target.describe.name, target.describe.threads) == ("openvino", "default")
-    assert "openvino@2026.4.1: miniature 2026.4.1 on none" in out.splitlines()
-    assert all(result.reproduce.endswith(f" --ep {shown}") for result in run.results)
-
-
-def test_two_programs_that_describe_themselves_alike_are_told_apart(desk: Desk, gqa: Gqa) -> None:
-    one = desk.runner("names_itself")
-    other = desk.folder / "programs" / "other"
-    other.write_text(Path(one.removeprefix("exec:")).read_text())
-    other.chmod(0o755)
-    _, run = results(desk, gqa, "--ep", one, "--ep", f"exec:{other}")
-    assert [t.name for t in run.header.targets] == ["openvino@2026.4.1", "openvino@2026.4.1#2"]
-
-
-def test_configurations_are_told_apart_by_name(desk: Desk, gqa: Gqa) -> None:
-    one, other = desk.runner("names_itself"), desk.runner("correct")
-    _, run = results(desk, gqa, "--ep", one, "--ep", other, "--name", "fast", "--name", "slow")
-    assert [t.name for t in run.header.targets] == ["fast@2026.4.1", "slow@1.0"]
-    assert all("--name" in result.reproduce for result in run.results)
-    _, run = results(desk, gqa, "--ep", one, "-k", "three", "--name", "v2.1_int8-x")
-    assert [t.name for t in run.header.targets] == ["v2.1_int8-x@2026.4.1"]
-
-
 def test_an_option_with_two_values_gives_two_targets(tmp_path: Path) -> None:
     both = Programs(ort_python=["a/python", "b/python", "a/python"], tract="t")
     targets = targets_for(["cpu", "tract", "cpu-noflash"], both)
@@ -171,7 +141,7 @@ def test_a_number_is_given_only_where_the_name_is_taken(
 ) -> None:
     runs: list[TargetRun] = []
     for target in targets_for(["cpu"], Programs(ort_python=["a", "b"])):
-        runs.append(TargetRun(TargetPlan(target, (), ()), 1, tuple(runs)))
+        runs.append(TargetRun(TargetPlan(target, (), ()), tuple(runs)))
     for run, says in zip(runs, ("1.31.1", version), strict=True):
         answer = DescribedAnswer(
             id=1,
@@ -196,37 +166,6 @@ def test_expectations_apply_whatever_the_name(gqa: Gqa) -> None:
     assert f"gqa run '{case}' --ep cpu --name mine" in done.out
 
 
-@pytest.mark.parametrize(
-    ("eps", "given", "says"),
-    [
-        (["cpu"], ["tract"], "--name 'tract' cannot be the name of cpu: tract is the name of a t"),
-        (["exec:./x"], ["cpu"], "--name 'cpu' cannot be the name of exec:./x: cpu is the name of"),
-        (["cpu"], ["Mine"], "--name 'Mine' is not a name: it takes up to 40 lower-case letters"),
-        (["cpu"], ["m" * 41], "is not a name"),
-        (["cpu"], ["\x1b[2J"], "is not a name"),
-        (
-            ["cpu", "tract"],
-            ["a"],
-            "--name gives 1 different names to 2 targets; give one to each: ",
-        ),
-        (["cpu", "tract"], ["a", "a"], "--name gives 1 different names to 2 targets"),
-        (["cpu"], ["a", "b"], "--name gives 2 different names to 1 targets"),
-    ],
-)
-def test_a_name_that_cannot_be_given(eps: list[str], given: list[str], says: str) -> None:
-    with pytest.raises(TargetError) as caught:
-        targets_for(eps, Programs(name=given))
-    assert says in str(caught.value)
-
-
-def test_an_option_of_a_target_that_is_not_run_is_refused() -> None:
-    with pytest.raises(TargetError) as caught:
-        targets_for(["cpu", "exec:./x"], Programs(tract="t", ort_python="p"))
-    assert str(caught.value) == (
-        "--tract is for tract, tract-plain, and the targets are cpu, exec:./x; add --ep tract."
-    )
-
-
 def test_an_option_that_a_target_refuses(tmp_path: Path) -> None:
     tool = tmp_path / "compute-sanitizer"
     tool.touch()
@@ -241,25 +180,6 @@ def test_an_option_that_a_target_refuses(tmp_path: Path) -> None:
     checked = names(built_in(programs))  # by gqa doctor
     assert "cuda" in checked
     assert "cuda-graph" not in checked
-
-
-def test_an_option_without_a_value_is_refused() -> None:
-    for option in run_options():
-        with pytest.raises(TargetError) as caught:
-            targets_for(["cpu"], Programs(**{option.name: ""}))
-        assert str(caught.value) == f"{option.flag} '' is empty; it takes {option.metavar}."
-    with pytest.raises(TargetError, match="--device '' is empty; it takes N"):
-        targets_for(["cuda"], Programs(device=["1", ""]))
-
-
-@pytest.mark.parametrize(
-    ("ep", "meant"),
-    [("ort-plugin", "ort-plugin:WORD"), ("exec", "exec:PATH"), ("tract-plane", "tract-plain")],
-)
-def test_a_target_that_is_not_known(ep: str, meant: str) -> None:
-    with pytest.raises(TargetError) as caught:
-        target_for(ep)
-    assert str(caught.value).endswith(f"; did you mean '{meant}'?")
 
 
 def test_the_fix_of_a_python_that_an_option_names_is_not_gqa_setup(
@@ -283,17 +203,3 @@ def test_labels_are_what_ids_of_a_run_without_ep_name() -> None:
         *("cpu", "tract", "exec:./a#2")
     ]
     assert eps_of(["new", "old"], programs) == ["cpu"]
-
-
-def test_a_target_may_be_given_its_own_name() -> None:
-    assert names(targets_for(["cpu"], Programs(name=["cpu"]))) == ["cpu"]
-
-
-def test_a_folder_is_not_an_interpreter(tmp_path: Path, gqa: Gqa) -> None:
-    done = gqa("run", "three.yaml", "--ort-python", str(tmp_path))
-    assert (done.status, done.out) == (2, "")
-    assert f"{tmp_path} is a folder, not an interpreter." in done.err
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").touch()
-    done = gqa("run", "three.yaml", "--ort-python", str(tmp_path))
-    assert f"{tmp_path} is a folder; its interpreter is {tmp_path}/bin/python." in done.err

@@ -31,7 +31,7 @@ def found(ep: str) -> tuple[str, Results]:
     cases = tuple(case for theme in THEMES for case in cases_of_theme(theme))
     target = target_for(ep)
     lines = tuple(load_expectations(target.expectations))
-    with TargetRun(TargetPlan(target, cases, lines), jobs=2) as run:
+    with TargetRun(TargetPlan(target, cases, lines)) as run:
         if run.ready.described is None:
             assert run.ready.unavailable is not None
             return f"{run.ready.unavailable} {run.ready.fix or ''}", {}
@@ -52,12 +52,11 @@ def of(ep: str) -> Results:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("all_bundles")
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
 def test_every_result_of_tract_is_expected(ep: str) -> None:
     cases = shipped_cases()
     (plan,) = target_plans(cases, [target_for(ep)], whole_corpus=True)
-    with TargetRun(plan, jobs=2) as run:
+    with TargetRun(plan) as run:
         if run.ready.described is None or run.ready.described.version != TRACT_VERSION:
             pytest.skip(f"{ep} {TRACT_VERSION} is not there: {run.ready.unavailable}")
         records = [record for _, record in run.run()]

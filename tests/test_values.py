@@ -20,8 +20,8 @@ from shipped import cases_of_theme, shipped_cases
 from synthetic_runs import header, target
 
 from conformance.base.paths import ROOT
-from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.prepare import prepare
 from conformance.bundle.values import computation_of
 from conformance.case.case import Case
 from conformance.case.corpus import find
@@ -65,7 +65,7 @@ RICH = """
 
 
 def shown(case: Case, asked: Asked | None = None, returned: Returned | None = None) -> Values:
-    return values_of(case, bundle_for(case.call), asked or Asked(), returned)
+    return values_of(case, prepare(case.call), asked or Asked(), returned)
 
 
 def drawn(case: Case, values: Values, width: int, returned: Returned | None = None) -> str:
@@ -191,7 +191,7 @@ def test_the_last_code_of_an_odd_head_is_alone_in_its_byte(size: int) -> None:
 
 def check(case: Case) -> str:
     """Check the values of one query of each step of ``case``; say why, if it has none."""
-    bundle = bundle_for(case.call)
+    bundle = prepare(case.call)
     if bundle.unjudged is not None:
         return bundle.unjudged
     for step in range(len(case.steps)):
@@ -506,7 +506,7 @@ def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> 
         assert np.array_equal(values.outputs["output"].expected, right)
         assert not values.outputs["present_key"].known.any()
         drawn(case, values, 80, returned)
-        assert ("got_output" in arrays_of(case, bundle_for(case.call), 0, returned)) == (
+        assert ("got_output" in arrays_of(case, prepare(case.call), 0, returned)) == (
             strange.dtype == np.float32
         )
 
@@ -545,5 +545,5 @@ def test_the_documentation_lists_every_array() -> None:
     outputs = np.zeros((1, 4, 64), np.float16)
     result = fault("output", (0, 0, 0))
     returned = Returned("x", "cpu", result, [*[{}] * 4, {"output": outputs}])
-    made = arrays_of(case, bundle_for(case.call), 4, returned)
+    made = arrays_of(case, prepare(case.call), 4, returned)
     assert {re.sub("^(expected|budget|got)_.*", r"\1_…", name) for name in made} == listed

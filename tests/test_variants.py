@@ -17,7 +17,7 @@ from test_verdict import right_by
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, Attribute
-from conformance.bundle.cache import Bundle, bundle_for, digest_of
+from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.variants import Outputs, comparisons, variant_script
 from conformance.case.call import Call
 from conformance.case.case import Case
@@ -34,8 +34,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
-def both(case: Case) -> tuple[Bundle, Bundle]:
-    return bundle_for(case.call), bundle_for(case.call, relation=case.relation)
+def both(case: Case) -> tuple[Prepared, Prepared]:
+    return prepare(case.call), prepare(case.call, relation=case.relation)
 
 
 def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> RelationResult:

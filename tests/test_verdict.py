@@ -14,9 +14,8 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from conformance.base.array_types import NUMPY
-from conformance.bundle.cache import Bundle, bundle_for
 from conformance.bundle.expected import Expected
-from conformance.bundle.float_arrays import Packer, SparseArray, Unpacker
+from conformance.bundle.prepare import Prepared, prepare
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.contract import Contract
@@ -32,6 +31,7 @@ from conformance.harness.outcomes import (
 )
 from conformance.judge.error_map import error_map
 from conformance.judge.verdict import Judgement, OutputError, Unjudgeable, compare, judge
+from conformance.oracle import Reference
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.results.verdicts import VERDICTS
 
@@ -73,7 +73,7 @@ def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
     )
 
 
-def right_by(bundle: Bundle) -> Values:
+def right_by(bundle: Prepared) -> Values:
     """What a correct runtime returns; zeros where nothing is defined."""
     return [
         {name: np.nan_to_num(want.value).astype(NUMPY[want.dtype]) for name, want in step.items()}
@@ -83,7 +83,7 @@ def right_by(bundle: Bundle) -> Values:
 
 def right(call: Call) -> Values:
     """As `right_by`, of a call."""
-    return right_by(bundle_for(call))
+    return right_by(prepare(call))
 
 
 def ran(*runs: Values, placement: str | None = None) -> Ran:
@@ -111,13 +111,13 @@ def verdict_on(
     call: Call = PROMPT,
     contract: Contract = COMPUTES,
     provider: str | None = None,
-    bundle: Bundle | None = None,
+    bundle: Prepared | None = None,
     kernel: str | None = None,
 ) -> Judgement:
     """The judgement, for a target of the class cpu."""
     made = judge(
         case_of(call, contract),
-        bundle or bundle_for(call),
+        bundle or prepare(call),
         outcome,
         execution_provider=provider,
         target_class="cpu",
@@ -237,7 +237,7 @@ def test_one_step_beyond_the_budget_fails_and_the_step_before_passes(
     dtype: Any, output: str, place: str
 ) -> None:
     call = Call(sequence_length=5, rotary="half_split", dtype=dtype)
-    want = bundle_for(call).expected[0][output]
+    want = prepare(call).expected[0][output]
     sizes = np.abs(want.value.ravel())
     flat = {
         "first": 0,
@@ -262,7 +262,7 @@ def test_one_step_beyond_the_budget_fails_and_the_step_before_passes(
 
 
 def test_the_figures_of_the_worst_element() -> None:
-    want = bundle_for(PROMPT).expected[0]["output"]
+    want = prepare(PROMPT).expected[0]["output"]
     index = (0, 3, 17)
     values = right(PROMPT)
     values[0]["output"][index] += np.float32(0.25)
@@ -483,7 +483,7 @@ def test_the_same_values_in_another_encoding_are_the_same() -> None:
 def test_undefined_elements_are_never_compared(call: Call) -> None:
     first, second = right(call), right(call)
     undefined = 0
-    for name, want in bundle_for(call).expected[0].items():
+    for name, want in prepare(call).expected[0].items():
         hole = np.isnan(want.unit)
         undefined += int(hole.sum())
         first[0][name][hole] = np.nan
@@ -518,9 +518,12 @@ def test_a_defined_element_beside_undefined_ones_counts() -> None:
 
 
 def expected(value: list[float], unit: list[float]) -> Expected:
-    held = np.ones(len(value), bool)
-    arrays = (SparseArray(held.shape, held, np.array(numbers)) for numbers in (value, unit))
-    return Expected(*arrays, dtype="float32")
+    return expected_of(np.array(value), np.array(unit), np.dtype(np.float32))
+
+
+def expected_of(value: np.ndarray, unit: np.ndarray, dtype: np.dtype[Any]) -> Expected:
+    reference = Reference(value, ~np.isnan(unit), dtype)
+    return Expected(reference, np.nan_to_num(unit), value.astype(dtype))
 
 
 def figures(got: list[float], want: Expected) -> OutputError:
@@ -566,11 +569,7 @@ def test_the_figures_are_those_of_all_elements(dtype: Any, undefined: float, see
         np.where(gone, other, a) for other, a in ((np.nan, unit), (0, near), (0, value))
     )
     near = near.astype(dtype)
-    packer = Packer()
-    packer.add(value, near)
-    packer.add(unit)
-    unpacker = Unpacker(packer.packed())
-    want = Expected(unpacker.take(shape, near), unpacker.take(shape), "float32")
+    want = replace(expected_of(value, unit, np.dtype(np.float32)), rounded=near)
     assert np.array_equal(want.value, value)
     assert np.array_equal(want.unit, unit, equal_nan=True)
     for faults in (0, 1, 4):
@@ -818,7 +817,7 @@ def test_accepted_says_whether_the_values_are_correct() -> None:
     ("contract", "verdict"), [(REJECTS, "accepted"), (COMPUTES, None), (EITHER, "pass")]
 )
 def test_a_bundle_without_values(contract: Contract, verdict: str | None) -> None:
-    bundle = replace(bundle_for(PROMPT), expected=({},), unjudged="heads that do not divide")
+    bundle = replace(prepare(PROMPT), expected=({},), unjudged="heads that do not divide")
     outcome = ran(right(PROMPT), right(PROMPT))
     if verdict is None:
         with pytest.raises(Unjudgeable, match="heads that do not divide"):
@@ -830,7 +829,7 @@ def test_a_bundle_without_values(contract: Contract, verdict: str | None) -> Non
 
 
 def test_a_crash_needs_no_oracle() -> None:
-    bundle = replace(bundle_for(PROMPT), expected=({},), unjudged="no")
+    bundle = replace(prepare(PROMPT), expected=({},), unjudged="no")
     assert verdict_on(TimedOut(seconds=1.0), bundle=bundle).verdict == "timeout"
     assert verdict_on(rejected("no"), bundle=bundle).verdict == "unsupported"
 

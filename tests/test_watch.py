@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from as_user import Desk, Gqa, wait_for
+from as_user import Desk, wait_for
 from synthetic_runs import case, result, write
 
 OPTION = "--watch"
@@ -30,9 +30,3 @@ def test_a_page_is_rewritten_while_results_come(desk: Desk, tmp_path: Path) -> N
     assert process.returncode == 0, err
     assert "Traceback" not in err
     assert "location.reload()" not in page.read_text()
-
-
-def test_only_a_page_can_be_watched(gqa: Gqa, tmp_path: Path) -> None:
-    done = gqa("report", "r.jsonl", "--csv", str(tmp_path / "r.csv"), OPTION)
-    assert done.status == 2
-    assert "--watch needs --html, and no other form." in done.err

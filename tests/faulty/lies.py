@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Tells the lie that the environment variable LIE names."""
 
+import ctypes
 import hashlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -14,6 +16,8 @@ import time
 import miniature
 
 LIES = {}
+SKIPPED = '{"id": ID, "outcome": "unavailable", "reason": "this adapter has no float16"}'
+COMPILING = '{"id": ID, "outcome": "compiling"}'
 OPERATOR = {"declared_by": "miniature 1.0", "inputs": {}, "outputs": {}, "attributes": {}}
 ABOUT = {}  # what a description says instead; of LATER, only once the process was restarted
 LATER = {
@@ -48,6 +52,15 @@ DESCRIPTIONS = {
     "many_versions": {"versions": {f"\x1b[{n}m": "\x07" * 9 for n in range(9000)}},
     "unknown_field": {"verdict": "pass"},
     "operator_with_escapes": {"operator": {**OPERATOR, "attributes": {"\x1b[2J\u202e": "\x07"}}},
+    "not_described": {"dtypes": ["fp16"]},
+    "future_schema": {
+        "operator": {
+            "declared_by": "miniature 2.0",
+            "inputs": {"query": ["float32", "float64"], "query_future": ["int32"]},
+            "outputs": {"output": ["float32"], "output_future": ["float32"]},
+            "attributes": {"num_heads": "int", "one_future": "int", "two_future": "float"},
+        }
+    },
     "many_attributes": {
         "operator": {**OPERATOR, "attributes": dict.fromkeys(map(str, range(9000)), "int")}
     },
@@ -169,6 +182,55 @@ def litter(request):
         os.mkdir(path)
     os.chmod(path, 0)
     miniature.ran(request, runs=runs)
+
+
+def copying(copy):
+    """Answers that it ran, with output files that ``copy(expected, written)`` has made."""
+    return lambda request: miniature.ran(request, runs=miniature.outputs(request, copy=copy))
+
+
+def half(expected, out):
+    with open(expected, "rb") as source:
+        data = source.read()
+    write(out, data[: len(data) // 2])
+
+
+def one_int64(expected, out):
+    """Neither the expected dtype nor the expected shape."""
+    name = dict(miniature.fields(expected))[8]
+    write(out, field(1, 1) + field(2, 7) + field(8, name) + field(9, bytes([42, *bytes(7)])))
+
+
+def last_bit(expected, out):
+    """Its last output value is wrong in the last bit, which every error budget allows."""
+    fields = dict(miniature.fields(expected))
+    miniature.flipped(expected, out, int(fields[8] == b"output"), len(fields[9]) - 4)
+
+
+LIES |= {
+    "no_file": copying(lambda expected, out: None),
+    "links": copying(os.symlink),
+    "short_file": copying(half),
+    "other_dtype": copying(one_int64),
+    "wrong_alone": copying(miniature.inverted),
+    "last_bit": copying(last_bit),
+    "one_file": lambda r: miniature.ran(r, runs=miniature.outputs(r)[:1] * r["repeat"]),
+    "wrong_count": lambda r: miniature.ran(r, runs=miniature.outputs({**r, "repeat": 1})),
+    "wrong_type": lambda r: miniature.ran(r, load_ms="0.25"),
+    "no_placement": lambda r: miniature.ran(r, placement=None),
+    "other_id": lambda r: miniature.ran({**r, "id": r["id"] + 1}),
+}
+
+
+@lie
+def leaves_litter(request):
+    """Unreadable folders among its output files."""
+    folder = os.path.join(request["out"], "temporary", "deep")
+    os.makedirs(folder)
+    write(os.path.join(folder, "file"), b"litter")
+    os.symlink(request["bundle"], os.path.join(request["out"], "link"))
+    os.chmod(folder, 0)
+    os.abort()
 
 
 # Tensors
@@ -417,6 +479,14 @@ LIES |= {
     "verdict_in_answer": line(RAN[:-1] + ', "verdict": "pass"}'),
     "a_list": line("[" + RAN + "]"),
     "no_runs": line(RAN.replace("RUNS", "[]")),
+    "not_json": line("{'id': ID, 'outcome': 'ran'} \x1b[31m"),
+    "long_message": line(REJECTED.replace("no", "no " * 100_000)),
+    "skips": line(SKIPPED),
+    "answers_twice": line(f"{SKIPPED}\n{SKIPPED}"),
+    "compiles_at_once": line(f"{COMPILING}\n{SKIPPED}"),
+    "compiles_twice_at_once": line(f"{COMPILING}\n{COMPILING}\n{SKIPPED}"),
+    "compiles_after_its_answer": line(f"{SKIPPED}\n{COMPILING}"),
+    "compiles_another": line(COMPILING.replace("ID", "1ID")),
 }
 
 
@@ -450,12 +520,181 @@ LIES |= {
 }
 
 
+def afterwards(text):
+    """Answers correctly, and writes ``text`` a little later, without a request."""
+
+    def fault(request):
+        miniature.ran(request)
+        time.sleep(0.02)
+        print(text.replace("ID", str(request["id"])), flush=True)
+
+    return fault
+
+
+LIES |= {
+    "compiles_afterwards": afterwards(COMPILING),
+    "speaks_unasked": afterwards("by the way"),
+}
+
+
+@lie
+def prints_from_c(request):
+    """Uses a library that prints to standard output from C code, past Python's own stream."""
+    libc = ctypes.CDLL(None)
+    libc.puts(b"kernel: using 4 threads")
+    libc.fflush(None)
+    miniature.ran(request)
+
+
+@lie
+def floods_lines(request):
+    for number in range(2_000_000):
+        print(f"step {number}: everything is going very well indeed")
+
+
+@lie
+def floods_stdout(request):
+    """100 MB without a line end."""
+    for _ in range(100):
+        sys.stdout.write("x" * 1_000_000)
+
+
+@lie
+def floods_stderr(request):
+    for _ in range(100):
+        sys.stderr.write("x" * 1_000_000)
+    complain("\nthe end")
+    miniature.ran(request)
+
+
+@lie
+def closes_stdout(request):
+    os.close(1)
+    time.sleep(600)
+
+
+@lie
+def hungry(request):
+    """Allocates FAULT_BYTES of memory (64 GiB), and reports whether that succeeded."""
+    try:
+        bytearray(int(os.environ.get("FAULT_BYTES", 64 << 30)))
+        message = "there was enough memory"
+    except MemoryError:
+        message = "not enough memory"
+    miniature.answer(request, outcome="rejected", stage="run", step=0, message=message)
+
+
+# How it ends
+
+
+def complain(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def segfault():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@lie
+def dies(request):
+    complain("reading past the end")
+    segfault()
+
+
+@lie
+def gives_up(request):
+    """Like a runtime that aborts inside a live process: prints the reason and kills itself."""
+    complain("warming up\nAborted(memory access out of bounds).")
+    os.abort()
+
+
+@lie
+def is_ended(request):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@lie
+def leaves_child(request):
+    """Which holds its pipes open."""
+    subprocess.Popen(["sleep", "600"])
+    os.abort()
+
+
+@lie
+def dies_while_idle(request):
+    miniature.ran(request)
+    segfault()
+
+
+@lie
+def dies_in_the_end(request):
+    """As soon as it is sent the next case, which it does not read."""
+    miniature.ran(request)
+    select.select([sys.stdin], [], [], 5)
+    segfault()
+
+
+@lie
+def one_shot(request):
+    """Exits with status 0, as if the input had ended."""
+    miniature.ran(request)
+    sys.exit(0)
+
+
+@lie
+def reports_a_crash_once(request):
+    if os.path.exists(mark):
+        miniature.ran(request)
+    else:
+        open(mark, "w").close()
+        miniature.answer(request, outcome="crashed", step=0, ended="SIGSEGV", message="")
+
+
+# In company
+
+
+def after_another(end):
+    """Fails by ``end()``, but only if this process has run another case, which did the damage."""
+
+    def fault(request):
+        if miniature.asked.count("run") > 1:
+            end()
+        miniature.ran(request)
+
+    return fault
+
+
+def abort_of_heap():
+    complain("heap is broken.")
+    os.abort()
+
+
+def spoiling(then):
+    """Answers correctly, but then all cases of the process go to ``then``."""
+
+    def fault(request):
+        miniature.ran(request)
+        miniature.ran = then
+
+    return fault
+
+
+correctly = miniature.ran
+
+LIES |= {
+    "dies_after_another": after_another(abort_of_heap),
+    "exits_after_another": after_another(lambda: sys.exit("no more handles")),
+    "hangs_after_another": after_another(lambda: time.sleep(60)),
+    "breaks_heap": spoiling(lambda request: abort_of_heap()),
+    "spoils": spoiling(lambda r: correctly(r, runs=miniature.outputs(r, copy=miniature.inverted))),
+}
+
+
 @lie
 def last_words(request):
     """Dies with control characters on standard error."""
-    sys.stderr.write("\x1b[2J\x1b]0;owned\x07\x00 thread panicked at \x9b31m\n")
-    sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGSEGV)
+    complain("\x1b[2J\x1b]0;owned\x07\x00 thread panicked at \x9b31m")
+    segfault()
 
 
 @lie
@@ -489,7 +728,7 @@ mark = os.environ.get("FAULT_MARK", "")
 
 def die(request):
     open(mark, "w").close()
-    os.kill(os.getpid(), signal.SIGSEGV)
+    segfault()
 
 
 def describe(request):

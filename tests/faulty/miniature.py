@@ -71,14 +71,14 @@ def outputs(request, copy=shutil.copyfile):
     return runs
 
 
-def flipped(expected, out, bits):
-    """Copy a file of float32 numbers, with ``bits`` of the highest byte of its first one flipped.
+def flipped(expected, out, bits, at=3):
+    """Copy a file of float32 numbers, with ``bits`` of their byte ``at`` flipped.
 
-    128 is the sign, and 64 a bit of the exponent.
+    In the highest byte of the first number, 128 is the sign, and 64 a bit of the exponent.
     """
     with open(expected, "rb") as source, open(out, "wb") as target:
         data = bytearray(source.read())
-        data[data.index(dict(fields(expected))[9]) + 3] ^= bits
+        data[data.index(dict(fields(expected))[9]) + at] ^= bits
         target.write(data)
 
 

@@ -49,6 +49,10 @@ LIES: Final = {
         byte_order_mark invalid_utf8 lone_surrogate verdict_in_answer a_list no_runs utf_16
         no_output another_output output_with_escapes file_with_escapes file_with_slash
         file_without_name file_with_long_name swapped_outputs forges_the_whole_cache
+        answers_twice closes_stdout compiles_after_its_answer compiles_another
+        compiles_twice_at_once floods_lines
+        floods_stdout is_ended links no_file no_placement not_json one_file other_id prints_from_c
+        short_file wrong_count wrong_type
         """,
     ),
     **_all(
@@ -58,16 +62,30 @@ LIES: Final = {
         forges_without_files forges_undefined_cases forges_insensitive_cases
         links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
         duplicate_id device_with_escapes runtime_with_escapes many_versions operator_with_escapes
+        dies_after_another exits_after_another floods_stderr future_schema hangs_after_another
+        last_bit one_shot reports_a_crash_once
         """,
     ),
-    **dict.fromkeys(["values_of_another", "nan", "another_shape"], "wrong"),
-    **dict.fromkeys(
-        ["nul_in_message", "escapes_in_message", "escapes_in_code", "carriage_returns"],
+    **_all("wrong", "values_of_another nan another_shape other_dtype spoils wrong_alone"),
+    **_all(
         "unsupported",
+        "nul_in_message escapes_in_message escapes_in_code carriage_returns hungry long_message",
     ),
-    **dict.fromkeys(["escapes_in_placement", "huge_placement"], "fallback"),
-    **dict.fromkeys(["escapes_in_crash", "last_words", "kills_its_group"], "crash"),
-    "escapes_in_reason": "skip",
+    **_all("fallback", "escapes_in_placement huge_placement"),
+    **_all(
+        "crash",
+        """
+        escapes_in_crash last_words kills_its_group breaks_heap dies dies_in_the_end gives_up
+        leaves_child leaves_litter
+        """,
+    ),
+    # It dies after its answer, and only now and then before the next case.
+    "dies_while_idle": "pass or crash",
+    **_all("skip", "escapes_in_reason compiles_at_once skips"),
+    **_all(
+        "pass or infrastructure",
+        "compiles_afterwards speaks_unasked",
+    ),
     "stops_itself": "timeout",
     **_all(
         "stopped",
@@ -82,6 +100,7 @@ LIES: Final = {
         built_in_name built_in_name_of_a_gpu name_with_escapes name_with_version long_name
         huge_version version_with_escapes version_of_two_lines version_without_ascii huge_device
         adapter_with_escapes no_threads unknown_field many_attributes attributes_beyond_a_line
+        not_described
         """,
     ),
     "no_dtypes": "skips",
@@ -89,46 +108,18 @@ LIES: Final = {
 
 #: The same of the other runners of ``tests/faulty``.
 FAULTS: Final = {
-    **_all(
-        "infrastructure",
-        """
-        answers_twice closes_stdout compiles_another exits floods_lines floods_stdout half_line
-        is_ended links no_file no_placement not_json one_file other_id outside prints_from_c
-        short_file wrong_count wrong_type
-        """,
-    ),
+    **_all("infrastructure", "exits half_line"),
     **_all(
         "pass",
         """
-        compiles correct dies_at_random future_schema exits_after_another flips_bits floods_stderr
-        floods_when_idle hangs_after_another last_bit one_shot reports_a_crash_once
-        slow_and_broken slow_start waits
+        compiles correct dies_at_random flips_bits floods_when_idle slow_and_broken slow_start waits
         """,
     ),
-    **dict.fromkeys(
-        [
-            "breaks_heap",
-            "breaks_heap_slowly",
-            "dies",
-            "dies_in_the_end",
-            "gives_up",
-            "leaves_child",
-            "leaves_litter",
-            "poisons_its_context",
-            "poisons_the_next",
-        ],
-        "crash",
-    ),
-    "dies_after_another": "pass",
-    # It dies after its answer, and only now and then before the next case.
-    "dies_while_idle": "pass or crash",
-    **dict.fromkeys(["hungry", "long_message", "rejects"], "unsupported"),
-    **dict.fromkeys(["compiles_at_once", "skips"], "skip"),
+    **_all("crash", "poisons_its_context poisons_the_next"),
+    "rejects": "unsupported",
     "hangs": "timeout",
-    **dict.fromkeys(["compiles_afterwards", "speaks_unasked"], "pass or infrastructure"),
-    **dict.fromkeys(["other_dtype", "spoils", "wrong_alone"], "wrong"),
     "unavailable_later": "stopped",
-    **dict.fromkeys(["compiles_at_start", "no_module", "not_described"], "never"),
+    **_all("never", "compiles_at_start no_module"),
     "unavailable": "skips",
 }
 
