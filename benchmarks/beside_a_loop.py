@@ -13,17 +13,19 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from conformance.case.corpus import names_of
 from conformance.case.load import load
 from conformance.case.selection import compile_expression
 from conformance.harness.outcomes import Ran, Rejected
-from conformance.harness.pool import Pool
 from conformance.harness.protocol import UnavailableAnswer
-from conformance.run.assessment import CaseJob, jobs_for
+from conformance.harness.session import Session
+from conformance.run.assessment import Assessment, CaseJob
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -51,50 +53,63 @@ class Bare:
             sys.exit(f"The bare loop {f'said {line!r}' if line else 'ended'}: {command}")
         return line.strip()
 
-    def run(self, job: CaseJob) -> str:
-        """The outcome of the bundle's call."""
+    def run(self, job: CaseJob, folder: str) -> str:
+        """The outcome of the call, whose files are in ``folder``."""
         assert self.process.stdin is not None
-        request = {"bundle": job.bundle, "files": job.steps[0].files}
+        request = {"bundle": folder, "files": job.steps[0].files}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self.said()
+
+
+@contextmanager
+def files_of(job: CaseJob) -> Iterator[str]:
+    """A folder with the files of a call."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in job.files.items():
+            place = Path(folder, name)
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(content)
+        yield folder
 
 
 def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> list[CaseJob]:
     """The single calls that the target can run."""
     selects = compile_expression(expression)
     cases = [case for case in load(paths) if selects(names_of(case, ready.target.ep), case)]
-    jobs = [job for case in cases if ready.cannot_take(case) is None for job in jobs_for(case)]
-    alone = {job.bundle: job for job in jobs if len(job.steps) == 1 and not job.steps[0].share}
-    return list(alone.values())
+    possible = [case for case in cases if ready.cannot_take(case) is None]
+    jobs = Assessment(ready).jobs(possible)
+    return [job for job in jobs if len(job.steps) == 1 and not job.steps[0].share]
 
 
 def measure(
-    pool: Pool, bare: Bare, jobs: Sequence[CaseJob], repeat: int
+    session: Session, bare: Bare, jobs: Sequence[CaseJob], repeat: int
 ) -> tuple[list[tuple[float, float]], int]:
     """Seconds of each case, alone and through the harness, and the number of them that ran.
 
     Cases that end the process would end the bare loop as well, and are left out; so are those that
     run in one of the two and are rejected in the other.
     """
-    outcomes = [(job, pool.run_one(job)) for job in jobs]  # to warm up, as below
+    outcomes = [(job, session.run(job)) for job in jobs]  # to warm up, as below
     kept, ran = [], 0
     for job, outcome in outcomes:
         if isinstance(outcome, Ran | Rejected):
-            runs = bare.run(job) == "ran"
+            with files_of(job) as folder:
+                runs = bare.run(job, folder) == "ran"
             if runs == isinstance(outcome, Ran):
                 kept.append(job)
                 ran += runs
-    best = {job.bundle: (math.inf, math.inf) for job in kept}
+    best = {job.key: (math.inf, math.inf) for job in kept}
     for _ in range(repeat):
         for job in kept:
-            start = time.perf_counter()
-            bare.run(job)
-            middle = time.perf_counter()
-            pool.run_one(job)
-            end = time.perf_counter()
-            floor, whole = best[job.bundle]
-            best[job.bundle] = (min(floor, middle - start), min(whole, end - middle))
+            with files_of(job) as folder:
+                start = time.perf_counter()
+                bare.run(job, folder)
+                middle = time.perf_counter()
+                session.run(job)
+                end = time.perf_counter()
+            floor, whole = best[job.key]
+            best[job.key] = (min(floor, middle - start), min(whole, end - middle))
     bare.process.kill()
     return list(best.values()), ran
 
@@ -112,13 +127,13 @@ def print_times(
 
     ``begin`` starts the bare loop. Exits with one sentence where the target cannot be used.
     """
-    with Pool(target.command) as pool:
-        answer = pool.start()
+    with Session(target.command) as session:
+        answer = session.start()
         if isinstance(answer, UnavailableAnswer):
             sys.exit(f"{answer.reason} {answer.fix or ''}")
         ready = DescribedTarget(target, answer, None, None)
         jobs = jobs_of(paths, expression, ready)
-        best, ran = measure(pool, begin(), jobs, repeat)
+        best, ran = measure(session, begin(), jobs, repeat)
     if not best:
         sys.exit("No call is left to measure.")
     left_out = f", {len(jobs) - len(best)} left out" if len(jobs) > len(best) else ""

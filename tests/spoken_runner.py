@@ -246,3 +246,9 @@ def modules(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Callable[[st
     for module in set(sys.modules) - before:
         if str(getattr(sys.modules[module], "__file__", "")).startswith(str(RUNNERS)):
             del sys.modules[module]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """The content of each file below a folder, by its path there."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}

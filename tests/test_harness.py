@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from spoken_runner import files_in
 
 from conformance.base import interrupts
 from conformance.harness.jobs import Job
@@ -91,7 +92,19 @@ def pool(name: str, jobs: int = 1, env: dict[str, str] | None = None, **limits: 
 
 def job(bundles: Path, key: str, seconds: float | None = None) -> Job:
     """A job on the bundle whose key starts with ``key``."""
-    return Job(key, bundles / key.split("-")[0], (STEP,), seconds=seconds)
+    return case_of(bundles, key.split("-")[0], seconds=seconds, key=key)
+
+
+def case_of(
+    bundles: Path,
+    name: str,
+    steps: tuple[StepFiles, ...] = (STEP,),
+    *,
+    seconds: float | None = None,
+    key: str = "",
+) -> Job:
+    """A job with the files of a bundle."""
+    return Job(key or name, files_in(bundles / name), steps, seconds=seconds, folder=name)
 
 
 def trio(bundles: Path, seconds: float | None = None) -> list[Job]:
@@ -247,7 +260,7 @@ def test_an_interrupt_while_a_pool_is_closed_leaves_nothing(
 
 def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
-    large = Job("good", bundles / "good", (StepFiles(files=files),))
+    large = case_of(bundles, "good", (StepFiles(files=files),))
     with pool("correct") as runner:
         assert isinstance(runner.run_one(large), Ran)
 
@@ -494,7 +507,7 @@ def test_half_an_answer_and_then_silence_is_the_runners_error(bundles: Path) -> 
 
 def test_a_runner_that_does_not_read_its_input(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
-    large = Job("large", bundles / "good", (StepFiles(files=files),), seconds=0.3)
+    large = case_of(bundles, "good", (StepFiles(files=files),), seconds=0.3)
     with pool("deaf") as runner:
         found = runner.run_one(large)
         assert isinstance(found, InfrastructureFailure)

@@ -23,6 +23,7 @@ from spoken_runner import (
     Start,
     assert_same,
     bundle,
+    files_in,
     gqa_inputs,
     gqa_model,
     modules,
@@ -332,7 +333,7 @@ def pool(fake: Path, fault: str) -> Pool:
 
 def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
     folder, files = relu
-    return Job("case", folder, (StepFiles(files=files),), seconds=seconds)
+    return Job("case", files_in(folder), (StepFiles(files=files),), seconds=seconds)
 
 
 def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(

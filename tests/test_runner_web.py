@@ -24,6 +24,7 @@ from spoken_runner import (
     Start,
     assert_same,
     bundle,
+    files_in,
     gqa_inputs,
     gqa_model,
     model,
@@ -229,7 +230,7 @@ def test_crashes_and_hangs_reach_the_harness(
     command = Command("web", argv, env={"FAULT": fault})
     limits = Limits(case_seconds=5, start_seconds=60)
     folder, files = identity
-    job = Job(key="identity", bundle=str(folder), steps=(StepFiles(files=files),))
+    job = Job(key="identity", files=files_in(folder), steps=(StepFiles(files=files),))
     with Pool(command, 1, limits) as pool:
         got = pool.run_one(job)
     assert isinstance(got, outcome)

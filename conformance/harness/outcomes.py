@@ -78,9 +78,9 @@ class Crashed(_Seen):
     """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence that quotes the
     process's last words.
 
-    ``repeated``: it died again when the case was run alone in a fresh process. A pool reports
-    others only if it is to try nothing again. Where the runner itself reported the crash
-    (`CrashedAnswer`), ``signal`` may be another word (panic, cudaErrorIllegalAddress).
+    ``repeated``: it died again when the case was run alone in a fresh process. Where the runner
+    itself reported the crash (`CrashedAnswer`), ``signal`` may be another word (panic,
+    cudaErrorIllegalAddress).
     """
 
     signal: str

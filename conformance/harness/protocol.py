@@ -328,7 +328,7 @@ def parse_answer(line: bytes | str, request: Request) -> Answer:
 
     It checks the JSON, the id, that the outcome is one of this command, every field, and for
     ``ran`` that the repeats and steps are the requested ones and that no file is named twice. The
-    pool checks that the files exist, and that there is a placement where there must be one. A
+    session checks that the files exist, and that there is a placement where there must be one. A
     `CompilingNotice` is not an answer: `announces` recognises the first one.
     """
     to = _TO_DESCRIBE if isinstance(request, DescribeRequest) else _TO_RUN

@@ -7,21 +7,24 @@ cache. So a bundle is read once for all mutants, and no mutant waits for a proce
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from conformance.base.paths import data_path
 from conformance.base.processes import ask
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Ran, Rejected
-from conformance.harness.pool import Pool
 from conformance.harness.process import Command
 from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.session import Session
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
@@ -202,6 +205,30 @@ class _Job(CaseJob):
     score: Score = field(kw_only=True)
 
 
+def _outcomes(sessions: Sequence[Session], jobs: Iterable[_Job]) -> Iterator[tuple[_Job, Outcome]]:
+    """The outcomes of jobs in their order, in a thread for each session."""
+    idle: SimpleQueue[Session] = SimpleQueue()
+    for session in sessions:
+        idle.put(session)
+
+    def run(job: _Job) -> Outcome:
+        session = idle.get()
+        try:
+            return session.run(job)
+        finally:
+            idle.put(session)
+
+    running: deque[tuple[_Job, Future[Outcome]]] = deque()
+    with ThreadPoolExecutor(len(sessions)) as threads:
+        for job in jobs:
+            running.append((job, threads.submit(run, job)))
+            if len(running) > len(sessions):
+                first, outcome = running.popleft()
+                yield first, outcome.result()
+        for job, outcome in running:
+            yield job, outcome.result()
+
+
 @dataclass
 class Power:
     """A run of cases on mutants.
@@ -234,12 +261,13 @@ class Power:
         First the correct kernel is run on every case and finds the mutants that could differ from
         it there (``mutants/weak_mutation.py``). Then each mutant is run where it could differ.
 
-        Raises :class:`conformance.harness.pool.RunnerFailed`.
+        Raises :class:`conformance.harness.process.RunnerFailed`.
         """
         command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
         target = Target("mutants", (), command, "cpu", None, needs="")
-        with Pool(command, self.jobs) as pool:
-            answer = pool.start()
+        with contextlib.ExitStack() as stack:
+            sessions = [stack.enter_context(Session(command)) for _ in range(self.jobs)]
+            answer = sessions[0].start()
             if not isinstance(answer, DescribedAnswer):
                 raise PowerError(f"The mutants are not available: {answer.reason}")
             ready = DescribedTarget(target, answer, None, None)
@@ -248,7 +276,7 @@ class Power:
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
-            for done, (job, outcome) in enumerate(pool.run(self._work(first))):
+            for done, (job, outcome) in enumerate(_outcomes(sessions, self._work(first))):
                 watch("the correct kernel", done + 1, len(self.cases))
                 self._count(job, outcome)
                 if role == PROBE:
@@ -258,7 +286,7 @@ class Power:
                 self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
-            for done, (job, outcome) in enumerate(pool.run(self._work(tasks))):
+            for done, (job, outcome) in enumerate(_outcomes(sessions, self._work(tasks))):
                 watch("mutants", done + 1, len(pairs))
                 self._count(job, outcome)
         order = {case.id: number for number, case in enumerate(self.cases)}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
-from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
+from conformance.harness.session import Session
 from conformance.model.answers import IN_MODEL, LOADING, Answer, Kind, Part, short
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
@@ -104,18 +104,18 @@ def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
     described = ready.reported or ready.described
     if described is None:
         return Seen(unseen="the target is not available")
-    with Pool(ready.target.command, 1, described=described) as pool:
+    with Session(ready.target.command, described=described) as session:
         try:
-            return _seen(model, described.runtime, pool)
+            return _seen(model, described.runtime, session)
         except (RunnerFailed, OSError) as error:
             return Seen(unseen=f"its runner failed: {error}")
         except Exception as error:
             return Seen(unseen=reason_of(error))
 
 
-def _seen(model: ModelProgram, runtime: str, pool: Pool) -> Seen:
+def _seen(model: ModelProgram, runtime: str, session: Session) -> Seen:
     if model.only_load is not None and runtime in _TAKES_WEIGHTS:
-        refusal = _load_refusal(pool, model.only_load)
+        refusal = _load_refusal(session, model.only_load)
         if refusal:
             return Seen(load=refusal)
     program = model.program
@@ -128,10 +128,10 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool) -> Seen:
         try:
             steps = program.steps(run)
         except CannotFeed as error:
-            refusal = _load_refusal(pool, program.skeleton.model)
+            refusal = _load_refusal(session, program.skeleton.model)
             return Seen(load=refusal, unseen=str(error))
         job = job_of(program.skeleton.model, steps, "the model itself")
-        outcome = pool.run_one(job)
+        outcome = session.run(job)
         if isinstance(outcome, Ran):
             done.append((run, with_outputs(steps, outcome)))
             # The first says enough, and what is padded at the left is judged by its results.
@@ -159,13 +159,13 @@ def _seen(model: ModelProgram, runtime: str, pool: Pool) -> Seen:
     return Seen(troubles=tuple(troubles), unseen=unseen)
 
 
-def _load_refusal(pool: Pool, model: bytes) -> str:
+def _load_refusal(session: Session, model: bytes) -> str:
     """The message with which a target does not load a model, "" if it does.
 
     The call has no inputs: who loads the model refuses the call.
     """
     nothing = Step(ProgramCall("no call", 0, (0,)), {}, {})
-    outcome = pool.run_one(job_of(model, [nothing], "the model without its weights"))
+    outcome = session.run(job_of(model, [nothing], "the model without its weights"))
     if isinstance(outcome, Rejected) and outcome.stage == "load":
         return short(outcome.message)
     return ""

@@ -11,9 +11,9 @@ from conformance.base.printable import printable
 from conformance.case.case import Case
 from conformance.case.given import GivenError
 from conformance.harness.outcomes import Outcome
-from conformance.harness.pool import Pool
-from conformance.harness.process import Limits, RunnerFailed
+from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
+from conformance.harness.session import Session
 from conformance.results.records import InfrastructureRecord, InstabilityRecord
 from conformance.run.assessment import Assessment, CaseJob, LastPrepared, Record
 from conformance.run.instability import Reported, Retries, Watch, unwatched
@@ -41,9 +41,8 @@ class TargetRun:
         last: LastPrepared | None = None,
     ) -> None:
         self.plan = plan
-        self._limits = Limits()
         described = None if ready is None else ready.reported or ready.described
-        self._pool = Pool(plan.target.command, 1, self._limits, described)
+        self._session = Session(plan.target.command, described=described)
         self._retries: Retries | None = None
         self.aside: list[tuple[Case, Reported]] = []
         self._ready = ready
@@ -64,7 +63,7 @@ class TargetRun:
         """End all processes; what is known of the target stays. No case can be run any more."""
         if not self._closed:
             self._closed = True
-            self._pool.close(at_once)
+            self._session.close(at_once)
 
     def again(self) -> TargetRun:
         """A run of the same target with one process, for another worker."""
@@ -72,7 +71,7 @@ class TargetRun:
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts one again."""
-        self._pool.renew()
+        self._session.renew()
 
     @property
     def ready(self) -> DescribedTarget:
@@ -96,7 +95,7 @@ class TargetRun:
     @property
     def start_seconds(self) -> float:
         """Time that starting runner processes took, added up."""
-        return self._pool.start_seconds + self.seconds_of_workers
+        return self._session.start_seconds + self.seconds_of_workers
 
     def _describe(self) -> DescribedTarget:
         target = with_release(self.plan.target, _tell)
@@ -104,7 +103,7 @@ class TargetRun:
             reason = target.missing.message.partition("\n")[0]
             return DescribedTarget(target, None, reason, target.missing.fix)
         try:
-            answer = self._pool.start()
+            answer = self._session.start()
         except RunnerFailed as error:
             self._failed = error
             return DescribedTarget(target, None, _sentence(error, target), error.fix, broken=True)
@@ -135,7 +134,7 @@ class TargetRun:
         assessment = self._assessment()
         try:
             for job in assessment.jobs([case]):
-                outcome = self._pool.run_one(job)
+                outcome = self._session.run(job)
                 watch(job, outcome)
                 record: Record | None = None
                 for about, found in self._settled(assessment, job, outcome, watch):
@@ -160,12 +159,12 @@ class TargetRun:
     ) -> Iterator[tuple[Case, Reported]]:
         """What the job's outcome comes to, for its case and for others."""
         if self._retries is None:
-            self._retries = Retries(self.plan, self.ready, self._limits)
+            self._retries = Retries(self.plan, self.ready)
         record = assessment.record(job, outcome)
         yield from self._retries.settled(job, outcome, record, watch)
         if self._retries.damaged:
             self._retries.damaged = False
-            self._pool.renew()
+            self._session.renew()
 
     def _assessment(self) -> Assessment:
         return Assessment(self.ready, self.plan.lines_for(self.ready), self._last)

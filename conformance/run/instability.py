@@ -2,7 +2,7 @@
 
 A case's own result is the one that it has alone. What it met in the company of others, and not
 alone, is booked on the target, as instability, with the case before it. Two things are met in
-company: a crash or a failure of the device, of which the pool says that it did not repeat alone
+company: a crash or a failure of the device, of which the session says that it did not repeat alone
 (`conformance.harness.outcomes.Unrepeated`), and an unexpected result, which is tried alone here.
 
 The cost is bounded: of unexpected results that are alike, `ALIKE` are tried alone that turn out to
@@ -18,9 +18,9 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Rejected
-from conformance.harness.pool import Pool
-from conformance.harness.process import Limits, RunnerFailed
+from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.session import Session
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
 from conformance.run.assessment import Assessment, CaseJob, Record
@@ -51,10 +51,9 @@ class Retries:
     ``damaged``: a process that still runs may be damaged; whoever reads it sets it back.
     """
 
-    def __init__(self, plan: TargetPlan, ready: DescribedTarget, limits: Limits) -> None:
+    def __init__(self, plan: TargetPlan, ready: DescribedTarget) -> None:
         self._plan = plan
         self._ready = ready
-        self._limits = limits
         self._company: dict[str, list[CaseJob | None]] = {}
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
@@ -147,11 +146,11 @@ class Retries:
         None: it says nothing, since the runner does not start, or is another one.
         """
         try:
-            with Pool(self._plan.target.command, 1, self._limits) as pool:
-                answer = pool.start()
+            with Session(self._plan.target.command) as session:
+                answer = session.start()
                 if not isinstance(answer, DescribedAnswer) or not self._is_same(answer):
                     return None
-                outcome = pool.run_one(job)
+                outcome = session.run(job)
         except RunnerFailed:
             return None
         return outcome

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribeAnswer
+from conformance.harness.session import Session
 from conformance.targets.registry import Target
 from conformance.targets.setup.programs import SetupError
 
@@ -12,8 +12,8 @@ from conformance.targets.setup.programs import SetupError
 def described(target: Target) -> DescribeAnswer:
     """The runner's answer to ``describe``. Raises :class:`SetupError` if it gives none."""
     try:
-        with Pool(target.command) as pool:
-            return pool.start()
+        with Session(target.command) as session:
+            return session.start()
     except RunnerFailed as failure:
         raise SetupError(with_fix(failure.sentence, failure.fix)) from None
 
