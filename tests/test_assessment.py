@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.harness.outcomes import Outcome, Ran, Rejected
-from conformance.harness.pool import Pool
 from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.session import Session
 from conformance.maintain.power import Power, known_mutants
 from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
@@ -111,7 +111,7 @@ def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) 
     body = f"- {{name: related, relation: packed_qkv, sequence_length: 2, {may}}}"
     (case,) = cases_of(tmp_path, body)
     assessment, jobs = Assessment(described()), list(jobs_of(case))
-    assert all(job.prepared.answered().unjudged is not None for job in jobs)
+    assert all(job.prepared.unjudged is not None for job in jobs)
     outcome = Ran(runs=(({},),) * 2, placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
     record = assessment.record(jobs[0], outcome)
     assert isinstance(record, ResultRecord)
@@ -168,7 +168,7 @@ class RecordingPool:
     def __init__(self) -> None:
         self.sent: list[str] = []
 
-    def run_one(self, job: CaseJob) -> Outcome:
+    def run(self, job: CaseJob) -> Outcome:
         self.sent.append(job.key)
         return NO
 
@@ -238,9 +238,9 @@ def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:
     wide, plain = cases_of(tmp_path, f"{INSENSITIVE}\n- name: plain")
     wide = in_the_corpus(wide)
     run: Any = TargetRun(TargetPlan(target_for("cpu"), (wide, plain), ()))
-    run._pool, run._ready = RecordingPool(), described()
+    run._session, run._ready = RecordingPool(), described()
     records = {case.id: run.run_one(case) for case in (wide, plain)}
-    assert run._pool.sent == [plain.id]
+    assert run._session.sent == [plain.id]
     assert isinstance(records[plain.id], ResultRecord)
     problem = records[wide.id]
     assert isinstance(problem, InfrastructureRecord)
@@ -251,14 +251,13 @@ def test_an_insensitive_case_is_not_sent_to_the_mutants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = []
-    run = Pool.run
+    run = Session.run
 
-    def recording(pool: Pool, jobs: Iterable[CaseJob]) -> Iterator[tuple[CaseJob, Outcome]]:
-        for job, outcome in run(pool, jobs):
-            sent.append(job.case.id)
-            yield job, outcome
+    def recording(session: Session, job: CaseJob) -> Outcome:
+        sent.append(job.case.id)
+        return run(session, job)
 
-    monkeypatch.setattr(Pool, "run", recording)
+    monkeypatch.setattr(Session, "run", recording)
     wide = in_the_corpus(*cases_of(tmp_path, INSENSITIVE))
     fit = find(["window/prompt[dtype=float32,local_window_size=4]"]).named[0]
     (mutant,) = (mutant for mutant in known_mutants() if mutant.name == "window_one_longer")

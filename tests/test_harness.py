@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.harness.pool import FAILED_TWICE, Pool, _last_words, _Slot
 from conformance.harness.process import (
     Command,
     Limits,
@@ -36,6 +35,7 @@ from conformance.harness.process import (
     default_memory_bytes,
 )
 from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
+from conformance.harness.session import FAILED_TWICE, Session, _last_words
 
 FAULTY = Path(__file__).parent / "faulty"
 STEP = StepFiles(files={"query": "test_data_set_0/input_0.pb"})
@@ -81,13 +81,13 @@ def living(mark: str) -> list[str]:
     return found
 
 
-def pool(name: str, jobs: int = 1, env: dict[str, str] | None = None, **limits: Any) -> Pool:
-    """A pool of the miniature ``name``, a file or a lie, started without `site`, which is slow."""
+def pool(name: str, env: dict[str, str] | None = None, **limits: Any) -> Session:
+    """A session with the miniature ``name``, a file or a lie; without `site`, which is slow."""
     file = FAULTY / f"{name}.py"
     argv = (sys.executable, "-S", str(file if file.exists() else FAULTY / "lies.py"))
     limits = {"case_seconds": 20, "start_seconds": 20, **limits}
     command = Command(name, argv, {"LIE": name, **(env or {})}, fix="mend it")
-    return Pool(command, jobs, Limits(**limits))
+    return Session(command, Limits(**limits))
 
 
 def job(bundles: Path, key: str, seconds: float | None = None) -> Job:
@@ -112,9 +112,13 @@ def trio(bundles: Path, seconds: float | None = None) -> list[Job]:
     return [job(bundles, "good"), job(bundles, "faulty", seconds), job(bundles, "fine")]
 
 
-def outcomes(runner: Pool, jobs: list[Job]) -> dict[str, Outcome]:
+def run_all(runner: Session, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
+    return ((job, runner.run(job)) for job in jobs)
+
+
+def outcomes(runner: Session, jobs: list[Job]) -> dict[str, Outcome]:
     with runner:
-        found = [(each.key, outcome) for each, outcome in runner.run(jobs)]
+        found = [(each.key, outcome) for each, outcome in run_all(runner, jobs)]
     assert len(dict(found)) == len(found)
     return dict(found)
 
@@ -150,13 +154,12 @@ def test_a_runner_describes_itself() -> None:
         assert isinstance(answer, DescribedAnswer)
         assert (answer.runtime, answer.version) == ("miniature", "1.0")
         assert runner.start() is answer
-        assert runner.started == 1
         assert 0 < runner.start_seconds < 20
 
 
 def test_a_case_that_ran_comes_with_its_files(bundles: Path) -> None:
     with pool("correct") as runner:
-        for case, outcome in runner.run([job(bundles, "good")]):
+        for case, outcome in run_all(runner, [job(bundles, "good")]):
             assert isinstance(outcome, Ran)
             assert case.key == "good"
             assert [len(run) for run in outcome.runs] == [1, 1]
@@ -176,83 +179,21 @@ def outputs() -> Path:
     return folder
 
 
-def test_a_quick_case_does_not_wait_for_a_slow_one(bundles: Path) -> None:
-    jobs = [job(bundles, "faulty"), *(job(bundles, f"good-{number}") for number in range(5))]
-    with pool("waits", jobs=2, env={"FAULT_SECONDS": "0.5"}) as runner:
-        assert [case.key for case, _ in runner.run(jobs)][-1] == "faulty"
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.2])
-def test_the_next_case_runs_while_the_caller_handles_the_last(
-    bundles: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even if the runner is faster than the pool, so that the first case ends before the next one
-    is drawn."""
-    turn = Pool._turn
-
-    def later(pool: Pool, patience: float) -> None:
-        time.sleep(seconds)
-        turn(pool, patience)
-
-    monkeypatch.setattr(Pool, "_turn", later)
-    with pool("correct") as runner:
-        for case, outcome in runner.run([job(bundles, f"good-{number}") for number in range(4)]):
-            assert isinstance(outcome, Ran)
-            until = time.monotonic() + 5
-            while case.key != "good-3" and not list(outputs().glob("*/1_0_output.pb")):
-                assert time.monotonic() < until, "the next case does not run"
-                time.sleep(0.005)
-
-
-def test_few_jobs_are_taken_ahead_of_a_slow_caller(bundles: Path) -> None:
-    """Each keeps its bundle in memory, which a whole corpus has gigabytes of."""
-    drawn = []
-
-    def jobs() -> Iterator[Job]:
-        for number in range(30):
-            drawn.append(number)
-            yield job(bundles, f"good-{number}")
-
-    with pool("correct", jobs=2) as runner:
-        for number, _ in enumerate(runner.run(jobs())):
-            time.sleep(0.02)
-            # One is with the caller; two each are done, with the runners, and waiting.
-            assert len(drawn) <= number + 7
-
-
-def test_an_error_among_the_jobs_reaches_the_caller(bundles: Path) -> None:
-    def jobs() -> Iterator[Job]:
-        yield job(bundles, "good")
-        raise KeyError("no such bundle")
-
-    with pool("correct") as runner:
-        with pytest.raises(KeyError, match="no such bundle"):
-            list(runner.run(jobs()))
-        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
-
-
-def test_a_run_can_be_abandoned(bundles: Path) -> None:
-    with pool("waits", jobs=2) as runner:
-        for _ in runner.run([job(bundles, f"faulty-{number}") for number in range(9)]):
-            break
-        assert [case.key for case, _ in runner.run([job(bundles, "fine")])] == ["fine"]
-
-
-def test_an_interrupt_while_a_pool_is_closed_leaves_nothing(
+def test_an_interrupt_while_a_session_is_closed_leaves_nothing(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = pool("correct")
-    runner.run_one(job(bundles, "good"))
+    runner.run(job(bundles, "good"))
     assert runner._folder is not None
     path = Path(runner._folder.path)
     assert path.is_dir()
-    drop = _Slot.drop
+    renew = Session.renew
 
-    def interrupted(slot: _Slot) -> None:
+    def interrupted(session: Session) -> None:
         interrupts.interrupt()
-        drop(slot)
+        renew(session)
 
-    monkeypatch.setattr(_Slot, "drop", interrupted)
+    monkeypatch.setattr(Session, "renew", interrupted)
     with pytest.raises(KeyboardInterrupt):
         runner.close()
     assert not path.exists()
@@ -262,7 +203,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
     large = case_of(bundles, "good", (StepFiles(files=files),))
     with pool("correct") as runner:
-        assert isinstance(runner.run_one(large), Ran)
+        assert isinstance(runner.run(large), Ran)
 
 
 # Failures in a case
@@ -385,8 +326,7 @@ def test_a_compiling_runner_gets_more_time(bundles: Path) -> None:
     slow = {"FAULT_SECONDS": "0.8"}
     with pool("compiles", env=slow, compile_seconds=20) as runner:
         jobs = [*trio(bundles, seconds=0.5), job(bundles, "faulty-2", seconds=0.5)]
-        found = {case.key: outcome for case, outcome in runner.run(jobs)}
-        assert runner.started == 1
+        found = {case.key: outcome for case, outcome in run_all(runner, jobs)}
     assert all(isinstance(outcome, Ran) for outcome in found.values())
     assert found["faulty"].total_ms > 800
     late = outcomes(pool("waits", env=slow), trio(bundles, seconds=0.5))
@@ -429,18 +369,13 @@ def test_the_last_line_of_standard_error(stderr: str, words: str) -> None:
     assert _last_words(stderr) == words
 
 
-def test_a_pool_replaces_its_processes_when_it_is_told_to(bundles: Path) -> None:
+def test_a_process_is_replaced_where_that_is_asked_for(bundles: Path) -> None:
     with pool("correct") as runner:
         for key in ("good", "faulty"):
-            assert runner.run_one(job(bundles, key)).before is None
+            assert runner.run(job(bundles, key)).before is None
             runner.renew()
-        assert runner.started == 2
-        found = []
-        for _, outcome in runner.run(trio(bundles)):
-            found.append(outcome.before)
-            if len(found) == 1:
-                runner.renew()  # while the second case runs, which may end there
-    assert [before and before.key for before in found] == [None, "good", None]
+        found = [outcome.before for _, outcome in run_all(runner, trio(bundles))]
+    assert [before and before.key for before in found] == [None, "good", "faulty"]
 
 
 @pytest.mark.parametrize(
@@ -456,14 +391,14 @@ def test_what_a_runner_does_between_two_cases_does_not_count_for_the_next(
     bundles: Path, name: str, words: str
 ) -> None:
     with pool(name) as runner:
-        assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
+        assert isinstance(runner.run(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
-        after = runner.run_one(job(bundles, "good"))
+        after = runner.run(job(bundles, "good"))
         assert isinstance(after, Ran)
         assert words in after.stderr
         assert "(the case before in this process: faulty)" in after.stderr
         assert (after.unrepeated is not None) == (name == "dies_while_idle")
-        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
+        assert isinstance(runner.run(job(bundles, "fine")), Ran)
 
 
 def test_a_case_that_hangs(bundles: Path) -> None:
@@ -484,14 +419,14 @@ def test_the_time_of_a_case_does_not_include_the_start(bundles: Path) -> None:
 def test_an_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) -> None:
     jobs = [job(bundles, f"good-{number}", seconds=0.15) for number in range(2)]
     with pool("correct") as runner:
-        for _, outcome in runner.run(jobs):
+        for _, outcome in run_all(runner, jobs):
             assert isinstance(outcome, Ran)
             time.sleep(0.3)
 
 
 def test_a_long_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) -> None:
     with pool("long_message") as runner:
-        for case, outcome in runner.run([job(bundles, "good"), job(bundles, "faulty", 0.2)]):
+        for case, outcome in run_all(runner, [job(bundles, "good"), job(bundles, "faulty", 0.2)]):
             time.sleep(0.4)
             if case.key == "faulty":
                 assert isinstance(outcome, Rejected)
@@ -509,11 +444,11 @@ def test_a_runner_that_does_not_read_its_input(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
     large = case_of(bundles, "good", (StepFiles(files=files),), seconds=0.3)
     with pool("deaf") as runner:
-        found = runner.run_one(large)
+        found = runner.run(large)
         assert isinstance(found, InfrastructureFailure)
         assert "did not read its request" in found.message
         # A request that fits into the pipe looks like a hang.
-        assert isinstance(runner.run_one(job(bundles, "good", seconds=0.3)), TimedOut)
+        assert isinstance(runner.run(job(bundles, "good", seconds=0.3)), TimedOut)
 
 
 def check_floods(bundles: Path) -> None:
@@ -528,7 +463,7 @@ def check_floods(bundles: Path) -> None:
         outcomes(pool("floods_stdout"), trio(bundles))["faulty"], InfrastructureFailure
     )
     # The output may come with the answer or after it, while the other process is working.
-    assert isinstance(outcomes(pool("floods_when_idle", jobs=2), trio(bundles)[:2])["good"], Ran)
+    assert isinstance(outcomes(pool("floods_when_idle"), trio(bundles)[:2])["good"], Ran)
 
 
 def test_floods_take_neither_memory_nor_time(bundles: Path) -> None:
@@ -536,12 +471,8 @@ def test_floods_take_neither_memory_nor_time(bundles: Path) -> None:
 
 
 def test_leftover_files_are_removed(bundles: Path) -> None:
-    linked = bundles / "faulty"
-    before = linked.stat()
     found = outcomes(pool("leaves_litter"), trio(bundles))
     assert isinstance(found["faulty"], Crashed)
-    assert (linked / "test_data_set_0" / "output_0.pb").exists()
-    assert linked.stat().st_mode == before.st_mode
 
 
 @linux
@@ -580,16 +511,19 @@ def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> N
         assert words in caught.value.sentence
         assert caught.value.fix == "mend it"
         with pytest.raises(RunnerFailed) as again:
-            list(runner.run(trio(bundles)))
+            list(run_all(runner, trio(bundles)))
         assert again.value is not caught.value  # which would accumulate
         assert again.value.args == caught.value.args
         with pytest.raises(RunnerFailed):
-            runner.run_one(job(bundles, "good"))
+            runner.run(job(bundles, "good"))
 
 
 def test_a_program_that_the_system_cannot_start(tmp_path: Path) -> None:
     def failure(*argv: str, cwd: Path | None = None) -> RunnerFailed:
-        with Pool(Command("exec", argv, cwd=cwd)) as runner, pytest.raises(RunnerFailed) as caught:
+        with (
+            Session(Command("exec", argv, cwd=cwd)) as runner,
+            pytest.raises(RunnerFailed) as caught,
+        ):
             runner.start()
         return caught.value
 
@@ -619,15 +553,15 @@ def test_an_unavailable_target_keeps_no_process(bundles: Path) -> None:
         assert isinstance(answer, UnavailableAnswer)
         assert (answer.reason, answer.fix) == ("there is no device", "pip install miniature")
         assert not living(os.environ[MARK])
-        found = [outcome for _, outcome in runner.run(trio(bundles))]
+        found = [outcome for _, outcome in run_all(runner, trio(bundles))]
         assert found == [Unavailable(reason="there is no device")] * 3
-        assert runner.run_one(job(bundles, "good")) == Unavailable(reason="there is no device")
+        assert runner.run(job(bundles, "good")) == Unavailable(reason="there is no device")
 
 
-def until_failure(runner: Pool, jobs: list[Job]) -> tuple[dict[str, Outcome], RunnerFailed]:
+def until_failure(runner: Session, jobs: list[Job]) -> tuple[dict[str, Outcome], RunnerFailed]:
     done = {}
     try:
-        for case, outcome in runner.run(jobs):
+        for case, outcome in run_all(runner, jobs):
             done[case.key] = outcome
     except RunnerFailed as failure:
         return done, failure
@@ -651,7 +585,7 @@ def test_a_target_that_fails_repeatedly_is_abandoned(bundles: Path) -> None:
     with pool("exits") as runner:
         done, failure = until_failure(runner, [job(bundles, key) for key in order])
         with pytest.raises(RunnerFailed):
-            runner.run_one(job(bundles, "good"))
+            runner.run(job(bundles, "good"))
     assert "given up after 3 infrastructure failures in a row" in str(failure)
     assert "ended with status 0 during the case" in str(failure)
     assert failure.stderr == "bye\n"
@@ -659,16 +593,13 @@ def test_a_target_that_fails_repeatedly_is_abandoned(bundles: Path) -> None:
     assert [key for key, outcome in done.items() if isinstance(outcome, Ran)] == ["good"]
 
 
-def test_running_cases_finish_before_a_target_is_abandoned(bundles: Path) -> None:
-    with pool("slow_and_broken", jobs=2, failures_in_a_row=1) as runner:
-        done, _ = until_failure(runner, trio(bundles))
-    assert [type(outcome) for outcome in done.values()] == [InfrastructureFailure, Ran]
-
-
 def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
-    with pool("correct") as runner, pytest.raises(RunnerFailed, match="no folder for output files"):
-        runner.run_one(job(bundles, "good"))
+    with (
+        pool("correct") as runner,
+        pytest.raises(RunnerFailed, match="the files of a case cannot be written"),
+    ):
+        runner.run(job(bundles, "good"))
 
 
 # Shutdown
@@ -703,7 +634,7 @@ def test_output_files_have_a_limit_together(bundles: Path) -> None:
     for limit, kind in ((2 * size, Ran), (2 * size - 1, InfrastructureFailure)):
         limited = replace(job(bundles, "good"), most_output_bytes=limit)
         with pool("correct") as runner:
-            found = runner.run_one(limited)
+            found = runner.run(limited)
         assert isinstance(found, kind)
         if isinstance(found, InfrastructureFailure):
             assert f"the output files have more than {limit} bytes" in found.message
@@ -749,11 +680,10 @@ def test_a_restarted_runner_must_describe_itself_as_before(
 
 
 def test_all_processes_must_describe_themselves_alike(bundles: Path) -> None:
-    jobs = [job(bundles, f"faulty-{number}") for number in range(9)]
-    with pool("version_of_each_process", jobs=2) as runner:
-        done, failure = until_failure(runner, jobs)
-        first = runner._answer
+    with pool("version_of_each_process") as runner:
+        first = runner.start()
+        runner.renew()
+        _, failure = until_failure(runner, [job(bundles, "good")])
     assert isinstance(first, DescribedAnswer)
     assert "describes itself in another way than before: version is 1." in str(failure)
     assert f"not {first.version};" in str(failure)
-    assert len(done) < 9

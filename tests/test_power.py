@@ -9,9 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -24,7 +22,9 @@ from shipped import shipped_cases
 from conformance.base.paths import ROOT
 from conformance.case.corpus import find
 from conformance.cli.power_table import PAGE, replaced, share, summary
-from conformance.harness.pool import Pool
+from conformance.harness.jobs import Job
+from conformance.harness.outcomes import Outcome
+from conformance.harness.session import Session
 from conformance.maintain.power import (
     KILLERS,
     MUTANTS,
@@ -121,17 +121,13 @@ def test_the_correct_kernel_has_the_time_of_its_case(
 ) -> None:
     """It does the work of all mutants, and does not hang."""
     seconds: dict[str, float | None] = {}
-    run = Pool.run
+    run = Session.run
 
-    def noting(pool: Pool, jobs: Iterable[Any]) -> Iterator[Any]:
-        def noted() -> Iterator[Any]:
-            for job in jobs:
-                seconds[job.key.split()[0]] = job.seconds
-                yield job
+    def noting(session: Session, job: Job) -> Outcome:
+        seconds[job.key.split()[0]] = job.seconds
+        return run(session, job)
 
-        return run(pool, noted())
-
-    monkeypatch.setattr(Pool, "run", noting)
+    monkeypatch.setattr(Session, "run", noting)
     power(mutants, ["window_ignored"], WINDOW)
     (case,) = find([WINDOW]).named
     assert seconds == {"probe": case.time_limit_seconds, "window_ignored": SECONDS}

@@ -306,7 +306,7 @@ def test_the_readings_of_the_corpus_have_other_values_than_the_usual_one() -> No
         for reading in case.contract.readings:
             assert reading in bundle.readings, f"{reading} gives {case.id} no values"
             values = right_by(bundle.by(reading))
-            without = replace(bundle, readings={})
+            without = replace(bundle, wanted_readings=())
             if without.unjudged is None:
                 outcome = ran(values, values)
                 found = verdict_on(outcome, case.call, case.contract, bundle=without)

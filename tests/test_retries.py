@@ -13,7 +13,7 @@ from case_files import entries, write
 import conformance.run.instability
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
-from conformance.harness.pool import FAILED_TWICE
+from conformance.harness.session import FAILED_TWICE
 from conformance.results.reader import Run, read
 
 #: Twelve small cases.
@@ -207,9 +207,9 @@ def test_of_results_that_are_alike_only_two_are_tried_alone(
     given = iter([*kinds, *[("wrong", "t", "a")] * 8])
     monkeypatch.setattr("conformance.run.instability._kind", lambda case, record: next(given))
     starts = []
-    pool = conformance.run.instability.Pool
+    session = conformance.run.instability.Session
     monkeypatch.setattr(
-        "conformance.run.instability.Pool", lambda *a, **k: starts.append(a) or pool(*a, **k)
+        "conformance.run.instability.Session", lambda *a, **k: starts.append(a) or session(*a, **k)
     )
     monkeypatch.setenv("FAULT_ON", "/")
     _, run = bench.run("wrong_alone")

@@ -34,9 +34,9 @@ from spoken_runner import (
 
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
-from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles
+from conformance.harness.session import Session
 from conformance.judge.expectations import load_expectations
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
@@ -326,9 +326,9 @@ def test_a_dtype_that_nnef_lacks_is_unavailable(start: Start, fake: Path, tmp_pa
 # In the harness
 
 
-def pool(fake: Path, fault: str) -> Pool:
+def pool(fake: Path, fault: str) -> Session:
     argv = (sys.executable, str(CLI), "--tract", str(fake))
-    return Pool(Command("tract", argv, env={"FAKE_TRACT": fault}), limits=LIMITS)
+    return Session(Command("tract", argv, env={"FAKE_TRACT": fault}), limits=LIMITS)
 
 
 def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
@@ -340,7 +340,7 @@ def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(
     fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
     with pool(fake, "panic") as target:
-        outcome = target.run_one(job(relu))
+        outcome = target.run(job(relu))
         assert isinstance(outcome, Crashed)
         assert outcome.repeated
         assert outcome.message.startswith(
@@ -352,7 +352,7 @@ def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(
 
 def test_the_harness_reports_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
     with pool(fake, "SIGSEGV") as target:
-        outcome = target.run_one(job(relu))
+        outcome = target.run(job(relu))
     assert isinstance(outcome, Crashed)
     assert (outcome.signal, outcome.message) == (
         "SIGSEGV",
@@ -364,7 +364,7 @@ def test_a_hanging_tract_is_killed_with_its_runner(
     fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
     with pool(fake, "hang") as target:
-        outcome = target.run_one(job(relu, seconds=1.0))
+        outcome = target.run(job(relu, seconds=1.0))
     assert isinstance(outcome, TimedOut)
     assert "going to sleep" in outcome.stderr  # reported at once, not when it ends
     mark = str(relu[0]).encode()
@@ -386,7 +386,7 @@ def test_the_harness_blames_the_runner_for_an_unusable_answer(
     fake: Path, relu: tuple[Path, dict[str, str]], fault: str
 ) -> None:
     with pool(fake, fault) as target:
-        outcome = target.run_one(job(relu))
+        outcome = target.run(job(relu))
     assert isinstance(outcome, InfrastructureFailure)
     assert "cli.py: " in outcome.message
 

@@ -36,9 +36,9 @@ from spoken_runner import (
 
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
-from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles
+from conformance.harness.session import Session
 from conformance.targets.tools import find_onnxruntime_web
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
@@ -231,8 +231,8 @@ def test_crashes_and_hangs_reach_the_harness(
     limits = Limits(case_seconds=5, start_seconds=60)
     folder, files = identity
     job = Job(key="identity", files=files_in(folder), steps=(StepFiles(files=files),))
-    with Pool(command, 1, limits) as pool:
-        got = pool.run_one(job)
+    with Session(command, limits) as session:
+        got = session.run(job)
     assert isinstance(got, outcome)
     assert said in str(got)
 

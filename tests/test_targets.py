@@ -13,8 +13,8 @@ from case_files import cases_of
 from conformance.bundle.prepare import Prepared, prepare
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
-from conformance.harness.pool import Pool
 from conformance.harness.protocol import DescribedAnswer, UnavailableAnswer
+from conformance.harness.session import Session
 from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
@@ -43,13 +43,13 @@ def long_past(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 def output_of(ep: str, bundle: Prepared) -> bytes:
     """The exact output of ``ep``."""
-    pool = Pool(target_for(ep).command)
+    session = Session(target_for(ep).command)
     try:
-        outcome = pool.run_one(Job(key=ep, files=bundle.inputs, steps=bundle.steps, seconds=30))
+        outcome = session.run(Job(key=ep, files=bundle.inputs, steps=bundle.steps, seconds=30))
         assert isinstance(outcome, Ran)
         return outcome.runs[0][0]["output"]
     finally:
-        pool.close()
+        session.close()
 
 
 def test_cpu_noflash_uses_the_other_kernels_in_any_environment(
@@ -152,7 +152,7 @@ def test_a_number_is_given_only_where_the_name_is_taken(
             dtypes=(),
             execution_provider=None,
         )
-        monkeypatch.setattr(run._pool, "start", lambda answer=answer: answer)
+        monkeypatch.setattr(run._session, "start", lambda answer=answer: answer)
     assert runs[1].ready.name == second  # even if it is asked first
     assert runs[0].ready.name == "cpu@1.31.1"
 
@@ -191,7 +191,7 @@ def test_the_fix_of_a_python_that_an_option_names_is_not_gqa_setup(
     fixes = []
     for programs in (Programs(), Programs(ort_python="my/python"), Programs(device="1")):
         run = TargetRun(TargetPlan(target_for("cuda", programs), (), ()))
-        monkeypatch.setattr(run._pool, "start", lambda: answer)
+        monkeypatch.setattr(run._session, "start", lambda: answer)
         fixes.append(run.ready.fix)
     instead = "leave out --ort-python to use what gqa setup cuda installs"
     assert fixes == ["gqa setup cuda", instead, "gqa setup cuda"]

@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 
 from conformance.base.array_types import NUMPY
 from conformance.bundle.expected import Expected
-from conformance.bundle.prepare import Prepared, prepare
+from conformance.bundle.prepare import Answers, Prepared, prepare
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.contract import Contract
@@ -104,6 +104,13 @@ def off(call: Call, by: float = 1.0) -> Values:
     values = right(call)
     values[0]["output"].flat[0] += by
     return values
+
+
+def without_values(why: str) -> Prepared:
+    """A call for which the oracle has no values."""
+    made = prepare(PROMPT)
+    made.__dict__["_usual"] = Answers([], [], why)
+    return made
 
 
 def verdict_on(
@@ -817,7 +824,7 @@ def test_accepted_says_whether_the_values_are_correct() -> None:
     ("contract", "verdict"), [(REJECTS, "accepted"), (COMPUTES, None), (EITHER, "pass")]
 )
 def test_a_bundle_without_values(contract: Contract, verdict: str | None) -> None:
-    bundle = replace(prepare(PROMPT), expected=({},), unjudged="heads that do not divide")
+    bundle = without_values("heads that do not divide")
     outcome = ran(right(PROMPT), right(PROMPT))
     if verdict is None:
         with pytest.raises(Unjudgeable, match="heads that do not divide"):
@@ -829,7 +836,7 @@ def test_a_bundle_without_values(contract: Contract, verdict: str | None) -> Non
 
 
 def test_a_crash_needs_no_oracle() -> None:
-    bundle = replace(prepare(PROMPT), expected=({},), unjudged="no")
+    bundle = without_values("no")
     assert verdict_on(TimedOut(seconds=1.0), bundle=bundle).verdict == "timeout"
     assert verdict_on(rejected("no"), bundle=bundle).verdict == "unsupported"
 

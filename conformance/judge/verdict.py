@@ -366,7 +366,7 @@ def compare(
         want=float(want.value.flat[place]),
         absolute=absolute,
         relative=relative,
-        budget=float(CONSTANTS[target_class] * want.unit.flat[place]),
+        budget=CONSTANTS[target_class] * float(want.unit.flat[place]),
         share=share,
         needed=share * CONSTANTS[target_class],
         compared=want.defined_count,
