@@ -161,7 +161,7 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
     found = [line for line in done.out.splitlines() if "::" in line]
     cases = shipped_cases()
     assert found == [
-        f"cases/{case.theme}.yaml::{name_on(case, ep)}" for case in cases for ep in eps
+        f"{case.file.relative_to(ROOT)}::{name_on(case, ep)}" for case in cases for ep in eps
     ]
     assert (
         "cases/shared_kv.yaml::"
