@@ -40,6 +40,7 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     writes = f'{{ printf %s {shlex.quote(HEAD)}; sed "s/^/  /"; }} > "$1"'
     made.program("cases", "sh", "-c", writes, "cases")
     made.program("python", sys.executable)
+    made.environment |= {"SUITE": str(ROOT), "LC_ALL": "C"}
     return made
 
 
