@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -155,6 +157,24 @@ def in_this_process(
 def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     """One for all tests of a file."""
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+@pytest.fixture(scope="session")
+def oldest_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the oldest pytest and pytest-xdist that pyproject.toml allows."""
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("not a checkout: there is no pyproject.toml")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["optional-dependencies"]["test"]
+    oldest = [one.replace(">=", "==") for one in wanted if re.match(r"pytest(-xdist)?>=", one)]
+    place = tmp_path_factory.mktemp("oldest_pytest")
+    install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), *oldest)
+    done = subprocess.run(install, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"pip cannot install {oldest}: {done.stderr.strip()[-300:]}")
+    version = oldest[0].partition("==")[2]
+    assert list(place.glob(f"pytest-{version}*.dist-info"))
+    return place
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from as_user import desk, gqa
+from as_user import desk, gqa, oldest_pytest
 from browsing import browser, context, show
 from hypothesis import settings
 from npm_packages import packages
@@ -17,7 +17,10 @@ from reported import hostile, real, real_page
 from conformance.base.paths import CACHE_VARIABLE
 
 #: Fixtures that several files use.
-__all__ = ["browser", "context", "desk", "gqa", "hostile", "packages", "real", "real_page", "show"]
+__all__ = [
+    "browser", "context", "desk", "gqa", "hostile", "oldest_pytest", "packages", "real",
+    "real_page", "show",
+]  # fmt: skip
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")

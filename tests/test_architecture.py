@@ -31,12 +31,11 @@ ORDER = [
     "model",
     "cli",
     "pytest_cases",
-    "pytest_workers",
     "pytest_plugin",
     "__main__",
 ]
 
-FACES = ("cli", "pytest_cases", "pytest_workers", "pytest_plugin")
+FACES = ("cli", "pytest_cases", "pytest_plugin")
 
 
 def name_of(file: Path) -> str:
@@ -85,7 +84,7 @@ def test_a_module_imports_only_from_its_own_and_earlier_packages(name: str) -> N
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("pytest", ("pytest_cases", "pytest_workers", "pytest_plugin")),
+        ("pytest", ("pytest_cases", "pytest_plugin")),
         ("jinja2", ("report.html",)),
         ("markdown_it", ("report.html",)),
         ("markupsafe", ("report.html",)),

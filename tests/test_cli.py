@@ -28,7 +28,7 @@ has_onnxruntime = pytest.mark.skipif(
 
 def test_help_and_version(gqa: Gqa) -> None:
     assert gqa("--version").out.startswith("gqa-conformance ")
-    for command in ("run", "list", "show", "report", "diff", "doctor", "cache"):
+    for command in ("run", "list", "show", "report", "diff", "doctor"):
         done = gqa(command, "-h")
         assert done.status == 0
         assert done.out.startswith(f"Usage: gqa {command}")
@@ -191,41 +191,6 @@ def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> Non
 
 
 # One cache for several runs
-
-
-def test_two_concurrent_runs_share_one_cache(desk: Desk, tmp_path: Path) -> None:
-    write(desk.folder, TWENTY, "twenty.yaml")
-    environment = {"GQA_CACHE": str(tmp_path)}
-    command = (sys.executable, "-m", "conformance", "run", "twenty.yaml", "--ep")
-    both = [desk.start(*command, desk.runner("correct"), environment=environment) for _ in range(2)]
-    for process in both:
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == 0, out + err
-        assert "20 results, 0 unexpected" in out
-    folders = list((tmp_path / "bundles").glob("*/*"))
-    assert len(folders) == 20
-    assert not [folder for folder in folders if folder.name.startswith(".")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jobs", ["1", "3"])
-def test_the_cache_is_deleted_during_a_run(desk: Desk, tmp_path: Path, jobs: str) -> None:
-    write(desk.folder, TWENTY, "twenty.yaml")
-    cache, file = tmp_path / "cache", desk.folder / f"deleted{jobs}.jsonl"
-    process = desk.start(
-        *(sys.executable, "-m", "conformance", "run", "twenty.yaml", "--jobs", jobs),
-        *("--ep", desk.runner("waits"), "--results", file.name),
-        environment={"GQA_CACHE": str(cache), "FAULT_ON": "/", "FAULT_SECONDS": "0.08"},
-    )
-    wait_for(lambda: results_in(file) >= 3)
-    cache.rename(tmp_path / "gone")
-    shutil.rmtree(tmp_path / "gone")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, out + err
-    assert "20 results, 0 unexpected" in out
-    run = read(file)
-    assert run.problems == ()
-    assert {result.verdict for result in run.results} == {"pass"}
 
 
 # The terminal

@@ -16,6 +16,7 @@ import pytest
 from case_files import cases_of, entries, write
 from shipped import shipped_cases
 
+from conformance.bundle.prepare import prepare
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
 from conformance.case.case import Case
@@ -330,7 +331,7 @@ def result(
 ) -> ResultRecord:
     """The record of ``outcome`` on cpu, compared with ``lines``."""
     ready = DescribedTarget(target_for("cpu"), described(adapter), None, None)
-    record = Assessment(ready, lines).record(job_for(case), outcome)
+    record = Assessment(ready, lines).record(job_for(case, prepare(case.call)), outcome)
     assert isinstance(record, ResultRecord)
     return record
 

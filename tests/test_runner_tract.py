@@ -347,7 +347,6 @@ def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(
             "The runtime's process ended in a panic: panicked at tract-core-0.23.9/src/ops/"
         )
         assert "index 48 out of range" in outcome.stderr
-        assert target.started == 1  # the second try is a process of tract, not of the runner
 
 
 def test_the_harness_reports_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:

@@ -13,7 +13,7 @@ from case_files import cases_of, complaints, entries, write
 
 from conformance.base.paths import ROOT
 from conformance.base.signature import INPUT_NAMES
-from conformance.bundle import cache, sensitive_cases
+from conformance.bundle import sensitive_cases
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
 from conformance.bundle.sensitive_cases import every_effect, required_effects, why_insensitive
@@ -417,7 +417,7 @@ def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, 
     record = f"python -m conformance.maintain.generate cases/{sensitive_cases.RECORD}"
     cases = load([theme])
     cases = cases[:: -(-len(cases) // most)]
-    effects = {case.id: (case, cache._effects(case.call, every=False)) for case in cases}
+    effects = {case.id: (case, required_effects(case.call)) for case in cases}
     found = {name: insensitive(*each) for name, each in effects.items()}
     assert {name: sentence for name, sentence in found.items() if sentence} == {}
     assert sensitive_cases._is_recorded(theme), f"after a change of the theme, run: {record}"

@@ -431,7 +431,7 @@ def test_the_gpu_is_named(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatc
         def start(self) -> DescribedAnswer:
             return DescribedAnswer.model_construct(device="NVIDIA H100 80GB HBM3")
 
-    monkeypatch.setattr(described, "Pool", OnGpu)
+    monkeypatch.setattr(described, "Session", OnGpu)
     assert gqa("setup", "cuda").out.splitlines()[1:] == [
         "GPU: NVIDIA H100 80GB HBM3",
         "use it with: gqa run --ep cuda",

@@ -1,7 +1,8 @@
 """Transcripts of command lines: each file in ``transcripts`` has commands and all that they said.
 
 ``$`` begins a command, ``>`` a line of its standard input, ``!`` a line of its standard error, and
-``[1]`` is an exit status other than 0. ``gqa`` runs in this process, everything else in a shell.
+``[1]`` is an exit status other than 0. ``gqa`` and ``pytest`` run in this process, everything else
+in a shell.
 ``exec:programs/NAME`` is a miniature of tests/faulty or tests/runners_for_cli, which fails on
 ``three.yaml::faulty``; ``cases FILE`` writes a case file of the entries that it is given. What is
 exported holds for the commands of gqa below.
@@ -17,6 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     writes = f'{{ printf %s {shlex.quote(HEAD)}; sed "s/^/  /"; }} > "$1"'
     made.program("cases", "sh", "-c", writes, "cases")
     made.program("python", sys.executable)
+    made.environment |= {"SUITE": str(ROOT), "LC_ALL": "C"}
     return made
 
 
@@ -51,28 +54,61 @@ def replaced(desk: Desk) -> dict[str, str]:
         rf"\b{re.escape(__version__)}\b": "VERSION",
         r"\b[0-9a-f]{16}\b": "DIGEST",
         r"(?m)^\d+/\d+  .*\n": "",  # how far the run is
+        r" in \d+\.\d+s\b": "",
+        r"(?m)^(FAILED \S+) - .*": r"\1",  # not in each pytest
+        r"(?m)^([=_!])\1+ (.*?) \1+$": r"= \2 =",
         r" +(?m:$)": "",
     }
 
 
-def done(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch, line: str, given: str) -> Done:
+Call = Callable[..., Done]
+
+
+@pytest.fixture
+def py_test(
+    request: pytest.FixtureRequest, desk: Desk, capsys: pytest.CaptureFixture[str], oldest: bool
+) -> Call:
+    """``pytest`` with the plugin, as if it ran in a process of its own; the oldest does."""
+    plugins = ("-p", "conformance.pytest_plugin", "-p", "no:faulthandler")
+
+    def call(*arguments: str) -> Done:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith(("PYTEST_", "CI"))]:
+                patch.delenv(name)
+            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+            patch.setenv("COLUMNS", "80")
+            if not oldest:
+                return Done(int(pytest.main([*plugins, *arguments])), *capsys.readouterr())
+            folder = request.getfixturevalue("oldest_pytest")
+            patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{ROOT}")
+            command = (sys.executable, "-m", "pytest", *plugins, *arguments)
+            return desk.run(*command, environment=os.environ)
+
+    return call
+
+
+@pytest.fixture
+def done(desk: Desk, gqa: Gqa, py_test: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     """A command, with the assignments before it and what its output is piped into."""
-    if line.startswith("export "):
-        monkeypatch.setenv(*line.removeprefix("export ").split("=", 1))
-        return Done(0, "", "")
-    for name in re.findall(r"exec:programs/(\w+)", line):
-        desk.runner(name)
-    command, _, filtered = line.partition(" | ")
-    words = shlex.split(command)
-    with pytest.MonkeyPatch.context() as patch:
-        while "=" in words[0]:
-            patch.setenv(*words.pop(0).split("=", 1))
-        if words[0] == "gqa":
-            said = gqa(*words[1:])
-            if not filtered:
-                return said
-            return Done(said.status, in_shell(desk, filtered, said.out).out, said.err)
-    return in_shell(desk, line, given)
+
+    def call(line: str, given: str) -> Done:
+        for name in re.findall(r"exec:programs/(\w+)", line):
+            desk.runner(name)
+        command, _, filtered = line.partition(" | ")
+        words = shlex.split(command)
+        if words[0] == "export":
+            monkeypatch.setenv(*words[1].split("=", 1))
+            return Done(0, "", "")
+        with pytest.MonkeyPatch.context() as patch:
+            while "=" in words[0]:
+                patch.setenv(*words.pop(0).split("=", 1))
+            if run := {"gqa": gqa, "pytest": py_test}.get(words[0]):
+                said = run(*words[1:])
+                out = in_shell(desk, filtered, said.out).out if filtered else said.out
+                return Done(said.status, out, said.err)
+        return in_shell(desk, line, given)
+
+    return call
 
 
 def in_shell(desk: Desk, line: str, given: str) -> Done:
@@ -81,14 +117,24 @@ def in_shell(desk: Desk, line: str, given: str) -> Done:
     return Done(process.returncode, out, err)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    ("file", "oldest"),
+    [
+        *(pytest.param(file, False, id=file.stem) for file in FILES),
+        *(
+            pytest.param(file, True, id=f"{file.stem}-oldest", marks=pytest.mark.slow)
+            for file in FILES
+            if "pytest" in file.stem
+        ),
+    ],
+)
 def test_commands_say_what_the_transcript_says(
-    file: Path, desk: Desk, gqa: Gqa, replaced: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    file: Path, done: Call, replaced: dict[str, str]
 ) -> None:
     wanted = file.read_text(encoding="utf-8")
     written = [wanted[: wanted.index("\n\n") + 1]]
     for comment, line, given in COMMAND.findall(wanted):
-        said = done(desk, gqa, monkeypatch, line, re.sub("(?m)^> ", "", given))
+        said = done(line, re.sub("(?m)^> ", "", given))
         status = f"[{said.status}]\n" if said.status else ""
         both = said.out, said.err
         for what, stand_in in replaced.items():

@@ -263,6 +263,7 @@ def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
     Finalize(None, worker.close, exitpriority=10)
 
     def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the executor may send another
         worker.close(at_once=True)
         os._exit(1)
 

@@ -136,7 +136,6 @@ SHORT: Final = (
     "float_data",
     "forges_other_cases",
     "forges_without_files",
-    "rewrites_its_inputs",
     "version_later",
     "built_in_name",
 )

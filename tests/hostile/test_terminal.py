@@ -9,7 +9,7 @@ Every path by which such text gets there:
 - names of files and folders, in messages and in the lines on what was written;
 - runners: their name, version, device, adapter, messages, standard error, in ``gqa run`` and
   ``gqa export``, and later through results files in ``gqa diff`` and ``gqa report``;
-- the environment: ``GQA_CACHE`` in ``gqa cache``;
+- the environment: ``GQA_CACHE`` in ``gqa doctor``;
 - the same messages in pytest.
 """
 
@@ -122,7 +122,7 @@ def test_text_from_outside_is_shown_and_not_obeyed(server: Commands, arguments: 
 
 def test_the_name_of_the_cache(server: Commands, desk: Desk) -> None:
     done = server.gqa(
-        "cache", terminal=True, environment={"GQA_CACHE": str(desk.folder / f"{NAME}[" / "]")}
+        "doctor", terminal=True, environment={"GQA_CACHE": str(desk.folder / f"{NAME}[" / "]")}
     )
     check(done)
     assert "HID" in done.out
