@@ -16,9 +16,9 @@ import pytest
 from case_files import cases_of, entries, write
 from shipped import shipped_cases
 
-from conformance.bundle.prepare import prepare
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
+from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.load import load

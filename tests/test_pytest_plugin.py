@@ -410,7 +410,7 @@ def test_the_tests_of_the_project_are_not_loaded_where_only_the_corpus_is_collec
     script = (
         "import sys, pytest\n"
         "status = pytest.main([*sys.argv[1:], '-q', '--collect-only', '-p', 'no:cacheprovider'])\n"
-        "print(status.name, 'shipped' in sys.modules)"
+        "print(status.name, 'as_user' in sys.modules)"
     )
     for arguments, loaded in ((["--ep", "cpu"], False), (["tests/test_files.py"], True)):
         done = subprocess.run(

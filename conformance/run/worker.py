@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
-from typing import Final
+from typing import Final, NoReturn
 
 from conformance.base import interrupts
 from conformance.base.garbage import seldom
@@ -251,6 +251,7 @@ def _alone(
 # In a worker process
 
 _worker: Worker | None = None
+_is_running = False
 
 
 def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
@@ -264,8 +265,10 @@ def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
 
     def end(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the executor may send another
-        worker.close(at_once=True)
-        os._exit(1)
+        if _is_running:
+            interrupts.interrupt()  # so that what a case has opened is closed
+        else:
+            _end_at_once()
 
     def end_with_parent() -> None:
         parent = multiprocessing.parent_process()
@@ -278,5 +281,18 @@ def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
 
 
 def _run(task: Task) -> TaskResult:
+    global _is_running
     assert _worker is not None
-    return _worker.run(task)
+    try:
+        _is_running = True
+        result = _worker.run(task)
+        _is_running = False
+        return result
+    except KeyboardInterrupt:
+        _end_at_once()
+
+
+def _end_at_once() -> NoReturn:
+    assert _worker is not None
+    _worker.close(at_once=True)
+    os._exit(1)

@@ -44,7 +44,7 @@ LIES: Final = {
         socket grows folder_is_a_link folder_is_gone negative_dimension name_of_another_output
         name_of_no_output float_data int32_data int64_data double_data external_data segment
         too_few_bytes too_many_bytes huge_dimensions overflowing_product a_million_dimensions
-        unknown_dtype text endless_groups noise rewrites_its_inputs nan_in_json infinity_in_json
+        unknown_dtype text endless_groups noise nan_in_json infinity_in_json
         negative_time duplicate_keys deep_json deep_message true_id float_id huge_id huge_step
         byte_order_mark invalid_utf8 lone_surrogate verdict_in_answer a_list no_runs utf_16
         no_output another_output output_with_escapes file_with_escapes file_with_slash
@@ -58,7 +58,7 @@ LIES: Final = {
     **_all(
         "pass",
         """
-        writes_afterwards litter forges_other_cases forges_its_case rewrites_all_inputs
+        writes_afterwards litter rewrites_its_inputs forges_other_cases forges_its_case rewrites_all_inputs
         forges_without_files forges_undefined_cases forges_insensitive_cases
         links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
         duplicate_id device_with_escapes runtime_with_escapes many_versions operator_with_escapes
