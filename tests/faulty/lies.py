@@ -543,6 +543,7 @@ def prints_from_c(request):
     libc = ctypes.CDLL(None)
     libc.puts(b"kernel: using 4 threads")
     libc.fflush(None)
+    time.sleep(0.2)  # so that the line comes alone
     miniature.ran(request)
 
 
