@@ -11,13 +11,12 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
 
 import pytest
 
-from conformance.base.garbage import for_good
+from conformance.base.garbage import collect_seldom
 from conformance.base.paths import (
     CASE_FILE_ENDINGS,
     data_path,
@@ -128,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
         write_out_ids(config)
     of_cases = bool(named or config.getoption("ep"))
     if of_cases:
-        config.pluginmanager.register(UncollectedItems(), "gqa-uncollected-items")
+        collect_seldom()
     # pytest 9.2 refuses a word of -m that no marker has, as the cases of one file may not.
     if config.getoption("markers", False) or (of_cases and config.getoption("markexpr", "")):
         from conformance.pytest_cases import declare_shipped_marks
@@ -155,15 +154,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
             parent.config.pluginmanager.register(Keywords(), "gqa-keywords")
         return cast(pytest.Collector, CaseFile.from_parent(parent, path=file_path))
     return None
-
-
-class UncollectedItems:
-    """Keeps Python from looking for garbage among cases and tests while they are collected."""
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_collection(self) -> Iterator[None]:
-        with for_good():
-            return (yield)
 
 
 class RunCounter:

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from conformance.base.explain import did_you_mean, explain, explained
-from conformance.base.garbage import uncollected
 from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
@@ -79,7 +78,6 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
     return list(unique.values())
 
 
-@uncollected()
 def load(paths: Sequence[Path], *, checked: bool = True) -> list[Case]:
     """All cases of the files and folders ``paths``, in the files' order.
 

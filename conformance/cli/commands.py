@@ -11,7 +11,6 @@ import click
 
 from conformance import __version__
 from conformance.base import interrupts
-from conformance.base.garbage import uncollected
 from conformance.base.threads import one_thread
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
@@ -48,7 +47,10 @@ COMMANDS: Final = {
 _ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 
 #: Commands that were there, and what is there in their place.
-_GONE: Final = {"plan": "docs/scale.md has matrices to copy, and gqa run takes --shard N/OF."}
+_GONE: Final = {
+    "cache": "a run keeps no models and values any more; gqa doctor says where the cache is.",
+    "plan": "docs/scale.md has matrices to copy, and gqa run takes --shard N/OF.",
+}
 
 #: What errors are to a user.
 ERRORS: Final = {
@@ -70,7 +72,7 @@ ERRORS: Final = {
 
 def command(name: str) -> click.Command:
     """One of the commands."""
-    with uncollected(), one_thread():  # a tenth of the time to start
+    with one_thread():
         module = import_module(f"conformance.cli.{_ELSEWHERE.get(name, name)}")
     found = (each for each in vars(module).values() if isinstance(each, click.Command))
     return next(each for each in found if each.name == name)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from conformance.base import interrupts
+from conformance.base.garbage import collect_seldom
 from conformance.base.interrupts import INTERRUPTED
 from conformance.base.processes import use_absolute_paths
 from conformance.cli.streams import flush_or_discard, safe_streams
@@ -17,6 +18,7 @@ def main() -> NoReturn:
     with suppress(KeyboardInterrupt):
         interrupts.install()
         use_absolute_paths()
+        collect_seldom()
         with safe_streams():
             try:
                 from conformance.cli.commands import run_command

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from conformance.base.garbage import uncollected
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     INFRASTRUCTURE,
@@ -258,7 +257,6 @@ def _state(path: Path) -> tuple[int, int] | None:
     return None
 
 
-@uncollected()
 def _write(
     results: Sequence[Path],
     requested: Sequence[tuple[_Form, Path]],
@@ -337,7 +335,6 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     return UNEXPECTED if changed.worse else ALL_AS_EXPECTED
 
 
-@uncollected()
 def _compared(old: Path, new: Path) -> Changes:
     """The changes from ``old`` to ``new``, files of any size; all changes are in memory."""
     try:

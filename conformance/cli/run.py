@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from conformance.base.files import identity
-from conformance.base.garbage import for_good
 from conformance.base.interrupts import undisturbed
 from conformance.base.words import plural
 from conformance.case.case import Case
@@ -199,10 +198,9 @@ def plans_for(
     ``pinned`` are a user's own expectations files. Raises
     :class:`conformance.case.selection.SelectionError` if no case is selected.
     """
-    with for_good():
-        corpus = find(paths)
-        targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-        return plans_of(corpus, targets, expression, pinned)
+    corpus = find(paths)
+    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
+    return plans_of(corpus, targets, expression, pinned)
 
 
 def _shard(text: str | None, last_failed: bool) -> Shard | None:
@@ -298,7 +296,6 @@ def place_for(
         yield None if kept is None else stack.enter_context(Place(kept, resume=resume))
 
 
-@for_good()  # else a search for garbage visits all that the run has made, two seconds long
 def write_outputs(
     place: Place,
     results: Path | None,

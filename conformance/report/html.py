@@ -19,7 +19,6 @@ from markdown_it.token import Token
 from markupsafe import Markup
 from pydantic_core import to_json
 
-from conformance.base.garbage import uncollected
 from conformance.base.paths import data_path
 from conformance.case.contract import BASES
 from conformance.report.changes import Changes
@@ -48,7 +47,6 @@ SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
 _COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
 
 
-@uncollected()  # a fifth of the time
 def render(
     runs: Sequence[Run],
     changes: Changes | None = None,

@@ -14,7 +14,6 @@ from typing import IO, Final, cast
 from pydantic import ValidationError
 
 from conformance.base.files import open_plain, own_descriptor
-from conformance.base.garbage import uncollected
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import Unpacked
 from conformance.results.records import (
@@ -65,7 +64,6 @@ class Run:
         return counts
 
 
-@uncollected()  # two thirds of the time
 def read(path: Path | str) -> Run:
     """Read a results file, complete or cut short; one whose name ends in ``.xz`` is unpacked.
 

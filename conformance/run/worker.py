@@ -20,7 +20,6 @@ from multiprocessing.util import Finalize
 from typing import Final, NoReturn
 
 from conformance.base import interrupts
-from conformance.base.garbage import seldom
 from conformance.base.memory import reuse_memory
 from conformance.case.case import Case
 from conformance.harness.process import RunnerFailed
@@ -258,7 +257,6 @@ def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
     """Prepare this process for tasks, and for the end of the one that started it."""
     global _worker
     interrupts.ignore()  # the process that started it ends it
-    seldom()
     reuse_memory()
     _worker = worker = Worker([run.again() for run in runs], cases)
     Finalize(None, worker.close, exitpriority=10)
