@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from conformance.bundle.prepare import prepare
 from conformance.case.corpus import names_of
 from conformance.case.load import load
 from conformance.case.selection import compile_expression
 from conformance.harness.outcomes import Ran, Rejected
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.harness.session import Session
-from conformance.run.assessment import Assessment, CaseJob
+from conformance.run.assessment import CaseJob, job_for
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -78,7 +79,7 @@ def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> l
     selects = compile_expression(expression)
     cases = [case for case in load(paths) if selects(names_of(case, ready.target.ep), case)]
     possible = [case for case in cases if ready.cannot_take(case) is None]
-    jobs = Assessment(ready).jobs(possible)
+    jobs = (job_for(case, prepare(case.call), only_inputs=True) for case in possible)
     return [job for job in jobs if len(job.steps) == 1 and not job.steps[0].share]
 
 

@@ -122,7 +122,7 @@ class TargetRuns:
         except RunnerFailed as error:
             record = run.trouble(error)
         aside, run.aside = run.aside, []
-        return record, [found for _, found in aside if isinstance(found, InstabilityRecord)]
+        return record, aside
 
     def news_of(self, target: Target) -> list[str]:
         """Sentences about what ``target`` has and no case calls, each once in this process."""

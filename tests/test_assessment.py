@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from conformance.harness.session import Session
 from conformance.maintain.power import Power, known_mutants
 from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
-from conformance.run.assessment import Assessment, CaseJob
+from conformance.run.assessment import Assessed, Assessor, CaseJob
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
@@ -57,9 +57,21 @@ def described() -> DescribedTarget:
     return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
-def jobs_of(case: Case) -> list[CaseJob]:
-    """The job of a case, and of its variant if it has one."""
-    return list(Assessment(described()).jobs([case]))
+#: What a runtime does with a job.
+Runtime = Callable[[CaseJob], Outcome]
+
+
+def assessed(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> Assessed:
+    """The case on a runtime, which does something else with the variant if that is given."""
+    return Assessor(described()).assess(
+        case, lambda job: (of_variant or runtime)(job) if job.variant else runtime(job)
+    )
+
+
+def result(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> ResultRecord:
+    record = assessed(case, runtime, of_variant).record
+    assert isinstance(record, ResultRecord)
+    return record
 
 
 def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output",)) -> Ran:
@@ -75,56 +87,36 @@ def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output
     return Ran(runs=(run, run), placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_case_is_complete_with_its_variant_whichever_comes_first(
-    related: Case, order: tuple[int, int]
-) -> None:
-    assessment, jobs = Assessment(described()), list(jobs_of(related))
-    first, second = (jobs[number] for number in order)
-    assert assessment.record(first, correct(first)) is None
-    assert [problem.message for _, problem in assessment.problems()] == [
-        f"The {('case', 'variant')[order[0]]} ran, but the {('variant', 'case')[order[0]]} "
-        "was not run."
-    ]
-    record = assessment.record(second, correct(second))
+def test_a_case_passes_with_its_variant(related: Case) -> None:
+    found = assessed(related, correct)
+    assert [job.variant for job, _ in found.tried] == [False, True]
+    record = found.record
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.faults) == ("pass", False, ())
     assert record.relation is not None
     assert record.relation.identical
-    assert list(assessment.problems()) == []
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_case_that_fails_needs_no_variant(related: Case, order: tuple[int, int]) -> None:
-    assessment, jobs = Assessment(described()), list(jobs_of(related))
-    outcomes: list[Outcome] = [NO, correct(jobs[1])]
-    records = [assessment.record(jobs[number], outcomes[number]) for number in order]
-    (record,) = filter(None, records)
-    assert records[order.index(0)] is record  # complete with the outcome of the case itself
+def test_a_case_that_fails_needs_no_variant(related: Case) -> None:
+    found = assessed(related, lambda job: NO)
+    assert [job.variant for job, _ in found.tried] == [False]
+    record = found.record
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.message) == ("unsupported", False, "no")
-    assert list(assessment.problems()) == []
 
 
 def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) -> None:
     may = "contract: {source: x, demands: either}, rotary: half_split, rotary_cache_length: 1"
     body = f"- {{name: related, relation: packed_qkv, sequence_length: 2, {may}}}"
     (case,) = cases_of(tmp_path, body)
-    assessment, jobs = Assessment(described()), list(jobs_of(case))
-    assert all(job.prepared.unjudged is not None for job in jobs)
     outcome = Ran(runs=(({},),) * 2, placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
-    record = assessment.record(jobs[0], outcome)
-    assert isinstance(record, ResultRecord)
+    record = result(case, lambda job: outcome)
     assert (record.verdict, record.relation) == ("pass", None)
     assert "no row in cos_cache" in str(record.hazard)
-    assert assessment.record(jobs[1], outcome) is None
 
 
 def test_the_record_of_a_failing_variant_says_so(related: Case) -> None:
-    assessment, (own, variant) = Assessment(described()), jobs_of(related)
-    assert assessment.record(own, correct(own)) is None
-    record = assessment.record(variant, NO)
-    assert isinstance(record, ResultRecord)
+    record = result(related, correct, lambda job: NO)
     assert (record.verdict, record.of_variant, record.relation) == ("unsupported", True, None)
     assert record.reason.startswith(
         "The variant (the same call with the query multiplied by four and "
@@ -133,10 +125,7 @@ def test_the_record_of_a_failing_variant_says_so(related: Case) -> None:
 
 def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
     """Both are within their budgets, but the relation demands the same bits."""
-    assessment, (own, variant) = Assessment(described()), jobs_of(related)
-    assert assessment.record(own, correct(own)) is None
-    record = assessment.record(variant, correct(variant, 1 + 2**-23))
-    assert isinstance(record, ResultRecord)
+    record = result(related, correct, lambda job: correct(job, 1 + 2**-23))
     assert (record.verdict, record.of_variant) == ("wrong", False)
     (fault,) = record.faults
     assert isinstance(fault, RelationBroken)
@@ -148,11 +137,11 @@ def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
 
 def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> None:
     (rotated,) = cases_of(tmp_path, f"{RELATED}  rotary: half_split")
-    assessment, (own, variant) = Assessment(described()), jobs_of(rotated)
-    assert assessment.record(own, correct(own)) is None
-    nudged = correct(variant, 1 + 2**-23, outputs=("output", "present_key"))
-    record = assessment.record(variant, nudged)
-    assert isinstance(record, ResultRecord)
+
+    def nudged(job: CaseJob) -> Outcome:
+        return correct(job, 1 + 2**-23, outputs=("output", "present_key"))
+
+    record = result(rotated, correct, nudged)
     assert {fault.kind for fault in record.faults} == {"relation"}
     assert record.wrong_outputs == ("output", "presents")
     assert record.reason.count("the same call") == 1
@@ -201,9 +190,11 @@ def test_the_contract_is_that_of_the_execution_provider(
     assert ready.described is not None
     target = replace(ready.target, execution_provider=provider)
     ready = replace(ready, target=target)
-    (job,) = jobs_of(case)
-    ran = replace(correct(job), placement=provider)
-    results = [Assessment(ready).record(job, outcome) for outcome in (ran, NO)]
+    runtimes: list[Runtime] = [
+        lambda job: replace(correct(job), placement=provider),
+        lambda job: NO,
+    ]
+    results = [Assessor(ready).assess(case, runtime).record for runtime in runtimes]
     assert all(isinstance(result, ResultRecord) for result in results)
     assert tuple(r.verdict for r in results) == verdicts  # type: ignore[union-attr]
     assert tuple(r.unexpected for r in results) == unexpected  # type: ignore[union-attr]
@@ -224,14 +215,10 @@ def in_the_corpus(case: Case) -> Case:
 
 def test_an_insensitive_case_of_a_user_is_run_and_its_record_says_so(tmp_path: Path) -> None:
     (wide,) = cases_of(tmp_path, INSENSITIVE)
-    assessment = Assessment(described())
-    (job,) = assessment.jobs([wide])
-    record = assessment.record(job, correct(job))
-    assert isinstance(record, ResultRecord)
+    record = result(wide, correct)
     assert record.verdict == "pass"
     assert record.insensitive.startswith("The case cannot show a fault in window: ")
     assert f"  warning   {record.insensitive}" in list(tell(case_record(wide), record))
-    assert not list(assessment.problems())
 
 
 def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
-from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.load import load
@@ -46,7 +45,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
-from conformance.run.assessment import Assessment, job_for
+from conformance.run.assessment import Assessor
 from conformance.run.engine import TargetRun
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
@@ -331,7 +330,7 @@ def result(
 ) -> ResultRecord:
     """The record of ``outcome`` on cpu, compared with ``lines``."""
     ready = DescribedTarget(target_for("cpu"), described(adapter), None, None)
-    record = Assessment(ready, lines).record(job_for(case, prepare(case.call)), outcome)
+    record = Assessor(ready, lines).assess(case, lambda job: outcome).record
     assert isinstance(record, ResultRecord)
     return record
 

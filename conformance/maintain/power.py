@@ -13,7 +13,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Literal
@@ -28,7 +28,7 @@ from conformance.harness.session import Session
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
-from conformance.run.assessment import Assessment, CaseJob
+from conformance.run.assessment import Assessed, Assessor, CaseJob, Record
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -200,35 +200,6 @@ def stale(
     return ""
 
 
-@dataclass(frozen=True)
-class _Job(CaseJob):
-    score: Score = field(kw_only=True)
-
-
-def _outcomes(sessions: Sequence[Session], jobs: Iterable[_Job]) -> Iterator[tuple[_Job, Outcome]]:
-    """The outcomes of jobs in their order, in a thread for each session."""
-    idle: SimpleQueue[Session] = SimpleQueue()
-    for session in sessions:
-        idle.put(session)
-
-    def run(job: _Job) -> Outcome:
-        session = idle.get()
-        try:
-            return session.run(job)
-        finally:
-            idle.put(session)
-
-    running: deque[tuple[_Job, Future[Outcome]]] = deque()
-    with ThreadPoolExecutor(len(sessions)) as threads:
-        for job in jobs:
-            running.append((job, threads.submit(run, job)))
-            if len(running) > len(sessions):
-                first, outcome = running.popleft()
-                yield first, outcome.result()
-        for job, outcome in running:
-            yield job, outcome.result()
-
-
 @dataclass
 class Power:
     """A run of cases on mutants.
@@ -248,7 +219,6 @@ class Power:
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
     _excluded: set[str] = field(default_factory=set, init=False)
-    _assessments: dict[str, Assessment] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         what = "It has no fault."
@@ -271,45 +241,66 @@ class Power:
             if not isinstance(answer, DescribedAnswer):
                 raise PowerError(f"The mutants are not available: {answer.reason}")
             ready = DescribedTarget(target, answer, None, None)
-            names = (CORRECT, *(score.mutant.name for score in self.scores))
-            self._assessments = {name: Assessment(ready) for name in names}
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
-            for done, (job, outcome) in enumerate(_outcomes(sessions, self._work(first))):
+            for done, (case, score, found) in enumerate(self._assessed(sessions, ready, first)):
                 watch("the correct kernel", done + 1, len(self.cases))
-                self._count(job, outcome)
+                self._count(case, score, found.record)
                 if role == PROBE:
-                    touched[job.case.id] |= _touched(outcome)
-            for case, problem in self._assessments[CORRECT].problems():
-                self._excluded.add(case.id)
-                self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
+                    for _, outcome in found.tried:
+                        touched[case.id] |= _touched(outcome)
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
-            for done, (job, outcome) in enumerate(_outcomes(sessions, self._work(tasks))):
+            for done, (case, score, found) in enumerate(self._assessed(sessions, ready, tasks)):
                 watch("mutants", done + 1, len(pairs))
-                self._count(job, outcome)
+                self._count(case, score, found.record)
         order = {case.id: number for number, case in enumerate(self.cases)}
         for score in (self.correct, *self.scores):
             score.kills.sort(key=lambda kill: order[kill.case.id])
 
-    def _work(self, tasks: Iterable[tuple[Case, Score, str]]) -> Iterator[_Job]:
-        """Jobs for each case and mutant, in a folder that is named after the ``role``."""
-        last: Case | None = None
-        jobs: list[CaseJob] = []
-        for case, score, role in tasks:
-            if not self._wanted(case, score):
-                continue
-            if last is not case:
-                last, jobs = case, list(self._assessments[CORRECT].jobs([case]))
+    def _assessed(
+        self,
+        sessions: Sequence[Session],
+        ready: DescribedTarget,
+        tasks: Iterable[tuple[Case, Score, str]],
+    ) -> Iterator[tuple[Case, Score, Assessed]]:
+        """Each case and mutant with what came of it, in their order, in a thread for each session.
+
+        The runner takes the mutant from the folder in which the files are: it is the role.
+        """
+        idle: SimpleQueue[Session] = SimpleQueue()
+        for session in sessions:
+            idle.put(session)
+
+        def assessed(case: Case, score: Score, role: str, assessor: Assessor) -> Assessed:
             limit = case.time_limit_seconds
             seconds = limit if score is self.correct else min(limit, SECONDS)
-            for job in jobs:
-                same = {name.name: getattr(job, name.name) for name in fields(job)}
+
+            def run(job: CaseJob) -> Outcome:
                 key, folder = f"{role} on {job.key}", f"{role}/{job.folder}"
-                yield _Job(
-                    **{**same, "key": key, "folder": folder, "seconds": seconds}, score=score
-                )
+                return session.run(replace(job, key=key, folder=folder, seconds=seconds))
+
+            session = idle.get()
+            try:
+                return assessor.assess(case, run)
+            finally:
+                idle.put(session)
+
+        last: Case | None = None
+        running: deque[tuple[Case, Score, Future[Assessed]]] = deque()
+        with ThreadPoolExecutor(len(sessions)) as threads:
+            for case, score, role in tasks:
+                if not self._wanted(case, score):
+                    continue
+                if last is not case:
+                    last, assessor = case, Assessor(ready)
+                running.append((case, score, threads.submit(assessed, case, score, role, assessor)))
+                if len(running) > len(sessions):
+                    first, of, future = running.popleft()
+                    yield first, of, future.result()
+            for first, of, future in running:
+                yield first, of, future.result()
 
     def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, Score]]:
         for case in self.cases:
@@ -321,17 +312,15 @@ class Power:
                 if name in names or (self.only is not None and case.id in self.only.get(name, ())):
                     yield case, score
 
-    def _count(self, job: _Job, outcome: Outcome) -> None:
-        """Add a case's record to its mutant's score once it is complete."""
-        score = job.score
-        record = self._assessments[score.mutant.name].record(job, outcome)
+    def _count(self, case: Case, score: Score, record: Record) -> None:
+        """Add a case's record to its mutant's score."""
         if isinstance(record, InfrastructureRecord):
-            self.troubles.append(f"{job.key}: {record.message}")
+            self.troubles.append(f"{score.mutant.name} on {case.id}: {record.message}")
             if score is self.correct:
-                self._excluded.add(job.case.id)
-        elif record is not None:
+                self._excluded.add(case.id)
+        else:
             score.tried += 1
-            self._note(score, job.case, record)
+            self._note(score, case, record)
 
     def _note(self, score: Score, case: Case, record: ResultRecord) -> None:
         if record.share is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,11 +44,15 @@ class LastPrepared:
     def __init__(self) -> None:
         self._case: Case | None = None
         self._prepared: dict[bool, Prepared] = {}
+        self._why: list[str | None] = []
+
+    def _begin(self, case: Case) -> None:
+        if case is not self._case:
+            self._case, self._prepared, self._why = case, {}, []
 
     def of(self, case: Case, *, variant: bool = False) -> Prepared:
         """The case, or its variant. Raises :class:`conformance.case.given.GivenError`."""
-        if case is not self._case:
-            self._case, self._prepared = case, {}
+        self._begin(case)
         if variant not in self._prepared:
             self._prepared[variant] = (
                 prepare(case.call, case.relation)
@@ -56,6 +60,13 @@ class LastPrepared:
                 else prepare(case.call, readings=case.contract.readings, steps=case.steps)
             )
         return self._prepared[variant]
+
+    def why_insensitive(self, case: Case) -> str | None:
+        """Why the case cannot show a fault; None if it can."""
+        self._begin(case)
+        if not self._why:
+            self._why.append(why_insensitive(case))
+        return self._why[0]
 
 
 def job_for(
@@ -76,8 +87,16 @@ def job_for(
 
 
 @dataclass(frozen=True)
-class _JudgedJob:
-    """A job with its outcome, and the judgement or the infrastructure failure.
+class Assessed:
+    """The record of a case, and its jobs with their outcomes: the case's own, and the variant's."""
+
+    record: Record
+    tried: tuple[tuple[CaseJob, Outcome], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The outcome of a job, and the judgement or the infrastructure failure.
 
     ``outputs`` are kept where they have to be compared with those of the variant.
     """
@@ -88,12 +107,8 @@ class _JudgedJob:
     outputs: Outputs | None = None
 
 
-class Assessment:
-    """Makes the records of the cases that run on one target, each from one or two outcomes.
-
-    ``jobs`` gives the jobs to run, and ``record`` takes the outcome of each, in any order.
-    ``problems`` has the cases without a record, once there are no more outcomes.
-    """
+class Assessor:
+    """Runs cases on one target, each with its variant if it has one, and makes their records."""
 
     def __init__(
         self,
@@ -104,107 +119,63 @@ class Assessment:
         self._ready = ready
         self._expectations = expectations
         self._last = last or LastPrepared()
-        self._insensitive: list[tuple[Case, InfrastructureRecord]] = []
-        self._warnings: dict[str, str] = {}
-        self._waiting: dict[str, _JudgedJob] = {}
-        self._finished: set[str] = set()
 
-    def jobs(self, cases: Iterable[Case]) -> Iterator[CaseJob]:
-        """The jobs of those ``cases`` that are not insensitive, each made when it is asked for.
+    def assess(self, case: Case, run: Callable[[CaseJob], Outcome]) -> Assessed:
+        """The record of a case, whose jobs ``run`` runs.
 
-        A case that is not in the corpus is run even if it is insensitive, and its record says so.
-
-        Raises :class:`conformance.case.given.GivenError`.
+        A case of the corpus that is insensitive is not run; another one is, and its record says so.
+        The variant is run if the case itself passes. Raises
+        :class:`conformance.case.given.GivenError`.
         """
-        for case in cases:
-            why = why_insensitive(case)
-            if why is not None and is_shipped(case):
-                self._insensitive.append((case, self._problem(case, why)))
-                continue
-            if why is not None:
-                self._warnings[case.id] = why
-            for variant in (False, True) if case.relation else (False,):
-                yield job_for(
-                    case,
-                    self._last.of(case, variant=variant),
-                    variant=variant,
-                    only_inputs=self._ready.target.reads_only_inputs,
-                )
-
-    def record(self, job: CaseJob, outcome: Outcome) -> Record | None:
-        """The record of the job's case, if it is complete with this outcome; else None.
-
-        It is complete when the case itself does not pass, or when the outcomes of both the case
-        and its variant are there. There is one record for each case: what comes after it gives
-        None.
-        """
-        case = job.case
-        if case.id in self._finished:
-            return None
-        this = self._judged(job, outcome)
-        if not case.relation or (not job.variant and this.outputs is None):
-            own, variant = this, None
-        elif case.id not in self._waiting:
-            self._waiting[case.id] = this
-            return None
-        else:
-            first = self._waiting[case.id]
-            own, variant = (first, this) if job.variant else (this, first)
-        self.settle(case)
-        return self._record(own, variant)
-
-    def settle(self, case: Case) -> None:
-        """The case has its record from elsewhere, and needs none from here."""
-        self._waiting.pop(case.id, None)
-        self._finished.add(case.id)
-
-    def problems(self) -> Iterator[tuple[Case, InfrastructureRecord]]:
-        """The cases that were not run, and those of which only one of two outcomes came."""
-        yield from self._insensitive
-        for waiting in self._waiting.values():
-            case = waiting.job.case
-            ran, missing = ("variant", "case") if waiting.job.variant else ("case", "variant")
-            yield case, self._problem(case, f"The {ran} ran, but the {missing} was not run.")
+        why = self._last.why_insensitive(case)
+        if why is not None and is_shipped(case):
+            return Assessed(self._problem(case, why))
+        own = shown = self._judged(case, run)
+        tried = [(own.job, own.outcome)]
+        judged, relation = own.judged, None
+        if case.relation and isinstance(judged, Judgement) and own.outputs is not None:
+            variant = self._judged(case, run, variant=True)
+            tried.append((variant.job, variant.outcome))
+            shown, judged, relation = self._related(own, judged, variant)
+        if isinstance(judged, InfrastructureRecord):
+            return Assessed(judged, tuple(tried))
+        record = result_record(
+            case, self._ready, judged, shown.outcome, self._expectations, relation
+        )
+        return Assessed(record.model_copy(update={"insensitive": why or ""}), tuple(tried))
 
     def _problem(self, case: Case, message: str, fix: str | None = None) -> InfrastructureRecord:
         return InfrastructureRecord(target=self._ready.name, case=case.id, message=message, fix=fix)
 
-    def _judged(self, job: CaseJob, outcome: Outcome) -> _JudgedJob:
+    def _judged(
+        self, case: Case, run: Callable[[CaseJob], Outcome], *, variant: bool = False
+    ) -> _Judged:
+        prepared = self._last.of(case, variant=variant)
+        only_inputs = self._ready.target.reads_only_inputs
+        job = job_for(case, prepared, variant=variant, only_inputs=only_inputs)
+        outcome = run(job)
         if isinstance(outcome, InfrastructureFailure):
-            problem = self._problem(job.case, outcome.message, outcome.fix)
-            return _JudgedJob(job, outcome, problem)
+            return _Judged(job, outcome, self._problem(case, outcome.message, outcome.fix))
         try:
             judgement = judge(
-                job.case,
-                job.prepared,
+                case,
+                prepared,
                 outcome,
                 execution_provider=self._ready.execution_provider,
                 target_class=self._ready.target.target_class,
                 kernel=self._ready.target.kernel,
             )
             outputs = None
-            compared = job.case.relation and job.prepared.unjudged is None
+            compared = case.relation and prepared.unjudged is None
             if compared and isinstance(outcome, Ran) and judgement.verdict == "pass":
                 outputs = read_outputs(outcome)
-            return _JudgedJob(job, outcome, judgement, outputs)
+            return _Judged(job, outcome, judgement, outputs)
         except Unjudgeable as error:
-            return _JudgedJob(job, outcome, self._problem(job.case, str(error)))
-
-    def _record(self, own: _JudgedJob, variant: _JudgedJob | None) -> Record:
-        case, shown, judged = own.job.case, own, own.judged
-        relation: RelationRecord | None = None
-        if variant is not None and isinstance(judged, Judgement) and own.outputs is not None:
-            shown, judged, relation = self._related(own, judged, variant)
-        if isinstance(judged, InfrastructureRecord):
-            return judged
-        record = result_record(
-            case, self._ready, judged, shown.outcome, self._expectations, relation
-        )
-        return record.model_copy(update={"insensitive": self._warnings.get(case.id, "")})
+            return _Judged(job, outcome, self._problem(case, str(error)))
 
     def _related(
-        self, own: _JudgedJob, judged: Judgement, variant: _JudgedJob
-    ) -> tuple[_JudgedJob, Judgement | InfrastructureRecord, RelationRecord | None]:
+        self, own: _Judged, judged: Judgement, variant: _Judged
+    ) -> tuple[_Judged, Judgement | InfrastructureRecord, RelationRecord | None]:
         """The judgement on a passing case, given its variant; and the job whose outcome counts."""
         case = own.job.case
         assert case.relation is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -15,8 +15,8 @@ from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.harness.session import Session
 from conformance.results.records import InfrastructureRecord, InstabilityRecord
-from conformance.run.assessment import Assessment, CaseJob, LastPrepared, Record
-from conformance.run.instability import Reported, Retries, Watch, unwatched
+from conformance.run.assessment import Assessor, CaseJob, LastPrepared, Record
+from conformance.run.instability import Retries, Watch, unwatched
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
@@ -29,8 +29,8 @@ class TargetRun:
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
     take. ``ready`` is the target, where it has described itself already. ``last`` is the case that
     was prepared last, for all targets of the run. A context manager, which ends all processes on
-    exit. ``aside`` has what `run_one` found out beside the record that it was asked for; whoever
-    reads it empties it.
+    exit. ``aside`` has what did not repeat in `run_one`; whoever reads it
+    empties it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TargetRun:
         described = None if ready is None else ready.reported or ready.described
         self._session = Session(plan.target.command, described=described)
         self._retries: Retries | None = None
-        self.aside: list[tuple[Case, Reported]] = []
+        self.aside: list[InstabilityRecord] = []
         self._ready = ready
         self._last = last or LastPrepared()
         self._failed: RunnerFailed | None = None
@@ -131,43 +131,31 @@ class TargetRun:
         why = self.ready.cannot_take(case)
         if why is not None:
             return skipped_record(case, self.ready, why)
-        assessment = self._assessment()
+        if self._retries is None:
+            lines = self.plan.lines_for(self.ready)
+            self._assessor = Assessor(self.ready, lines, self._last)
+            self._retries = Retries(self.plan, self.ready, self._assessor)
+
+        def run(job: CaseJob) -> Outcome:
+            outcome = self._session.run(job)
+            watch(job, outcome)
+            return outcome
+
         try:
-            for job in assessment.jobs([case]):
-                outcome = self._session.run(job)
-                watch(job, outcome)
-                record: Record | None = None
-                for about, found in self._settled(assessment, job, outcome, watch):
-                    if about is case and not isinstance(found, InstabilityRecord):
-                        record = found
-                    else:
-                        self.aside.append((about, found))
-                if record is not None:
-                    return record
+            first = self._assessor.assess(case, run)
+            record, events = self._retries.settled(case, first, watch)
         except GivenError as error:
             return InfrastructureRecord(target=self.ready.name, case=case.id, message=f"{error}.")
-        ((_, problem),) = assessment.problems()
-        return problem
+        self.aside += events
+        if self._retries.damaged:
+            self._retries.damaged = False
+            self._session.renew()
+        return record
 
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""
         message = _sentence(error, self.plan.target)
         return InfrastructureRecord(target=self.ready.name, message=message, fix=error.fix)
-
-    def _settled(
-        self, assessment: Assessment, job: CaseJob, outcome: Outcome, watch: Watch = unwatched
-    ) -> Iterator[tuple[Case, Reported]]:
-        """What the job's outcome comes to, for its case and for others."""
-        if self._retries is None:
-            self._retries = Retries(self.plan, self.ready)
-        record = assessment.record(job, outcome)
-        yield from self._retries.settled(job, outcome, record, watch)
-        if self._retries.damaged:
-            self._retries.damaged = False
-            self._session.renew()
-
-    def _assessment(self) -> Assessment:
-        return Assessment(self.ready, self.plan.lines_for(self.ready), self._last)
 
 
 def _tell(text: str) -> None:

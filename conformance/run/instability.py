@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from conformance.case.case import Case
@@ -23,7 +23,7 @@ from conformance.harness.protocol import DescribedAnswer
 from conformance.harness.session import Session
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
-from conformance.run.assessment import Assessment, CaseJob, Record
+from conformance.run.assessment import Assessed, Assessor, CaseJob, Record
 from conformance.run.records import expected_instability
 from conformance.run.target import DescribedTarget, TargetPlan
 
@@ -44,6 +44,10 @@ def unwatched(job: CaseJob, outcome: Outcome) -> None:
     """Watches nothing."""
 
 
+class _NotAlone(Exception):
+    """The runner does not start, is another one, or a result in a fresh process says nothing."""
+
+
 class Retries:
     """Settles the results of one target's cases, by trying them again alone where that can tell
     more.
@@ -51,76 +55,66 @@ class Retries:
     ``damaged``: a process that still runs may be damaged; whoever reads it sets it back.
     """
 
-    def __init__(self, plan: TargetPlan, ready: DescribedTarget) -> None:
+    def __init__(self, plan: TargetPlan, ready: DescribedTarget, assessor: Assessor) -> None:
         self._plan = plan
         self._ready = ready
-        self._company: dict[str, list[CaseJob | None]] = {}
+        self._assessor = assessor
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
         self.damaged = False
 
     def settled(
-        self, job: CaseJob, outcome: Outcome, record: Record | None, watch: Watch = unwatched
-    ) -> Iterator[tuple[Case, Reported]]:
-        """What ``outcome`` and the ``record`` that it completes come to, each with its case.
+        self, case: Case, first: Assessed, watch: Watch = unwatched
+    ) -> tuple[Record, list[InstabilityRecord]]:
+        """The record of a case that was ``first`` assessed so, and the target's instability.
 
-        First the record of the job's case; then the target's instability. ``watch`` gets the
-        outcomes of a case that is tried alone.
+        ``watch`` gets the outcomes of a case that is tried alone.
         """
-        before = outcome.before if isinstance(outcome.before, CaseJob) else None
-        self._company.setdefault(job.case.id, []).append(before)
-        if record is not None:
-            yield from self._of_result(job.case, record, outcome, watch)
-        if (crash := outcome.unrepeated) is not None:
-            yield job.case, self._event(job.case, "crash", crash.before, crash.message)
+        record, events = self._of_result(case, first, watch)
+        crashes = [outcome.unrepeated for _, outcome in first.tried if outcome.unrepeated]
+        events += [self._event(case, "crash", one.before, one.message) for one in crashes]
+        return record, events
 
     def _of_result(
-        self, case: Case, record: Record, outcome: Outcome, watch: Watch
-    ) -> Iterator[tuple[Case, Reported]]:
-        befores = [before for before in self._company.pop(case.id) if before is not None]
-        if not isinstance(record, ResultRecord) or not _doubtful(record, outcome, bool(befores)):
-            yield case, record
-            return
+        self, case: Case, first: Assessed, watch: Watch
+    ) -> tuple[Record, list[InstabilityRecord]]:
+        record = first.record
+        befores = [outcome.before for _, outcome in first.tried if outcome.before is not None]
+        if not isinstance(record, ResultRecord) or not _doubtful(
+            record, first.tried[-1][1], bool(befores)
+        ):
+            return record, []
         kind = _kind(case, record)
         if self._repeated[kind] >= ALIKE:
-            yield case, record
-            return
+            return record, []
         if (repeated := self._repeated[record.verdict,]) >= RETRIES[record.verdict]:
             told = (
                 f" It was not tried alone, since {repeated} unexpected results of this target with "
                 "this verdict were, and repeated."
             )
-            yield case, record.model_copy(update={"reason": record.reason + told})
-            return
-        try:
-            alone = self._alone(case, watch)
-        except KeyboardInterrupt:
-            yield case, record
-            raise
+            return record.model_copy(update={"reason": record.reason + told}), []
+        alone = self._alone(case, watch)
         if not isinstance(alone, ResultRecord) or alone.outcome == "unavailable":
-            yield case, record
-            return
-        yield case, alone
+            return record, []
         if alone.unexpected and severity(alone) <= severity(record):
             self._repeated.update([(record.verdict,), kind])
-            return
+            return alone, []
         self.damaged = True
-        yield (
-            case,
-            self._event(case, record.verdict, befores[0] if befores else None, record.reason),
-        )
+        before = befores[0] if befores else None
+        return alone, [self._event(case, record.verdict, before, record.reason)]
 
     def _alone(self, case: Case, watch: Watch) -> Record | None:
         """The record of the case, each of its jobs alone in a fresh process; None: it has none."""
-        assessment = Assessment(self._ready, self._plan.lines_for(self._ready))
-        for job in assessment.jobs([case]):
+
+        def run(job: CaseJob) -> Outcome:
             outcome = self._run_alone(job)
-            if outcome is None or outcome.unrepeated is not None:
-                return None
             watch(job, outcome)
-            if (record := assessment.record(job, outcome)) is not None:
-                return record
-        return None
+            return outcome
+
+        try:
+            return self._assessor.assess(case, run).record
+        except _NotAlone:
+            return None
 
     def _event(
         self, case: Case, verdict: Verdict, before: object, message: str
@@ -140,19 +134,18 @@ class Retries:
             expectation=known,
         )
 
-    def _run_alone(self, job: CaseJob) -> Outcome | None:
-        """The outcome of the job in a fresh process.
-
-        None: it says nothing, since the runner does not start, or is another one.
-        """
+    def _run_alone(self, job: CaseJob) -> Outcome:
+        """The outcome of the job in a fresh process. Raises `_NotAlone`."""
         try:
             with Session(self._plan.target.command) as session:
                 answer = session.start()
                 if not isinstance(answer, DescribedAnswer) or not self._is_same(answer):
-                    return None
+                    raise _NotAlone
                 outcome = session.run(job)
         except RunnerFailed:
-            return None
+            raise _NotAlone from None
+        if outcome.unrepeated is not None:
+            raise _NotAlone
         return outcome
 
     def _is_same(self, answer: DescribedAnswer) -> bool:

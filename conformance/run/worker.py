@@ -81,7 +81,7 @@ class Worker:
             except RunnerFailed as error:
                 found.append((number, GivenUp(error)))
             aside, run.aside = run.aside, []
-            found += ((number, record) for _, record in aside)
+            found += ((number, record) for record in aside)
         now = {number: self._runs[number].start_seconds - before[number] for number in before}
         return TaskResult(found, now)
 

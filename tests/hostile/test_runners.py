@@ -58,7 +58,8 @@ LIES: Final = {
     **_all(
         "pass",
         """
-        writes_afterwards litter rewrites_its_inputs forges_other_cases forges_its_case rewrites_all_inputs
+        writes_afterwards litter rewrites_its_inputs forges_other_cases forges_its_case
+        rewrites_all_inputs
         forges_without_files forges_undefined_cases forges_insensitive_cases
         links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
         duplicate_id device_with_escapes runtime_with_escapes many_versions operator_with_escapes
