@@ -28,6 +28,7 @@ NAMES = (
     "", " ", "a b", "a/b/c", "a/", "/b", "[", "a[b", "a[b=]", "a@b", "#", "%", "%2", "?q=x&y",
     "a,b", "a=b", "'", '"', "\\", "`", "<b>", "&amp;", "\u202e", "\u200b", "\t", "\n", "😀",
     "0", "é", "-1", "__proto__", "constructor", "toString", "null", "undefined", "NaN", HOSTILE,
+    "nothing", "matrix", "search", "shown", "cells",  # ids that the page uses itself
 )  # fmt: skip
 BARE = CallRecord(inputs=(), outputs=())
 
