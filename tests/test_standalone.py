@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 from shipped import shipped_cases
 
@@ -19,7 +21,7 @@ from conformance.base.paths import CACHE_VARIABLE
 from conformance.bundle.script import script_of
 from conformance.case.case import Case
 from conformance.report.repro import standalone
-from conformance.report.repro.model_source import IMPORTS, model_source
+from conformance.report.repro.model_source import HELPERS, IMPORTS, model_source
 from conformance.results.records import (
     CaseRecord,
     OutputErrorRecord,
@@ -80,6 +82,18 @@ def differences(cases: Sequence[Case]) -> list[str]:
 @pytest.mark.slow
 def test_a_program_generates_the_inputs_of_every_case() -> None:
     assert differences(CORPUS) == []
+
+
+def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
+    """Also numbers halfway between two, and those that no input of the corpus has."""
+    odd = [np.nan, np.inf, -np.inf, 464.1, -0.0, 1 + 2**-8, 1 + 3 * 2**-8]
+    numbers = np.concatenate([np.arange(-600.0, 600.0), np.arange(-64, 64) * 2.0**-11, odd])
+    for helper, dtype in (("bfloat16", "bfloat16"), ("float8", "float8_e4m3fn")):
+        names: dict[str, Any] = {}
+        exec(IMPORTS + HELPERS[helper], names)
+        with np.errstate(all="ignore"):
+            wanted = numbers.astype(getattr(ml_dtypes, dtype))
+        assert names[helper](numbers).tobytes() == wanted.tobytes()
 
 
 # ── The programs, run ───────────────────────────────────────────────────────────────────────────
