@@ -214,6 +214,18 @@ def write(
     return path
 
 
+def of_results(
+    path: Path,
+    results: Sequence[ResultRecord],
+    cases: Sequence[CaseRecord] | None = None,
+    **fields: Any,
+) -> Run:
+    """A run with these results; its cases are theirs, unless others are given."""
+    if cases is None:
+        cases = [case(id) for id in dict.fromkeys(judged.case for judged in results)]
+    return read(write(path, cases, results, **fields))
+
+
 def small(path: Path, verdict: str = "pass", **fields: Any) -> Run:
     """A run of one case on one target."""
     return read(write(path, [case()], [result(verdict=verdict, **fields)]))

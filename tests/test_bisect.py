@@ -38,6 +38,7 @@ def said(message: str) -> ResultRecord:
 
 PASS = result("a")
 REFUSED = said("softcap of 2.5 is not supported")
+OTHER = said("no such input")
 CRASH = result("a", verdict="crash", outcome="crashed", message="The runner died of SIGSEGV.")
 
 
@@ -53,31 +54,29 @@ def test_the_change_is_found_in_few_tries(since: str) -> None:
     assert len(runtime.tries) == len(set(runtime.tries)) <= 6
 
 
-def test_a_verdict_comes_before_a_message() -> None:
-    runtime = Runtime({"1.20.0": REFUSED, "1.22.0": said("no such input"), "1.27.0": PASS})
-    assert ends(first_change(RELEASES, runtime)) == ("1.26.0", "1.27.0")
-    assert ends(first_change(RELEASES[:6], runtime)) == ("1.21.0", "1.22.0")
-
-
-def test_numbers_in_a_message_are_no_change() -> None:
-    runtime = Runtime({"1.20.0": REFUSED, "1.25.0": said("softcap of 7 is not supported")})
-    assert first_change(RELEASES, runtime) is None
-
-
-def test_known_defects_are_no_change() -> None:
-    known = result("a", verdict="crash", outcome="crashed", message="The runner died of SIGSEGV.")
-    known = known.model_copy(update={"unexpected": True})
-    assert first_change(RELEASES, Runtime({"1.20.0": CRASH, "1.25.0": known})) is None
-
-
-def test_releases_that_cannot_be_tried_are_passed_over() -> None:
-    runtime = Runtime(
-        {"1.20.0": None, "1.21.0": PASS, "1.25.0": None, "1.27.0": CRASH, "1.30.0": None}
-    )
-    change = first_change(RELEASES, runtime)
-    assert ends(change) == ("1.24.0", "1.27.0")
-    assert change is not None
-    assert [each.release for each in change.between] == ["1.25.0", "1.26.0"]
+@pytest.mark.parametrize(
+    ("since", "found", "between"),
+    [
+        # A verdict comes before a message.
+        ({"1.20.0": REFUSED, "1.22.0": OTHER, "1.27.0": PASS}, ("1.26.0", "1.27.0"), []),
+        ({"1.20.0": REFUSED, "1.22.0": OTHER}, ("1.21.0", "1.22.0"), []),
+        # Numbers in a message are no change, nor is a known defect.
+        ({"1.20.0": REFUSED, "1.25.0": said("softcap of 7 is not supported")}, None, []),
+        ({"1.20.0": CRASH.model_copy(update={"unexpected": False}), "1.25.0": CRASH}, None, []),
+        # What cannot be tried is passed over.
+        (
+            {"1.20.0": None, "1.21.0": PASS, "1.25.0": None, "1.27.0": CRASH, "1.30.0": None},
+            ("1.24.0", "1.27.0"),
+            ["1.25.0", "1.26.0"],
+        ),
+    ],
+)
+def test_which_change_is_found(
+    since: Mapping[str, ResultRecord | None], found: tuple[str, str] | None, between: list[str]
+) -> None:
+    change = first_change(RELEASES, Runtime(since))
+    assert ends(change) == found
+    assert [each.release for each in (change.between if change else ())] == between
 
 
 @pytest.mark.parametrize("since", [{"1.20.0": None}, {"1.20.0": PASS, "1.21.0": None}])

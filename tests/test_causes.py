@@ -13,7 +13,7 @@ from rich.console import Console
 from synthetic_runs import case, error, expected, result, write
 
 from conformance.case.case import Case
-from conformance.cli.listing import by_cause, failures, in_full
+from conformance.cli.listing import by_cause, failures
 from conformance.cli.terminal import Detail, RunSummary, Terminal
 from conformance.report.causes import causes
 from conformance.report.markdown import summary_markdown
@@ -32,6 +32,9 @@ from conformance.results.records import (
 from conformance.results.verdicts import Verdict
 
 TARGET = "cpu@1.31.1"
+BROKEN = RelationBroken(
+    output="output", name="packed_qkv", index=(0,), got=1, other=2, budget=0, share=2
+)
 
 
 def unexpected(number: int, verdict: Verdict = "wrong", **fields: Any) -> ResultRecord:
@@ -110,19 +113,7 @@ def test_messages_are_alike_but_for_their_numbers(one: str, other: str, says: st
         {"faults": (RunsDiffer(output="output"),)},
         {"faults": (WrongDtype(output="output", got="int8", want="float32"),)},
         {"faults": (WrongShape(output="output", got=(1,), want=(2,)),)},
-        {
-            "faults": (
-                RelationBroken(
-                    output="output",
-                    name="packed_qkv",
-                    index=(0,),
-                    got=1,
-                    other=2,
-                    budget=0,
-                    share=2,
-                ),
-            )
-        },
+        {"faults": (BROKEN,)},
         {"expectation": expected()},
         {"message": "kernel for float16"},
     ],
@@ -227,13 +218,6 @@ def a_case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 def lines(case: Case, *results: ResultRecord) -> list[str]:
     return [line for text in by_cause([(case, r) for r in results]) for line in text.split("\n")]
-
-
-def test_a_few_are_printed_in_full(a_case: Case) -> None:
-    three = [unexpected(n, faults=beyond(1.0)) for n in range(3)]
-    assert lines(a_case, *three) == [
-        line for text in in_full((a_case, one) for one in three) for line in text.split("\n")
-    ]
 
 
 def test_a_thousand_of_one_cause_are_printed_as_one(a_case: Case) -> None:

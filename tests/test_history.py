@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from as_user import LAUNCH, Desk, Gqa
 from jsonschema import Draft202012Validator
-from synthetic_runs import case, expected, result, target, write
+from synthetic_runs import case, expected, of_results, result, target, write
 
 from conformance.base.paths import ROOT, data_path
 from conformance.report.history import (
@@ -20,12 +20,11 @@ from conformance.report.history import (
     history_json,
     sentence,
     series_of,
-    spans,
 )
 from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
-from conformance.results.join import Joined, join, with_shared_cases
-from conformance.results.reader import read
+from conformance.results.join import Joined, join
+from conformance.results.reader import Run
 from conformance.results.records import FlakyRecord, InfrastructureRecord, InstabilityRecord
 
 RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")
@@ -37,25 +36,30 @@ def joined(folder: Path, **verdicts: Sequence[str]) -> Joined:
     runs = []
     for number in range(max(map(len, verdicts.values()))):
         name = f"cpu@{RELEASES[number]}"
-        cases = [case(f"t/{one}") for one in verdicts]
-        found, shaken = [], []
-        for one, states in verdicts.items():
-            if states[number] == "unstable":
-                record = InstabilityRecord(
-                    target=name, case=f"t/{one}", verdict="crash", message="It died once."
-                )
-                shaken.append(record)
-            if states[number] != "-":
-                verdict = "pass" if states[number] == "unstable" else states[number]
-                found.append(result(f"t/{one}", name, verdict))
-        file = folder / f"{number}.jsonl"
-        runs.append(read(write(file, cases, found, targets=[target(name)], instability=shaken)))
+        states = {f"t/{one}": those[number] for one, those in verdicts.items()}
+        found = [
+            result(id, name, "pass" if state == "unstable" else state)
+            for id, state in states.items()
+            if state != "-"
+        ]
+        shaken = [
+            InstabilityRecord(target=name, case=id, verdict="crash", message="It died once.")
+            for id, state in states.items()
+            if state == "unstable"
+        ]
+        fields = {"targets": [target(name)], "instability": shaken}
+        runs.append(of_results(folder / f"{number}.jsonl", found, [*map(case, states)], **fields))
     return join(runs)
 
 
-def one(folder: Path, *verdicts: str) -> CaseHistory:
-    (history,) = histories(joined(folder, c=verdicts))
+def only(*runs: Run) -> CaseHistory:
+    """The history of the only case."""
+    (history,) = histories(join(runs))
     return history.cases["t/c"]
+
+
+def one(folder: Path, *verdicts: str) -> CaseHistory:
+    return only(*joined(folder, c=verdicts).runs)
 
 
 # ── A case ──────────────────────────────────────────────────────────────────────────────────────
@@ -123,21 +127,13 @@ def test_a_change_names_the_releases_that_are_not_known(tmp_path: Path) -> None:
     assert (change.before.verdict, change.after.verdict) == ("pass", "wrong")
 
 
-def test_spans_pass_over_what_is_not_known() -> None:
-    found = spans(zip("abcdef", ["x", None, "x", "y", None, None], strict=True))
-    told = [(span.state, span.since, span.last, span.unknown) for span in found]
-    assert told == [("x", "≤a", "c", ("b",)), ("y", "d", "d", ())]
-
-
 def test_of_two_results_in_one_release_the_worst_counts(tmp_path: Path) -> None:
+    tried = (("cpu@1.0", "pass"), ("cpu@1.1", "pass"), ("cpu@1.1", "wrong"))
     runs = [
-        read(write(tmp_path / f"{n}.jsonl", [case("t/c")], [result("t/c", name, verdict)]))
-        for n, (name, verdict) in enumerate(
-            [("cpu@1.0", "pass"), ("cpu@1.1", "pass"), ("cpu@1.1", "wrong")]
-        )
+        of_results(tmp_path / f"{number}.jsonl", [result("t/c", name, verdict)])
+        for number, (name, verdict) in enumerate(tried)
     ]
-    (history,) = histories(join(runs))
-    assert history.cases["t/c"].broken_in == ("1.1",)
+    assert only(*runs).broken_in == ("1.1",)
 
 
 def test_a_flaky_result_is_unstable(tmp_path: Path) -> None:
@@ -148,35 +144,17 @@ def test_a_flaky_result_is_unstable(tmp_path: Path) -> None:
         result("t/c", "cpu@1.1", "crash", unexpected=False, expectation=known),
         result("t/c", "cpu@1.2"),
     ]
-    (history,) = histories(join([read(write(tmp_path / "r.jsonl", [case("t/c")], results))]))
-    assert history.cases["t/c"].states == ("pass", "unstable", "pass")
-    assert history.cases["t/c"].broken_in == ()
+    found = only(of_results(tmp_path / "r.jsonl", results))
+    assert (found.states, found.broken_in) == (("pass", "unstable", "pass"), ())
 
 
 def test_an_infrastructure_failure_is_unknown(tmp_path: Path) -> None:
     names = ("cpu@1.0", "cpu@1.1", "cpu@1.2")
     failed = InfrastructureRecord(target="cpu@1.1", case="t/c", message="No space left.")
     results = [result("t/c", names[0]), result("t/c", names[2])]
-    file = write(
-        tmp_path / "r.jsonl",
-        [case("t/c")],
-        results,
-        targets=[target(name) for name in names],
-        problems=[failed],
-    )
-    (history,) = histories(join([read(file)]))
-    assert history.cases["t/c"].states == ("pass", None, "pass")
-
-
-def test_runs_share_the_records_of_their_cases(tmp_path: Path) -> None:
-    """A description is kept once, and one that differs is kept as it is."""
-    files = []
-    for number, why in enumerate(("Why.", "Why.", "Another reason.")):
-        about = [case("t/c", why=why)]
-        files.append(write(tmp_path / f"{number}.jsonl", about, [result("t/c", f"cpu@1.{number}")]))
-    first, second, third = (run.cases["t/c"] for run in with_shared_cases(map(read, files)))
-    assert second is first
-    assert third.why == "Another reason."
+    fields = {"targets": [*map(target, names)], "problems": [failed]}
+    found = only(of_results(tmp_path / "r.jsonl", results, **fields))
+    assert found.states == ("pass", None, "pass")
 
 
 # ── Releases ────────────────────────────────────────────────────────────────────────────────────
@@ -185,15 +163,11 @@ def test_runs_share_the_records_of_their_cases(tmp_path: Path) -> None:
 def test_releases_are_ordered_as_versions_by_target_and_adapter(tmp_path: Path) -> None:
     names = ["cpu@1.10.0", "webgpu@1.9.0+lavapipe", "cpu@1.9.0", "webgpu@1.10.0+lavapipe"]
     gone = [target(name, unavailable="No wheel.") for name in ("cpu@1.8.0", "webgpu@1.8.0", "x")]
-    file = write(
-        tmp_path / "r.jsonl",
-        [case("t/c")],
-        [result("t/c", name) for name in names],
-        targets=[*map(target, names), *gone],
-    )
+    results = [result("t/c", name) for name in names]
+    run = of_results(tmp_path / "r.jsonl", results, targets=[*map(target, names), *gone])
     found = {
         series.name: [(release.version, release.unavailable) for release in series.releases]
-        for series in series_of(join([read(file)]).columns)
+        for series in series_of(join([run]).columns)
     }
     releases = [("1.8.0", "No wheel."), ("1.9.0", ""), ("1.10.0", "")]
     assert found == {"cpu": releases, "webgpu+lavapipe": releases}
@@ -236,17 +210,6 @@ def test_a_regression_in_an_entry_that_never_was_right_is_found(tmp_path: Path) 
     entry = of_group(tmp_path, a=("pass", "wrong"), b=("wrong", "wrong"), c=("wrong", "pass"))
     assert [one.case for one in entry.regressed] == ["t/c[n=a]"]
     assert entry.since.state == "partly"
-
-
-def test_features(tmp_path: Path) -> None:
-    (history,) = histories(joined(tmp_path, a=("pass", "wrong"), b=("pass", "pass")))
-    features = {
-        "t/a": {"softcap": "given", "sink": None},
-        "t/b": {"softcap": "none"},
-        "x": {"y": "z"},
-    }
-    found = {group.name: len(group.regressed) for group in history.by_feature(features)}
-    assert found == {"softcap=given": 1, "softcap=none": 0}
 
 
 def test_as_json(tmp_path: Path) -> None:

@@ -79,11 +79,6 @@ def test_a_file_from_before_there_was_instability(tmp_path: Path) -> None:
     assert run.instability == ()
 
 
-def test_results_twice_are_a_problem(tmp_path: Path) -> None:
-    path = write(tmp_path / "r.jsonl", [case("t/a")], [result("t/a", CPU), result("t/a", CPU)])
-    assert f"More than one result for t/a on {CPU}." in read(path).problems
-
-
 def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:
     words = Parsed(render([unstable(tmp_path)])).words
     assert "Unstable: some results did not repeat" in words

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from browsing import Open
-from synthetic_runs import case, result, target, write
+from synthetic_runs import of_results, result, target
 from test_report_browser import LEVELS, asked, cases, cell, words
 
 from conformance.report.html import render
-from conformance.results.reader import read
 
 RELEASES = ("1.20.1", "1.21.0", "1.22.0")
 LABELS = [f"cpu@{release}" for release in RELEASES]
@@ -27,7 +26,6 @@ OF_SERIES = {
 
 def page(folder: Path, verdicts: dict[str, Sequence[str]], *others: str, gone: str = "") -> str:
     """A page of three releases of cpu, in no order, and of other targets, which pass."""
-    about = [case(id) for id in verdicts]
     names = [LABELS[1], LABELS[2], LABELS[0]]
     found = [
         result(id, name, states[LABELS.index(name)])
@@ -38,7 +36,7 @@ def page(folder: Path, verdicts: dict[str, Sequence[str]], *others: str, gone: s
     targets = [target(name) for name in (*names, *others)]
     if gone:
         targets.append(target(gone, unavailable="There is no wheel."))
-    return render([read(write(folder / "r.jsonl", about, found, targets=targets))])
+    return render([of_results(folder / "r.jsonl", found, targets=targets)])
 
 
 def heads(tab: Any) -> list[str]:
@@ -90,7 +88,7 @@ def test_a_row_says_since_when_all_its_cases_are_right(show: Open, tmp_path: Pat
 
 
 def test_one_release_is_shown_as_before(show: Open, tmp_path: Path) -> None:
-    html = render([read(write(tmp_path / "r.jsonl", [case("t/c")], [result("t/c")]))])
+    html = render([of_results(tmp_path / "r.jsonl", [result("t/c")])])
     tab = show(html)
     assert heads(tab) == ["cpu@1.31.1"]
     assert words(cell(tab, "t/c")) == "pass"

@@ -9,25 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reported import Parsed
-from synthetic_runs import case, error, realistic, result, target, write
+from synthetic_runs import case, error, result, small
 
 from conformance.case.contract import Contract
 from conformance.report.badges import badges
 from conformance.report.html import render
 from conformance.report.markdown import summary_markdown
-from conformance.report.score import PART_OF, PARTS, SHOWN, part_of, scores, scores_of
+from conformance.report.score import PARTS, part_of, scores, scores_of
 from conformance.report.support import support_text
 from conformance.results.join import join
-from conformance.results.reader import Run, read
-from conformance.results.verdicts import TABLE, VERDICTS
+from conformance.results.reader import Run
+from conformance.results.verdicts import VERDICTS
 
 REQUESTED = Contract(basis="requested", source="https://example.org/1")
-
-
-def test_every_verdict_that_is_tried_has_a_part() -> None:
-    assert PART_OF.keys() == {name for name, row in TABLE.items() if row.group != "not tried"}
-    assert set(PART_OF.values()) <= set(PARTS) == SHOWN.keys()
-    assert [verdict for verdict, part in PART_OF.items() if part == "right"] == ["pass"]
 
 
 @pytest.mark.parametrize(
@@ -65,20 +59,16 @@ def test_wrong_presents_beside_a_right_output_are_counted_apart(verdict: str) ->
 def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
     verdicts = {"a/x": "pass", "a/y": "wrong", "b/x": "skip", "b/z": "unsupported", "b/u": "pass"}
     cases = {id: case(id) for id in [*verdicts, "b/gone"]}
-    cases["b/z"] = case("b/z", contract=REQUESTED)
-    cases["b/u"] = case("b/u", contract=REQUESTED)
-    found = scores(
-        cases, {id: result(id, verdict=v) for id, v in verdicts.items()} | {"b/gone": None}
-    )
+    cases |= {id: case(id, contract=REQUESTED) for id in ("b/z", "b/u")}
+    results = {id: result(id, verdict=verdict) for id, verdict in verdicts.items()}
+    found = scores(cases, results | {"b/gone": None})
     assert found.specified.numbers() == {
         "asked": 2, "right": 1, "rejected": 0, "accepted": 0, "presents": 0, "silent": 1, "none": 0,
         "not_tried": 2,
     }  # fmt: skip
     assert (found.requested.right, found.requested.asked, found.requested.not_tried) == (1, 2, 0)
-    assert {theme: (s.right, s.asked) for theme, s in found.themes.items()} == {
-        "a": (1, 2),
-        "b": (0, 0),
-    }
+    themes = {theme: (score.right, score.asked) for theme, score in found.themes.items()}
+    assert themes == {"a": (1, 2), "b": (0, 0)}
 
 
 def test_a_case_without_a_description_counts_as_specified() -> None:
@@ -110,11 +100,6 @@ def test_the_parts_add_up(found: list[tuple[str, bool, bool | None]]) -> None:
     assert sum(s.right for s in counted.themes.values()) == counted.whole.right
     for score in both:
         assert sum(score.parts[part] for part in PARTS) == score.asked
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return realistic(tmp_path_factory.mktemp("run") / "r.jsonl")
 
 
 def test_every_form_has_the_same_score(real: Run) -> None:
@@ -151,10 +136,6 @@ def test_links_of_the_score_lead_to_what_it_counts(real: Run) -> None:
 
 
 def test_support_counts_a_case_of_two_files_by_the_worse(tmp_path: Path) -> None:
-    runs = [
-        read(write(tmp_path / f"{verdict}.jsonl", [case("a/x")], [result("a/x", verdict=verdict)],
-                   targets=[target()]))
-        for verdict in ("pass", "wrong")
-    ]  # fmt: skip
+    runs = [small(tmp_path / verdict, verdict) for verdict in ("pass", "wrong")]
     scores = json.loads(support_text(join(runs)))["__meta"]["targets"]["cpu"]["scores"]
     assert scores["1.31.1"]["specified"]["silent"] == scores["1.31.1"]["specified"]["asked"] == 1

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from browsing import Open
 from reported import HOSTILE
-from synthetic_runs import case, error, expected, result, target, write
+from synthetic_runs import case, error, expected, of_results, result, target
 
 from conformance.report.html import render
-from conformance.results.reader import read
 from conformance.results.records import (
     CallRecord,
     CaseRecord,
@@ -28,6 +29,7 @@ NAMES = (
     "", " ", "a b", "a/b/c", "a/", "/b", "[", "a[b", "a[b=]", "a@b", "#", "%", "%2", "?q=x&y",
     "a,b", "a=b", "'", '"', "\\", "`", "<b>", "&amp;", "\u202e", "\u200b", "\t", "\n", "😀",
     "0", "é", "-1", "__proto__", "constructor", "toString", "null", "undefined", "NaN", HOSTILE,
+    "nothing", "matrix", "search", "shown", "cells",  # ids that the page uses itself
 )  # fmt: skip
 BARE = CallRecord(inputs=(), outputs=())
 
@@ -49,77 +51,62 @@ def silent(id: str, verdict: str, **fields: Any) -> ResultRecord:
     return result(id, verdict=verdict, **empty | less | fields)
 
 
-File = tuple[
-    Sequence[CaseRecord],
-    Sequence[ResultRecord],
-    Sequence[TargetRecord],
-    Sequence[InfrastructureRecord],
-]
+class File(NamedTuple):
+    """What a results file has."""
+
+    cases: Sequence[CaseRecord] = ()
+    results: Sequence[ResultRecord] = ()
+    targets: Sequence[TargetRecord] = ()
+    problems: Sequence[InfrastructureRecord] = ()
+
+
+def of_every_verdict(**fields: Any) -> File:
+    return File(about(*VERDICTS), [silent(f"a/{each}", each, **fields) for each in VERDICTS])
+
+
+NO_ROWS = ErrorMap(rows=(), heads=0, positions=0)
 STRANGE: dict[str, File] = {
-    "no_text": (about(*VERDICTS), [silent(f"a/{v}", v) for v in VERDICTS], (), ()),
-    "empty_text": (
-        about(*VERDICTS),
-        [silent(f"a/{v}", v, message="", stderr="", code="", placement="") for v in VERDICTS],
-        (),
-        (),
-    ),
-    "no_message_but_a_mark": (
-        about(*VERDICTS),
-        [silent(f"a/{v}", v, unexpected=True, expectation=expected(v)) for v in VERDICTS],
-        (),
-        (),
-    ),
-    "many_silent_crashes": (
+    "no_text": of_every_verdict(),
+    "empty_text": of_every_verdict(message="", stderr="", code="", placement=""),
+    "no_message_but_a_mark": of_every_verdict(unexpected=True, expectation=expected("crash")),
+    "many_silent_crashes": File(
         [case(f"a/x[n={n}]") for n in range(20)],
         [silent(f"a/x[n={n}]", "crash") for n in range(20)],
-        (),
-        (),
     ),
-    "empty_case": ([bare("")], [silent("", "crash")], (), ()),
-    "no_case": ((), [silent("a/x", "wrong"), silent("", "crash")], (), ()),
-    "one_result": (about("x"), [result("a/x")], (), ()),
-    "no_results": (about("x", "y"), (), [target()], ()),
-    "nothing": ((), (), [target()], ()),
-    "no_target": (about("x"), (), (), ()),
-    "only_infrastructure": (
-        (),
-        (),
-        [target()],
-        [InfrastructureRecord(target="cpu@1.31.1", message="")] * 2
+    "empty_case": File([bare("")], [silent("", "crash")]),
+    "no_case": File((), [silent("a/x", "wrong"), silent("", "crash")]),
+    "one_result": File(about("x"), [result("a/x")]),
+    "no_results": File(about("x", "y"), (), [target()]),
+    "nothing": File((), (), [target()]),
+    "no_target": File(about("x")),
+    "only_infrastructure": File(
+        targets=[target()],
+        problems=[InfrastructureRecord(target="cpu@1.31.1", message="")] * 2
         + [InfrastructureRecord(target="another", case="a/x", message=HOSTILE, fix="")],
     ),
-    "unavailable": (about("x"), (), [target(unavailable="", fix="")], ()),
-    "huge_texts": (
+    "unavailable": File(about("x"), (), [target(unavailable="", fix="")]),
+    "huge_texts": File(
         [case(f"a/{LONG}", LONG, title=LONG, why=LONG, name=LONG, axes={LONG: LONG, "b": ""})],
         [silent(f"a/{LONG}", "crash", reason=LONG, message=LONG, stderr=LONG, target=LONG)],
         [target(LONG)],
-        (),
     ),
-    "odd_names": (
+    "odd_names": File(
         about(*NAMES),
         [silent(f"a/{n}", "wrong", target=t) for n in NAMES for t in ("", HOSTILE)],
         [target(t) for t in ("", HOSTILE)],
-        (),
     ),
-    "odd_themes": (
+    "odd_themes": File(
         [bare(f"{n}/x", theme=n, name="x", axes={n: n}, tags=(n,)) for n in NAMES],
         [silent(f"{n}/x", "unsupported", message=n) for n in NAMES],
-        (),
-        (),
     ),
-    "odd_numbers": (
-        about("x", "y", "z"),
+    "odd_numbers": File(
+        about("x", "y", "z", "u"),
         [
-            result("a/x", verdict="wrong", share=float("inf"), errors=(error(got=float("nan")),)),
-            result("a/y", verdict="wrong", share=float("nan"), errors=(error(index=()),)),
-            result(
-                "a/z",
-                verdict="wrong",
-                errors=(error(where=ErrorMap(rows=(), heads=0, positions=0), index=None),),
-            ),
+            result("a/x", verdict="wrong", share=math.inf, errors=(error(got=math.nan),)),
+            result("a/y", verdict="wrong", share=math.nan, errors=(error(index=()),)),
+            result("a/z", verdict="wrong", errors=(error(where=NO_ROWS, index=None),)),
+            result("a/u", verdict="wrong", errors=(error(absolute=sys.float_info.max),)),
         ],
-        (),
-        (),
     ),
 }
 
@@ -134,7 +121,7 @@ STRANGE: dict[str, File] = {
 def test_a_strange_file_blanks_no_page(show: Open, tmp_path: Path, name: str) -> None:
     """All rows are there, and each opens the details; `show` fails on an error of the page."""
     cases, results, targets, problems = STRANGE[name]
-    run = read(write(tmp_path / "run", cases, results, targets=targets, problems=problems))
+    run = of_results(tmp_path / "run", results, cases, targets=targets, problems=problems)
     tab = show(render([run]))
     tab.locator("#matrix[aria-busy=false]").wait_for()
     tab.locator("#unfold").click()

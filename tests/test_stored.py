@@ -17,7 +17,7 @@ from conformance.results.errors import ResultsError
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
-from conformance.results.stored import Records, stored
+from conformance.results.stored import stored
 from conformance.results.writer import Writer
 
 NEW, OLD = "cpu@1.31.1", "cpu@1.26.0"
@@ -113,20 +113,6 @@ def test_a_comparison_does_not_depend_on_the_memory(
         said.append(gqa("diff", str(old), str(new)))
     assert said[0] == said[1] == said[2]
     assert "decode/one_token" in said[0].out
-
-
-def test_records_keep_their_order_and_the_last_value(in_memory: Callable[[int], None]) -> None:
-    in_memory(2)
-    with Records[str, int]() as records:
-        for number in range(6):
-            assert records.setdefault(str(number), number) == number
-        assert (records.setdefault("1", 7), records.setdefault("4", 7)) == (1, 4)
-        records.put("0", 10)
-        records.put("5", 50)
-        assert (records["0"], records["5"]) == (10, 50)
-        assert [*records] == ["0", "1", "2", "3", "4", "5"]
-        assert len(records) == 6
-        assert "6" not in records
 
 
 def test_a_database_without_room_gives_one_sentence(

@@ -80,14 +80,10 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     elif made.changed:
         for line in _difference(made.before or "", made.text, shown(place)):
             click.echo(printable(line))
-    new = plural(len(made.update.new), "new line")
-    noun = "result" if made.results == 1 else "results"
-    click.echo(
-        printable(
-            f"{shown(place)}: {new} for {made.unexpected:,} unexpected of {made.results:,} {noun}"
-            f"{'; nothing was written.' if dry_run else '.'}"
-        )
-    )
+    update, noun = made.update, "result" if made.results == 1 else "results"
+    new = f"{plural(len(update.new), 'new line')} for {update.unexpected:,} unexpected"
+    end = "; nothing was written." if dry_run else "."
+    click.echo(printable(f"{shown(place)}: {new} of {made.results:,} {noun}{end}"))
     return ALL_AS_EXPECTED
 
 

@@ -21,6 +21,9 @@ _LETTERS: Final = 8
 #: A longer part is cut.
 _MOST: Final = 90
 
+#: The results of one case on one release and adapter.
+Point = tuple[Observation, ...]
+
 
 class Cause(NamedTuple):
     """What results of one cause have in common."""
@@ -44,66 +47,64 @@ class Causes:
         parts: dict[str, list[str]] = {}
         for message, verdict in sorted(messages.items()):
             if verdict == "crash" and _SIGNAL.search(message):
-                self._telling[message] = _only(set(_SIGNAL.findall(message)))
+                self._telling[message] = _only(_SIGNAL.findall(message))
             else:
                 parts[message] = _parts(message)
-        shapes = {tuple(found) for found in parts.values()}
-        rare = Counter(part for shape in shapes for part in set(shape))
+        rare = Counter(part for shape in set(map(tuple, parts.values())) for part in set(shape))
         for message, found in parts.items():
             best = min(found, key=lambda part: (rare[part], -len(part)), default="")
-            self._telling[message] = _cut(best)
+            self._telling[message] = best if len(best) <= _MOST else best[:_MOST].rsplit(" ", 1)[0]
 
-    def of(self, results: Sequence[Observation]) -> Cause:
+    def of(self, results: Point) -> Cause:
         """The cause of the results of one case on one release."""
         verdicts = tuple(each for each in VERDICTS if each in {one.verdict for one in results})
         failing = [one for one in results if one.verdict == verdicts[0]]
-        kinds = {one.faults[0].kind for one in failing if one.faults}
-        varying = {fault.kind for one in failing for fault in one.faults} & {"runs_differ"}
-        texts = {self._telling.get(one.message or "", "") for one in failing}
+        varies = any(fault.kind == "runs_differ" for one in failing for fault in one.faults)
         return Cause(
             verdicts,
-            _only({one.stage or "" for one in failing}),
-            _only(texts) if verdicts[0] != "pass" else "",
-            "varies" if varying else _only(kinds),
+            _only(one.stage or "" for one in failing),
+            ""
+            if verdicts[0] == "pass"
+            else _only(self._telling.get(one.message or "", "") for one in failing),
+            "varies" if varies else _only(one.faults[0].kind for one in failing if one.faults),
             all(map(only_presents, failing)),
         )
 
 
-def fields_of(cause: Cause, points: Sequence[Sequence[Observation]]) -> dict[str, Any]:
+def fields_of(cause: Cause, points: Sequence[Point]) -> dict[str, Any]:
     """The fields of an expectation for the results of ``cause`` on several ``points``."""
-    every = [one for point in points for one in point]
-    failing = [one for one in every if one.verdict == cause.verdicts[0]]
-    fields: dict[str, Any] = {"verdict": cause.verdicts[0]}
-    if cause.verdicts[0] == "pass":
+    verdict, *others = cause.verdicts
+    fields: dict[str, Any] = {"verdict": verdict}
+    if verdict == "pass":
         return fields
+    failing = [one for point in points for one in point if one.verdict == verdict]
     if cause.stage:
         fields["stage"] = cause.stage
     if cause.message and all(cause.message in (one.message or "") for one in failing):
         fields["message"] = cause.message
-    if cause.verdicts[0] == "fallback":
-        placements = {one.placement for one in failing}
-        if len(placements) == 1 and None not in placements:
-            fields["placement"] = placements.pop()
+    placement = _only(one.placement or "" for one in failing)
+    if verdict == "fallback" and placement:
+        fields["placement"] = placement
     if cause.fault == "varies":
         fields["varies"] = True
-    elif cause.fault and cause.verdicts[0] in ("wrong", "accepted"):
+    elif cause.fault and verdict in ("wrong", "accepted"):
         fields["fault"] = cause.fault
     wrong = {each for one in failing for each in one.wrong_outputs}
-    told = all(one.wrong_outputs for one in failing)
-    if told and cause.verdicts[0] in ("wrong", "accepted") and len(wrong) < len(WRONG_OUTPUTS):
+    told = verdict in ("wrong", "accepted") and all(one.wrong_outputs for one in failing)
+    if told and len(wrong) < len(WRONG_OUTPUTS):
         fields["wrong"] = tuple(each for each in WRONG_OUTPUTS if each in wrong)
-    if len(cause.verdicts) > 1:
+    if others:
         fields["flaky"] = flaky_share(points)
-        if cause.verdicts[1:] != ("pass",):
-            fields["flaky"]["also"] = cause.verdicts[1:]
+        if others != ["pass"]:
+            fields["flaky"]["also"] = others
     return fields
 
 
-def flaky_share(points: Sequence[Sequence[Observation]]) -> dict[str, int]:
+def flaky_share(points: Sequence[Point]) -> dict[str, Any]:
     """How many results are not `pass`, and of how many: of the cases that have several verdicts."""
     flaky = [point for point in points if len({one.verdict for one in point}) > 1]
-    every = [one for point in flaky for one in point]
-    return {"failed": sum(one.verdict != "pass" for one in every), "runs": len(every)}
+    every = [one.verdict for point in flaky for one in point]
+    return {"failed": len(every) - every.count("pass"), "runs": len(every)}
 
 
 def _parts(message: str) -> list[str]:
@@ -112,10 +113,7 @@ def _parts(message: str) -> list[str]:
     return [p for p in found if p.isprintable() and sum(map(str.isalpha, p)) >= _LETTERS]
 
 
-def _cut(part: str) -> str:
-    return part if len(part) <= _MOST else part[:_MOST].rsplit(" ", 1)[0]
-
-
-def _only(values: set[Any]) -> str:
+def _only(values: Iterable[str]) -> str:
     """The value if all are the same, else nothing."""
-    return str(next(iter(values))) if len(values) == 1 else ""
+    different = {*values}
+    return different.pop() if len(different) == 1 else ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.files import identity
@@ -44,16 +44,17 @@ class Column:
     """A release, by its place among those that were tried, on an adapter."""
 
     release: int
+    version: str
     adapter: str | None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Observed:
     """The results of one target.
 
-    ``at`` has the results of a case, by its place among ``subjects``, in a column, by its place;
-    there are several if several files have the release. ``seen`` has those that could not be tried,
-    too. ``left_out`` says what could not be used, a sentence each.
+    ``at`` has the results of a case, by its place among ``subjects``, in a column, by its place:
+    several if several files have the release, none if the case could not be tried. ``left_out``
+    says what could not be used, a sentence each.
     """
 
     target: str
@@ -62,24 +63,39 @@ class Observed:
     columns: tuple[Column, ...]
     subjects: tuple[Subject, ...]
     at: dict[tuple[int, int], tuple[Observation, ...]]
-    seen: frozenset[tuple[int, int]]
     unstable: int
-    left_out: tuple[str, ...] = ()
-
-    def version(self, column: int) -> str:
-        """The version of a column."""
-        return self.releases.versions[self.columns[column].release]
+    left_out: tuple[str, ...]
 
 
-@dataclass
 class _Found:
-    """What was read so far."""
+    """What was read so far: results by case, version and adapter."""
 
-    results: dict[tuple[str, str, str | None], list[Observation]] = field(default_factory=dict)
-    skipped: set[tuple[str, str, str | None]] = field(default_factory=set)
-    cases: dict[str, CaseRecord] = field(default_factory=dict)
-    unstable: int = 0
-    unordered: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.results: dict[tuple[str, str, str | None], list[Observation]] = {}
+        self.cases: dict[str, CaseRecord] = {}
+        self.unstable = 0
+        self.unordered: set[str] = set()
+
+    def add(self, target: str, run: Run) -> None:
+        """Add the results of ``target`` that ``run`` has."""
+        mine = {
+            one.name: one.describe
+            for one in run.header.targets
+            if one.base == target and one.describe is not None
+        }
+        for result in run.results:
+            describe, case = mine.get(result.target), run.cases.get(result.case)
+            if describe is None or case is None:
+                continue
+            if ordered_version(describe.version) is None:
+                self.unordered.add(result.target)
+                continue
+            self.cases.setdefault(case.id, case)
+            key = case.id, describe.version, describe.adapter
+            each = self.results.setdefault(key, [])
+            if was_tried(result):
+                each.append(_observation(case, result))
+        self.unstable += sum(one.target in mine and one.unexpected for one in run.instability)
 
 
 def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Observed:
@@ -90,88 +106,44 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     """
     found = _Found()
     names: set[str] = set()
-    for file in _each_once(files):
+    for file in {identity(file) or file: file for file in files}.values():
         run = read(file)
         names |= {one.base for one in run.header.targets}
-        _add(found, target, run)
-    if not found.results and not found.skipped:
+        found.add(target, run)
+    if not found.results:
         known = f"they have {', '.join(sorted(names))}" if names else "they name no target"
         raise ResultsError(f"The results have none of the target '{target}'; {known}.")
     entry = entry_of(target.removesuffix(SANITIZED))
     provider = entry.execution_provider if entry else None
-    subjects, dropped, left_out = _subjects(found, corpus, provider)
-    places = {
-        subject.case.id: place
-        for place, subject in enumerate(subjects)
-        if subject.case.id not in dropped
-    }
-    releases = releases_of(sorted({key[1] for key in (*found.results, *found.skipped)}))
-    orders = [ordered_version(version) for version in releases.versions]
-    where = {order.public: place for place, order in enumerate(orders) if order is not None}
-
-    def column_of(key: tuple[str, str, str | None]) -> Column:
-        order = ordered_version(key[1])
-        assert order is not None
-        return Column(where[order.public], key[2])
-
-    every = {column_of(key) for key in (*found.results, *found.skipped)}
-    columns = tuple(sorted(every, key=lambda one: (one.release, one.adapter or "")))
-    number = {column: place for place, column in enumerate(columns)}
-    at: dict[tuple[int, int], tuple[Observation, ...]] = {}
-    seen: set[tuple[int, int]] = set()
-    for key in (*found.results, *sorted(found.skipped, key=repr)):
-        if key[0] in places:
-            point = places[key[0]], number[column_of(key)]
-            seen.add(point)
-            if key in found.results:
-                at[point] = (*at.get(point, ()), *found.results[key])
+    subjects, left_out = _subjects(found.cases, corpus)
+    left_out += _drop_changed(found, subjects, provider)
     if found.unordered:
         left_out.append(
             f"Results of {', '.join(sorted(found.unordered))}: no range of versions can have them."
         )
+    releases = releases_of(sorted({version for _, version, _ in found.results}))
+    column_of = {
+        (version, adapter): Column(place, releases.versions[place], adapter)
+        for version, adapter in {key[1:] for key in found.results}
+        for place in [releases.place(version)]
+    }
+    columns = sorted({*column_of.values()}, key=lambda one: (one.release, one.adapter or ""))
+    at: dict[tuple[int, int], tuple[Observation, ...]] = {}
+    places = {id: place for place, id in enumerate(subjects)}
+    for (id, version, adapter), results in found.results.items():
+        if id in found.cases:
+            point = places[id], columns.index(column_of[version, adapter])
+            at[point] = (*at.get(point, ()), *results)
     return Observed(
         target,
         provider,
         releases,
-        columns,
-        tuple(subjects),
+        tuple(columns),
+        tuple(subjects.values()),
         at,
-        frozenset(seen),
         found.unstable,
         tuple(left_out),
     )
-
-
-def _each_once(files: Sequence[Path]) -> Iterable[Path]:
-    return {identity(file) or file: file for file in files}.values()
-
-
-def _add(found: _Found, target: str, run: Run) -> None:
-    """Add the results of ``target`` that ``run`` has."""
-    mine = {
-        one.name: one.describe
-        for one in run.header.targets
-        if one.base == target and one.describe is not None
-    }
-    interned: dict[Observation, Observation] = {}
-    for result in run.results:
-        describe = mine.get(result.target)
-        if describe is None:
-            continue
-        if ordered_version(describe.version) is None:
-            found.unordered.add(result.target)
-            continue
-        case = run.cases.get(result.case)
-        if case is None:
-            continue
-        found.cases.setdefault(case.id, case)
-        key = result.case, describe.version, describe.adapter
-        if not was_tried(result):
-            found.skipped.add(key)
-            continue
-        seen = _observation(case, result)
-        found.results.setdefault(key, []).append(interned.setdefault(seen, seen))
-    found.unstable += sum(one.target in mine and one.unexpected for one in run.instability)
 
 
 def _observation(case: CaseRecord, result: ResultRecord) -> Observation:
@@ -188,22 +160,27 @@ def _observation(case: CaseRecord, result: ResultRecord) -> Observation:
 
 
 def _subjects(
-    found: _Found, corpus: Iterable[Case], provider: str | None
-) -> tuple[list[Subject], set[str], list[str]]:
-    """The cases of the corpus and of users' files; ids whose results are left out, and why."""
+    records: Mapping[str, CaseRecord], corpus: Iterable[Case]
+) -> tuple[dict[str, Subject], list[str]]:
+    """The cases of the corpus and of users' files, and a sentence for each file that is gone."""
     subjects = {case.id: Subject(case) for case in corpus}
-    files = {record.file for record in found.cases.values()}
-    gone: list[str] = []
-    for file in sorted(files):
-        if file.startswith("cases/") and not Path(file).is_file():
+    gone = []
+    for name in sorted({record.file for record in records.values()}):
+        file = Path(name)
+        mine = {case.id for case in records.values() if case.file == name}
+        if name.startswith("cases/") and (not file.is_file() or mine <= subjects.keys()):
             continue  # of the corpus
-        mine = {case.id for case in found.cases.values() if case.file == file}
-        if mine <= subjects.keys() and file.startswith("cases/"):
-            continue
-        if not Path(file).is_file():
-            gone.append(f"Results of {file}: there is no such file.")
-            continue
-        subjects |= {case.id: Subject(case) for case in load_file(Path(file))}
+        if file.is_file():
+            subjects |= {case.id: Subject(case) for case in load_file(file)}
+        else:
+            gone.append(f"Results of {name}: there is no such file.")
+    return subjects, gone
+
+
+def _drop_changed(
+    found: _Found, subjects: Mapping[str, Subject], provider: str | None
+) -> Iterable[str]:
+    """Drop the cases that are gone or are judged differently now; a sentence for each kind."""
     others = [id for id in found.cases if id not in subjects]
     changed = [
         id
@@ -212,10 +189,11 @@ def _subjects(
         and _terms(subjects[id].case.contract.on(provider)) != _terms(record.contract.on(provider))
     ]
     for ids, why in ((others, "there is no such case"), (changed, "the contract is another now")):
+        for id in ids:
+            del found.cases[id]
         if ids:
             more = f" and {len(ids) - 1} other cases" if len(ids) > 1 else ""
-            gone.append(f"Results of {ids[0]}{more}: {why}.")
-    return list(subjects.values()), {*others, *changed}, gone
+            yield f"Results of {ids[0]}{more}: {why}."
 
 
 def _terms(contract: Contract) -> tuple[str, str]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
 
 from conformance.targets.releases import is_in_range, ordered_version
-
-_BOUND = re.compile(r"\s*(>=|<=|>|<)\s*[^,\s]+\s*")
 
 
 @dataclass(frozen=True)
@@ -20,55 +17,54 @@ class Releases:
     versions: tuple[str, ...]
     """As results name them."""
 
+    def place(self, version: str) -> int:
+        """The place of the release of ``version``; local parts count not."""
+        return [*map(_public, self.versions)].index(_public(version))
+
     def before(self, place: int) -> str:
         """The shortest version between release ``place - 1`` and release ``place``, or equal to the
         latter: ``1.31`` between 1.30.2 and 1.31.1. Before the oldest, its first two numbers."""
-        version = ordered_version(self.versions[place])
-        assert version is not None
+        version = _public(self.versions[place])
         for parts in range(2, len(version.release) + 1):
             bound = ".".join(map(str, version.release[:parts]))
-            if self._separates(bound, place):
+            if self.inside(f">={bound}") == [*range(place, len(self.versions))]:
                 return bound
-        return version.public  # without its local part, which bounds cannot have
-
-    def _separates(self, bound: str, place: int) -> bool:
-        return all(
-            is_in_range(version, f">={bound}") is (number >= place)
-            for number, version in enumerate(self.versions)
-        )
+        return str(version)
 
     def range_of(self, first: int, last: int) -> str:
         """The range from release ``first`` to ``last``; open if ``last`` is the newest."""
-        upper = "" if last + 1 == len(self.versions) else f",<{self.before(last + 1)}"
-        return f">={self.before(first)}{upper}"
+        return self.moved("", first, last + 1)
 
     def inside(self, versions: str) -> list[int]:
         """The releases in a range."""
         return [n for n, each in enumerate(self.versions) if is_in_range(each, versions)]
 
-    def moved(self, versions: str, lower: int | None, upper: int | None) -> str | None:
+    def moved(self, versions: str, lower: int | None, upper: int | None) -> str:
         """A range with other ends: it starts with release ``lower`` and ends before ``upper``.
 
-        None leaves an end as it is; an ``upper`` past the newest release leaves it open. None if
-        the range is not made of bounds alone (``==1.31.1``) and cannot have the end.
+        None leaves an end as it is; an ``upper`` past the newest release leaves it open.
         """
         bounds = [part.strip() for part in versions.split(",") if part.strip()]
-        if not all(_BOUND.fullmatch(bound) for bound in bounds):
-            return None
-        low = [bound for bound in bounds if bound.startswith(">")]
-        high = [bound for bound in bounds if bound.startswith("<")]
         if lower is not None:
-            low = [f">={self.before(lower)}"]
+            others = (bound for bound in bounds if not bound.startswith(">"))
+            bounds = [f">={self.before(lower)}", *others]
         if upper is not None:
-            high = [] if upper >= len(self.versions) else [f"<{self.before(upper)}"]
-        return ",".join((*low, *high))
+            bounds = [bound for bound in bounds if not bound.startswith("<")]
+            bounds += [f"<{self.before(upper)}"] if upper < len(self.versions) else []
+        return ",".join(bounds)
 
 
 def releases_of(versions: Sequence[str]) -> Releases:
     """The releases of those ``versions`` that can be ordered, each once; local parts count not."""
     found: dict[Version, str] = {}
     for version in versions:
-        ordered = ordered_version(version)
-        if ordered is not None:
-            found.setdefault(Version(ordered.public), version)
+        if ordered_version(version) is not None:
+            found.setdefault(_public(version), version)
     return Releases(tuple(found[each] for each in sorted(found)))
+
+
+def _public(version: str) -> Version:
+    """A version without its local part, which bounds cannot have."""
+    ordered = ordered_version(version)
+    assert ordered is not None, version
+    return Version(ordered.public)
