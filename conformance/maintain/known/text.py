@@ -12,9 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import yaml
-
-from conformance.base.yaml_source import InputError, Source
+from conformance.base.yaml_source import InputError, Source, is_plain
 from conformance.judge.expectations import Known
 from conformance.maintain.known.update import Update
 
@@ -147,6 +145,6 @@ def _flow(value: Any, plain: re.Pattern[str] = _PLAIN) -> str:
 
 def _scalar(value: object, plain: re.Pattern[str]) -> str:
     """A value in quotes, if it needs them."""
-    if isinstance(value, str) and plain.fullmatch(value) and yaml.safe_load(value) == value:
+    if isinstance(value, str) and plain.fullmatch(value) and is_plain(value):
         return value
     return json.dumps(value, ensure_ascii=False)
