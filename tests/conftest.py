@@ -1,4 +1,4 @@
-"""Shared by all tests: a separate cache of bundles; hypothesis is deterministic."""
+"""Shared by all tests: a separate cache; hypothesis is deterministic."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance.base.paths import ROOT
-from conformance.harness.owned_folders import OwnedFolder, remove_abandoned
+from conformance.harness.folders import OwnedFolder, remove_abandoned
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _nothing_removed_yet() -> None:
 def owner(place: Path) -> subprocess.Popen[str]:
     """A process that owns a folder in ``place`` until its input ends; it has printed the path."""
     code = (
-        "import sys; from conformance.harness.owned_folders import OwnedFolder;"
+        "import sys; from conformance.harness.folders import OwnedFolder;"
         "f = OwnedFolder(sys.argv[1]); f.make(); open(f.path + '/file', 'w').close();"
         "print(f.path, flush=True); sys.stdin.read()"
     )
@@ -99,7 +99,7 @@ def test_no_folder_of_a_living_process_is_lost_while_many_start_and_remove(
 ) -> None:
     code = (
         "import os, sys\n"
-        "from conformance.harness.owned_folders import OwnedFolder, remove_abandoned\n"
+        "from conformance.harness.folders import OwnedFolder, remove_abandoned\n"
         "for _ in range(150):\n"
         "    remove_abandoned.cache_clear(); f = OwnedFolder(sys.argv[1]); f.make()\n"
         "    for _ in range(3):\n"

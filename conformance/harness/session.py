@@ -27,7 +27,7 @@ Shutdown
     `Session.close`, the end of the ``with``, closes the runner's input, kills it if it does not
     exit and removes all files. When this process itself is killed, the runner reads the end of its
     input and exits, and what does not is killed (`conformance.harness.process`). The files are
-    removed by the next process that has a session (`conformance.harness.owned_folders`).
+    removed by the next process that has a session (`conformance.harness.folders`).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from typing import Final, NamedTuple, Self
 
 from conformance.base.files import write_new
 from conformance.base.interrupts import undisturbed
+from conformance.harness.folders import OwnedFolder, contents_of, place_for_files, remove
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
     Crashed,
@@ -55,8 +56,6 @@ from conformance.harness.outcomes import (
     Unavailable,
     Unrepeated,
 )
-from conformance.harness.output_folders import contents_of, place_for_outputs, remove
-from conformance.harness.owned_folders import OwnedFolder
 from conformance.harness.process import (
     GRACE_SECONDS,
     Broken,
@@ -328,7 +327,7 @@ class Session:
         """
         number = self._next_id()
         if self._folder is None:
-            self._folder = OwnedFolder(place_for_outputs())
+            self._folder = OwnedFolder(place_for_files())
             self._folder.make()
         folder = f"{self._folder.path}/{number}"
         out, bundle = f"{folder}/out", f"{folder}/{job.folder}"

@@ -1,19 +1,28 @@
-"""The folders that runners write their outputs to."""
+"""The folders in which runners find the files of a case and write their outputs.
+
+A folder is locked (`flock`) by the process that owns it, which the system undoes however the
+process ends. Each process first removes the folders that nobody has locked. A lock, unlike a
+process id in a file, holds across containers that share the place, and is never another process's.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import shutil
 import tempfile
+import uuid
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final
 
 from conformance.base.files import TOO_LARGE, open_folder, read_plain
 from conformance.harness.protocol import ProtocolError, RanAnswer, excerpt
 
-#: Output files are kept in memory where so much of it is free.
-ENOUGH_MEMORY_FOR_OUTPUTS: Final = 2 << 30
+#: Files are kept in memory where so much of it is free.
+ENOUGH_MEMORY: Final = 2 << 30
 
 
 def contents_of(
@@ -60,8 +69,8 @@ def _why_unread(error: OSError, what: str, most_bytes: int) -> str:
     return f"{what} is not a regular file"  # a link, a FIFO, a socket, a folder, a device
 
 
-def place_for_outputs() -> str:
-    """The folder in which output files are written.
+def place_for_files() -> str:
+    """The folder in which the files of cases are.
 
     In memory if there is room and TMPDIR is not set: a case writes and removes a few small files,
     which on a disk takes as long as everything else that the harness does for it.
@@ -69,7 +78,7 @@ def place_for_outputs() -> str:
     in_memory = "/dev/shm"
     if not os.environ.get("TMPDIR") and os.access(in_memory, os.W_OK | os.X_OK):
         room = os.statvfs(in_memory)
-        if room.f_bavail * room.f_frsize >= ENOUGH_MEMORY_FOR_OUTPUTS:
+        if room.f_bavail * room.f_frsize >= ENOUGH_MEMORY:
             return in_memory
     return tempfile.gettempdir()
 
@@ -88,3 +97,68 @@ def remove(folder: str) -> None:
                     with suppress(OSError):
                         os.chmod(inner, 0o700)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_NAME: Final = re.compile(r"gqa-files-[0-9a-f]{32}")
+
+
+class OwnedFolder:
+    """A new folder in ``place``, for this process alone, once it is made."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._lock: int | None = None
+        self._name()
+
+    def _name(self) -> None:
+        self.path = f"{self._place}/gqa-files-{uuid.uuid4().hex}"
+
+    def make(self) -> None:
+        """Make the folder. Raises `OSError`.
+
+        Whoever owns this object can remove the folder, even if an interrupt comes in here.
+        """
+        remove_abandoned(self._place)
+        while True:
+            os.mkdir(self.path, 0o700)
+            try:
+                self._lock = _locked(self.path)
+            except (BlockingIOError, FileNotFoundError):
+                self._name()  # another process removes that one at this moment
+                continue
+            except OSError:
+                pass  # a file system without locks: there nobody can remove it
+            return
+
+    def remove(self) -> None:
+        """Remove the folder and everything in it, if there is one."""
+        remove(self.path)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@lru_cache(maxsize=16)
+def remove_abandoned(place: str) -> None:
+    """Remove this user's folders in ``place`` that no process owns; once for each process."""
+    with suppress(OSError):
+        for name in filter(_NAME.fullmatch, os.listdir(place)):
+            with suppress(OSError):
+                lock = _locked(f"{place}/{name}")
+                remove(f"{place}/{name}")
+                os.close(lock)
+
+
+def _locked(folder: str) -> int:
+    """A descriptor that locks ``folder``. Raises `OSError`: `BlockingIOError` if another process
+    owns it, `FileNotFoundError` if it is gone or not this user's."""
+    descriptor = open_folder(folder)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        opened = os.fstat(descriptor)
+        if opened.st_uid != os.geteuid() or not os.path.samestat(opened, os.lstat(folder)):
+            raise FileNotFoundError
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
