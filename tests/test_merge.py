@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from as_user import Done, Gqa
-from as_user import desk as desk
 from synthetic_runs import case, error, expected, realistic, result, target, write
 
 from conformance.base.paths import ROOT

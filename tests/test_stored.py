@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from as_user import Gqa
-from as_user import desk as desk
 from synthetic_runs import case, header, realistic, result, target
 
 from conformance.results import stored as module

@@ -158,11 +158,6 @@ def commands(desk: Desk, count: int, first: int) -> None:
     assert (desk.folder / "good.jsonl").read_bytes() == content
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
 def test_no_command_ends_with_a_traceback(desk: Desk) -> None:
     commands(desk, 3, 0)
 
