@@ -354,7 +354,7 @@ HOSTILE = (
     "`@somebody` ``<b>`` ```",
     "`" * 300 + " @somebody " + "`" * 299,
     "| a | b |\n| --- | --- |\n\n# heading\n\n- @somebody\n\n```\n<b>",
-    "a\\|b\\` @somebody",
+    "a\\|b\\` @somebody https://x> <b>",
     "\x00\x1b[31mred\x1b[0m\u202eevil\ud800\ufffe\uffff",
     "]]> &amp; <!-- --> <![CDATA[ @somebody",
     '=HYPERLINK("https://example.org")\t+1\t-1\t@x',

@@ -28,8 +28,6 @@ from conformance.report.changes import Changes, changes, normal
 from conformance.report.markdown import (
     MOST_BYTES,
     changes_markdown,
-    code,
-    link,
     report_markdown,
     summary_markdown,
 )
@@ -585,32 +583,6 @@ def test_no_text_escapes_its_code_span(tmp_path: Path) -> None:
         page = changes_markdown(changes(new, old))
         only_own_markup(page)
         page.encode()
-
-
-def test_a_code_span_holds_any_text() -> None:
-    assert code("a") == "`a`"
-    assert code("`a``b") == "``` `a``b ```"
-    assert code("") == "(nothing)"
-    assert code(" \n ") == "(nothing)"
-    assert "`" not in code("`" * 300).strip("`")
-    assert code("a|b\n\nc") == "`a¦b c`"
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "javascript:alert(1)",
-        "https://x> <b>",
-        "https://example.org/@someone",
-        "https://a b",
-        "http://example.org/",
-        "https://example.org/\n",
-        "https://" + "a" * 1000,
-    ],
-)
-def test_an_invalid_address_is_not_a_link(address: str) -> None:
-    assert link(address).startswith("`")
-    assert link("https://github.com/a/b/issues/1#c-2") == "<https://github.com/a/b/issues/1#c-2>"
 
 
 # As commands

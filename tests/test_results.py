@@ -148,25 +148,17 @@ def test_other_spellings_of_numbers_are_rejected(path: Path, got: str) -> None:
         read(path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "</script>",
-        "two\nlines\r\n",
-        "NUL \x00 and ESC \x1b[31m",
-        "line separators \u2028 \u2029 \x85 \x0b \x1e",
-        "bidi \u202e and astral 😀",
-        "x" * 1_000_000,
-    ],
-)
-def test_any_text_is_preserved(path: Path, text: str) -> None:
-    run = small(path, "unsupported", message=text, stderr=text)
-    assert run.results[0].message == text
-    assert run.results[0].stderr == text
-    assert len(lines(path)) == 4
+TEXTS = (
+    "</script>", "two\nlines\r\n", "NUL \x00 and ESC \x1b[31m", "\u2028 \u2029 \x85 \x0b \x1e",
+    "bidi \u202e and astral 😀", "x" * 1_000_000,
+)  # fmt: skip
 
 
-def test_undecodable_bytes_are_escaped(path: Path) -> None:
+def test_any_text_is_preserved_and_bytes_that_are_none_are_escaped(path: Path) -> None:
+    for text in TEXTS:
+        (judged,) = small(path, "unsupported", message=text, stderr=text).results
+        assert (judged.message, judged.stderr) == (text, text)
+        assert len(lines(path)) == 4
     stderr = b"caf\xe9 \xff".decode(errors="surrogateescape")
     assert small(path, "crash", stderr=stderr).results[0].stderr == r"caf\udce9 \udcff"
 
@@ -477,15 +469,11 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
 @pytest.mark.parametrize(
     ("share", "shown"),
     [
-        (0.25, "0.25"),
         (1.0, "1"),
         (1.0004, "1.0004"),
         (0.9999, "0.9999"),
-        (37.0, "37"),
         (1234.0, "1230"),
-        (10_000.0, "1e4"),
         (2_531_234.0, "2.5e6"),
-        (1e300, "1e300"),
         (math.inf, "inf"),
         (math.nan, "nan"),
     ],
