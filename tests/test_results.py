@@ -163,48 +163,6 @@ def test_any_text_is_preserved_and_bytes_that_are_none_are_escaped(path: Path) -
     assert small(path, "crash", stderr=stderr).results[0].stderr == r"caf\udce9 \udcff"
 
 
-def test_nothing_is_lost_when_the_process_is_killed(path: Path) -> None:
-    done = in_another_process(
-        "import os, signal\n"
-        "from synthetic_runs import *\n"
-        f"writer = Writer({str(path)!r}, header([target()], 1, 2))\n"
-        "writer.case(case())\n"
-        "writer.result(result())\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    assert done.returncode == -signal.SIGKILL
-    run = read(path)
-    assert len(run.results) == 1
-    assert run.footer is None
-    assert run.problems == (
-        "It has no footer: the run was cut short.",
-        "1 of 2 results are missing.",
-    )
-
-
-@pytest.mark.parametrize("reason", [None, KeyboardInterrupt])
-def test_leaving_without_finishing_marks_the_file_incomplete(
-    path: Path, reason: type[BaseException] | None
-) -> None:
-    def interrupted() -> None:
-        with Writer(path, header([target()], 1, 2)) as writer:
-            writer.case(case())
-            writer.result(result())
-            if reason:
-                raise reason
-
-    if reason:
-        with pytest.raises(reason):
-            interrupted()
-    else:
-        interrupted()
-    run = read(path)
-    assert run.footer is not None
-    assert not run.footer.complete
-    assert run.footer.counts == {"cpu@1.31.1": {"pass": 1}}
-    assert "The run was stopped before its end." in run.problems
-
-
 # ── Writing fails ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -234,13 +192,6 @@ def test_a_path_that_cannot_be_written_gives_one_sentence(
     with pytest.raises(ResultsError, match=f"^Cannot write results to .*: {cause}\\.$"):
         Writer(tmp_path / name, header([target()], 0, 0))
     assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_without_write_permission_gives_one_sentence(path: Path) -> None:
-    path.touch(0o400)
-    with pytest.raises(ResultsError, match="Permission denied"):
-        Writer(path, header([target()], 0, 0))
 
 
 @contextlib.contextmanager
@@ -370,12 +321,6 @@ def test_another_format_is_named(path: Path) -> None:
     edit(path, 0, format="gqa-results/2")
     with pytest.raises(ResultsError, match=r":1: .*'gqa-results/2'.*gqa-results/1"):
         read(path)
-
-
-def test_a_missing_file_gives_one_sentence(path: Path) -> None:
-    with pytest.raises(ResultsError) as caught:
-        read(path)
-    assert str(caught.value) == f"Cannot read results from {path}: No such file or directory."
 
 
 # ── Inconsistent files ──────────────────────────────────────────────────────────────────────────
@@ -555,17 +500,6 @@ def test_columns_never_share_a_label(tmp_path: Path) -> None:
         "cpu (a.jsonl) #2": "pass",
         "cpu (b.jsonl)": "crash",
     }
-
-
-def test_of_duplicate_results_the_worst_is_kept(path: Path) -> None:
-    results = [result(), result(verdict="wrong"), result(verdict="skip")]
-    joined = join([of_results(path, results)])
-    assert joined.results[case().id, "cpu@1.31.1"].verdict == "wrong"
-
-
-def test_a_target_that_is_in_no_header_has_a_column(path: Path) -> None:
-    run = of_results(path, [result(target="cuda")], targets=[target()])
-    assert [column.label for column in join([run]).columns] == ["cpu@1.31.1", "cuda"]
 
 
 # ── The schema ──────────────────────────────────────────────────────────────────────────────────

@@ -132,12 +132,15 @@ def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
     assert (desk.folder / "keep.jsonl.old").read_bytes() == before
     run = read(desk.folder / "keep.jsonl")
     assert len(run.results) == 2
-    assert run.problems
+    assert "4 of 6 results are missing." in run.problems
     if number == signal.SIGINT:
+        assert "The run was stopped before its end." in run.problems
         assert out.splitlines()[-2:] == [
             "Results: keep.jsonl",
             "Results from before: keep.jsonl.old",
         ]
+    else:
+        assert "It has no footer: the run was cut short." in run.problems
     # A later run leaves the older results where they are, and says so.
     done = desk.gqa(*complete_run(desk))
     assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
