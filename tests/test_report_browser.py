@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -990,21 +991,12 @@ def test_it_is_fast(show: Open, tmp_path: Path) -> None:
     tab = show(html)
     ready = tab.evaluate("performance.getEntriesByName('ready')[0].startTime")
     assert ready < 2_000, f"{ready:.0f} ms until it can be used"
-    took = tab.evaluate(
-        """() => {
-          const search = document.querySelector("#search");
-          const times = [];
-          for (const words of ["length=1", "entry7 float16", "e", "nothing", ""]) {
-            const start = performance.now();
-            search.value = words;
-            search.dispatchEvent(new Event("input"));
-            document.body.offsetHeight;
-            times.push(performance.now() - start);
-          }
-          return Math.max(...times);
-        }"""
-    )
-    assert took < 400, f"{took:.0f} ms to filter"
+    for text in ("length=1", "entry7 float16", "e", "nothing", ""):
+        start = time.perf_counter()
+        tab.locator("#search").fill(text)
+        tab.evaluate("document.body.offsetHeight")
+        took = time.perf_counter() - start
+        assert took < 0.5, f"{took:.3f} s to filter"
 
 
 # ── A published page ────────────────────────────────────────────────────────────────────────────

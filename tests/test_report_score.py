@@ -68,11 +68,6 @@ def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
     assert themes == {"a": (1, 2), "b": (0, 0)}
 
 
-def test_a_case_without_a_description_counts_as_specified() -> None:
-    found = scores({}, {"lost/case": result("lost/case", verdict="crash")})
-    assert found.specified.numbers()["none"] == found.themes[""].asked == 1
-
-
 def test_only_all_is_a_hundred_per_cent() -> None:
     results = {str(n): result(str(n), verdict="wrong" if n == 0 else "pass") for n in range(1_000)}
     assert scores({}, results).specified.percent == 99

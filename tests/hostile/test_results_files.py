@@ -143,13 +143,7 @@ def commands(desk: Desk, count: int, first: int) -> None:
         for arguments in (
             ("report", path, "good.jsonl", *forms),
             ("diff", "good.jsonl", path),
-            (
-                "export",
-                "smoke/prompt[dtype=float32,sequence_length=5]",
-                f"out/{seed}",
-                "--results",
-                path,
-            ),
+            ("export", SMOKE, f"out/{seed}", "--results", path),
         )[seed % 3 :][:1]:
             done = desk.gqa(*arguments)
             check_ending(done)
