@@ -249,11 +249,7 @@ _CORPUS: dict[str, tuple[str, dict[str, dict[str, str] | None]]] = {
     "decode": (
         "Does a step on a cache give what one long prefill would?",
         {
-            "one_token": {
-                "batch_size": "1 2",
-                "heads": "8:2 4:4",
-                "local_window_size": "-1 16",
-            },
+            "one_token": {"batch_size": "1 2", "heads": "8:2 4:4", "local_window_size": "-1 16"},
             "several_tokens": {"sequence_length": "2 5 33", "rotary": "none yes"},
             "five_step_loop": {},
             "borrowed_full_length_kv": None,
