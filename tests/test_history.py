@@ -23,7 +23,7 @@ from conformance.report.history import (
 )
 from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
-from conformance.results.join import Joined, join
+from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import Run
 from conformance.results.records import FlakyRecord, InfrastructureRecord, InstabilityRecord
 
@@ -139,6 +139,16 @@ def test_an_infrastructure_failure_is_unknown(tmp_path: Path) -> None:
     fields = {"targets": [*map(target, names)], "problems": [failed]}
     found = only(of_results(tmp_path / "r.jsonl", results, **fields))
     assert found.states == ("pass", None, "pass")
+
+
+def test_runs_share_the_records_of_equal_cases_alone(tmp_path: Path) -> None:
+    runs = [
+        of_results(tmp_path / f"{number}", [result("t/c")], [case("t/c", why=why)])
+        for number, why in enumerate(("Why.", "Why.", "Another reason."))
+    ]
+    first, second, third = (run.cases["t/c"] for run in with_shared_cases(runs))
+    assert second is first
+    assert third.why == "Another reason."
 
 
 # ── Releases ────────────────────────────────────────────────────────────────────────────────────
