@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import case, error, expected, realistic, result, target, write
+from synthetic_runs import case, error, expected, of_results, realistic, result, target, write
 
 from conformance.case.contract import Contract
 from conformance.report.html import render
@@ -84,12 +84,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def run_of(path: Path, *verdicts: Verdict, **fields: Any) -> Run:
     """One group of cases, with these verdicts."""
-    cases = [case(f"shared_kv/zero_length_kv[n={n}]") for n in range(len(verdicts))]
     results = [
-        result(one.id, verdict=verdict, **fields)
-        for one, verdict in zip(cases, verdicts, strict=True)
+        result(f"shared_kv/zero_length_kv[n={number}]", verdict=verdict, **fields)
+        for number, verdict in enumerate(verdicts)
     ]
-    return read(write(path, cases, results))
+    return of_results(path, results)
 
 
 class Parsed(HTMLParser):

@@ -231,122 +231,65 @@ def small(path: Path, verdict: str = "pass", **fields: Any) -> Run:
     return read(write(path, [case()], [result(verdict=verdict, **fields)]))
 
 
-# The shape of a run over the themes of the corpus: theme, question, then each entry's name, why
-# and axes.
-_DTYPES = ("float32", "float16")
-_CORPUS: list[tuple[str, str, list[tuple[str, str, dict[str, Sequence[str]]]]]] = [
-    (
-        "shared_kv",
+#: The shape of a run over the themes of the corpus: questions, and the entries with their axes
+#: beside the dtype. None is a single case.
+_CORPUS: dict[str, tuple[str, dict[str, dict[str, str] | None]]] = {
+    "shared_kv": (
         "May a layer borrow another layer's cache, as Gemma's shared layers do?",
-        [
-            (
-                "zero_length_kv",
-                "Key and value of length 0 mean: attend to the cache as it is.",
-                {"dtype": _DTYPES, "batch_size": "12", "past_sequence_length": ("7", "64", "300")},
-            ),
-            (
-                "zero_length_kv_presents_omitted",
-                "The cache is not changed, so nobody needs the presents.",
-                {"dtype": _DTYPES, "sequence_length": ("1", "5"), "rotary": ("none", "half_split")},
-            ),
-            (
-                "omitted_kv_with_past",
-                "Empty names for key and value, where the cache is all there is to attend to.",
-                {"dtype": _DTYPES, "batch_size": "12", "heads": ("8:2", "4:4", "8:1")},
-            ),
-            (
-                "zero_valued_kv",
-                "Zeros instead of nothing: they dilute the softmax, and must.",
-                {"dtype": _DTYPES, "past_sequence_length": ("7", "64")},
-            ),
-        ],
+        {
+            "zero_length_kv": {"batch_size": "1 2", "past_sequence_length": "7 64 300"},
+            "zero_length_kv_presents_omitted": {
+                "sequence_length": "1 5",
+                "rotary": "none half_split",
+            },
+            "omitted_kv_with_past": {"batch_size": "1 2", "heads": "8:2 4:4 8:1"},
+            "zero_valued_kv": {"past_sequence_length": "7 64"},
+        },
     ),
-    (
-        "decode",
+    "decode": (
         "Does a step on a cache give what one long prefill would?",
-        [
-            (
-                "one_token",
-                "The step that every generated token takes.",
-                {
-                    "dtype": _DTYPES,
-                    "batch_size": "12",
-                    "heads": ("8:2", "4:4"),
-                    "local_window_size": ("-1", "16"),
-                },
-            ),
-            (
-                "several_tokens",
-                "Speculative decoding checks several tokens in one step.",
-                {"dtype": _DTYPES, "sequence_length": ("2", "5", "33"), "rotary": ("none", "yes")},
-            ),
-            ("five_step_loop", "Errors of one step must not grow in the next.", {"dtype": _DTYPES}),
-            ("borrowed_full_length_kv", "One query over a whole key and value, no past.", {}),
-        ],
+        {
+            "one_token": {"batch_size": "1 2", "heads": "8:2 4:4", "local_window_size": "-1 16"},
+            "several_tokens": {"sequence_length": "2 5 33", "rotary": "none yes"},
+            "five_step_loop": {},
+            "borrowed_full_length_kv": None,
+        },
     ),
-    (
-        "presents",
+    "presents": (
         "Which presents may be left out?",
-        [
-            (
-                "both_omitted",
-                "A prefill that keeps no cache.",
-                {"dtype": _DTYPES, "batch_size": "12"},
-            ),
-            ("only_key", "One without the other.", {"dtype": _DTYPES, "which": ("key", "value")}),
-            (
-                "omitted_with_past_and_new_kv",
-                "The new tokens would be lost, so it must be refused.",
-                {"dtype": _DTYPES, "past_sequence_length": ("7", "64"), "batch_size": "12"},
-            ),
-        ],
+        {
+            "both_omitted": {"batch_size": "1 2"},
+            "only_key": {"which": "key value"},
+            "omitted_with_past_and_new_kv": {"past_sequence_length": "7 64", "batch_size": "1 2"},
+        },
     ),
-    (
-        "ground",
+    "ground": (
         "Does the plain ground hold: prefill, rotary, window, softcap, bias, sink?",
-        [
-            (
-                "prefill",
-                "The plainest call there is.",
-                {"dtype": _DTYPES, "heads": ("8:8", "8:2", "8:1"), "sequence_length": ("1", "17")},
-            ),
-            (
-                "packed_qkv",
-                "Key and value inside query.",
-                {"dtype": _DTYPES, "rotary": ("no", "yes")},
-            ),
-            (
-                "rotary",
-                "Positions by rotation, in both layouts, of whole and of partial heads.",
-                {
-                    "dtype": _DTYPES,
-                    "layout": ("half_split", "interleaved"),
-                    "rotary_dim": ("16", "32"),
-                    "position_ids": ("no", "yes"),
-                },
-            ),
-            ("softcap", "Logits tamed by tanh.", {"dtype": _DTYPES, "softcap": ("20", "50")}),
-            (
-                "ragged_batch",
-                "Sequences of different length.",
-                {"dtype": _DTYPES, "batch_size": "23"},
-            ),
-            ("head_sink", "A sink takes weight and gives nothing.", {"dtype": _DTYPES}),
-        ],
+        {
+            "prefill": {"heads": "8:8 8:2 8:1", "sequence_length": "1 17"},
+            "packed_qkv": {"rotary": "no yes"},
+            "rotary": {
+                "layout": "half_split interleaved",
+                "rotary_dim": "16 32",
+                "position_ids": "no yes",
+            },
+            "softcap": {"softcap": "20 50"},
+            "ragged_batch": {"batch_size": "2 3"},
+            "head_sink": {},
+        },
     ),
-]
+}
 
 
 def _entries() -> Iterator[CaseRecord]:
-    for theme, question, entries in _CORPUS:
-        for name, why, axes in entries:
-            for labels in product(*axes.values()):
-                chosen = dict(zip(axes, labels, strict=True))
-                inside = ",".join(f"{axis}={label}" for axis, label in chosen.items())
+    for theme, (question, entries) in _CORPUS.items():
+        for name, others in entries.items():
+            axes = {} if others is None else {"dtype": "float32 float16", **others}
+            for labels in product(*map(str.split, axes.values())):
+                inside = ",".join(map("=".join, zip(axes, labels, strict=True)))
                 yield case(
                     f"{theme}/{name}[{inside}]" if inside else f"{theme}/{name}",
                     question,
-                    why=why,
                     contract=Contract(
                         demands="rejects" if name == "omitted_with_past_and_new_kv" else "computes",
                         basis="requested" if name.startswith("omitted_kv") else "specified",
@@ -407,7 +350,7 @@ HOSTILE = (
     "`@somebody` ``<b>`` ```",
     "`" * 300 + " @somebody " + "`" * 299,
     "| a | b |\n| --- | --- |\n\n# heading\n\n- @somebody\n\n```\n<b>",
-    "a\\|b\\` @somebody",
+    "a\\|b\\` @somebody https://x> <b>",
     "\x00\x1b[31mred\x1b[0m\u202eevil\ud800\ufffe\uffff",
     "]]> &amp; <!-- --> <![CDATA[ @somebody",
     '=HYPERLINK("https://example.org")\t+1\t-1\t@x',

@@ -13,6 +13,7 @@ from conformance.cli.one_result import Found, NoResult
 from conformance.report.bisect import CannotBisect, Change, Tried, all_changes, first_change
 from conformance.results.records import ResultRecord
 
+CASE = "smoke/borrowed[dtype=float32]"
 RELEASES = [f"1.{minor}.0" for minor in range(20, 32)]
 
 
@@ -121,7 +122,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 
 def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
-    done = gqa("bisect", "smoke/borrowed[dtype=float32]")
+    done = gqa("bisect", CASE)
     assert done.status == 0, done.both
     assert "cpu@1.24.0               cannot be tried: it has no wheel" in done.out
     _, _, told = done.out.partition("\nThe verdict changed in 1.25.0:\n")
@@ -130,34 +131,24 @@ def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
     assert "  cpu@1.25.0: crash" in lines
     assert "    The runner died of SIGSEGV." in lines
     assert "  cpu@1.24.0 could not be tried: it has no wheel" in lines
-    assert lines[-1] == (
-        "  reproduce  gqa run 'smoke/borrowed[dtype=float32]' --ep cpu@1.23.0 --ep cpu@1.25.0"
-    )
+    assert lines[-1] == f"  reproduce  gqa run '{CASE}' --ep cpu@1.23.0 --ep cpu@1.25.0"
 
 
 def test_a_later_change_is_told(gqa: Gqa, runtime: Runtime) -> None:
     runtime.since = {"1.20.0": REFUSED, "1.27.0": CRASH, "1.31.0": PASS}
-    done = gqa("bisect", "smoke/borrowed[dtype=float32]", "--good", "1.24", "--bad", "1.31")
+    done = gqa("bisect", CASE, "--good", "1.24", "--bad", "1.31")
     assert "The verdict changed in 1.27.0:" in done.out
     assert done.out.splitlines()[-2:] == [
         "  cpu@1.31.0 is pass, so it changed again later:",
-        "  find that  gqa bisect 'smoke/borrowed[dtype=float32]' --ep cpu --good 1.27.0 "
-        "--bad 1.31.0",
+        f"  find that  gqa bisect '{CASE}' --ep cpu --good 1.27.0 --bad 1.31.0",
     ]
     assert len(runtime.tries) == len(set(runtime.tries))
 
 
 def test_the_ends_can_be_named(gqa: Gqa, runtime: Runtime) -> None:
-    done = gqa("bisect", "smoke/borrowed[dtype=float32]", "--good", "1.31", "--bad", "1.26.0")
+    done = gqa("bisect", CASE, "--good", "1.31", "--bad", "1.26.0")
     assert done.status == 1
-    assert (
-        done.out.splitlines()[-2:]
-        == [
-            "1.26.0 and 1.31.0 agree.",
-            "So do the releases between them that were tried: nothing changed.",
-        ]
-        or "nothing changed" in done.out
-    )
+    assert "nothing changed" in done.out.splitlines()[-1]
     assert "1.25.0" not in runtime.tries
 
 
@@ -165,13 +156,10 @@ def test_the_ends_can_be_named(gqa: Gqa, runtime: Runtime) -> None:
     ("arguments", "message"),
     [
         (("smoke/borrowed",), "'smoke/borrowed' means 2 cases; which one?"),
-        (
-            ("smoke/borrowed[dtype=float32]", "--good", "1.19.2"),
-            "is older than 1.20.0",
-        ),
-        (("smoke/borrowed[dtype=float32]", "--good", "1.30", "--bad", "1.30"), "name one release"),
-        (("smoke/borrowed[dtype=float32]", "--ep", "cpu@1.30.0"), "Leave out '@1.30.0', and use"),
-        (("smoke/borrowed[dtype=float32]", "--ep", "exec:./x"), "names no target with releases"),
+        ((CASE, "--good", "1.19.2"), "is older than 1.20.0"),
+        ((CASE, "--good", "1.30", "--bad", "1.30"), "name one release"),
+        ((CASE, "--ep", "cpu@1.30.0"), "Leave out '@1.30.0', and use"),
+        ((CASE, "--ep", "exec:./x"), "names no target with releases"),
     ],
 )
 def test_what_cannot_be_bisected(

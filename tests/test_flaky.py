@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import synthetic_runs as runs
+from case_files import cases_of
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -15,12 +16,12 @@ from conformance.case.case import Case
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, Known
 from conformance.report.cells import cells
-from conformance.report.changes import Changes, changes
+from conformance.report.changes import changes
 from conformance.report.markdown import summary_markdown
 from conformance.report.terminal import tell
 from conformance.results.join import join
-from conformance.results.reader import Run, read
-from conformance.results.records import FlakyRecord, ResultRecord
+from conformance.results.reader import Run
+from conformance.results.records import ExpectationRecord, FlakyRecord, ResultRecord
 from conformance.results.verdicts import note_of
 
 FLAKY = FlakyRecord(verdicts=("wrong", "pass"), failed=3, runs=10)
@@ -78,10 +79,9 @@ def test_a_flaky_line_needs_a_share_and_another_verdict(fields: dict[str, Any]) 
         line(**fields)
 
 
-def run_of(folder: Path, verdict: str, known: bool = True, **fields: Any) -> Run:
-    """A run of one case; ``known``: a flaky line covers it."""
-    about = {"expectation": KNOWN, "unexpected": False} if known else {}
-    return runs.small(folder / f"{verdict}-{known}.jsonl", verdict, **about, **fields)
+def run_of(folder: Path, verdict: str) -> Run:
+    """A run of one case, which a flaky line covers."""
+    return runs.small(folder / verdict, verdict, expectation=KNOWN, unexpected=False)
 
 
 @pytest.mark.parametrize("verdict", ["wrong", "pass"])
@@ -114,36 +114,29 @@ def test_a_run_counts_it_apart_and_is_green(
 
 @pytest.fixture
 def case_of_one(tmp_path: Path) -> Case:
-    from case_files import cases_of
-
     return cases_of(tmp_path, "- name: a")[0]
 
 
-def change(before: Run, after: Run) -> Changes:
-    return changes(join([after]), join([before]))
-
-
-@pytest.mark.parametrize(("before", "after"), [("pass", "wrong"), ("wrong", "pass")])
-@pytest.mark.parametrize("known_before", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after", "worse"),
+    [
+        (("pass", KNOWN), ("wrong", KNOWN), False),
+        (("wrong", KNOWN), ("pass", KNOWN), False),
+        (("pass", None), ("wrong", KNOWN), False),
+        (("wrong", None), ("pass", KNOWN), False),
+        (("pass", KNOWN), ("crash", KNOWN), True),
+        (("pass", None), ("wrong", None), True),
+    ],
+)
 def test_a_change_between_its_verdicts_is_none(
-    tmp_path: Path, before: str, after: str, known_before: bool
+    tmp_path: Path,
+    before: tuple[str, ExpectationRecord | None],
+    after: tuple[str, ExpectationRecord | None],
+    worse: bool,
 ) -> None:
-    old, new = run_of(tmp_path, before, known_before), run_of(tmp_path, after)
-    found = change(old, new)
-    assert (list(found.all()), found.worse) == ([], False)
-
-
-def test_a_change_to_a_third_verdict_is_one(tmp_path: Path) -> None:
-    old = run_of(tmp_path, "pass")
-    file = runs.write(
-        tmp_path / "new.jsonl",
-        [runs.case()],
-        [runs.result(verdict="crash", expectation=KNOWN, unexpected=True)],
+    old, new = (
+        join([runs.small(tmp_path / "run", verdict, expectation=known, unexpected=known is None)])
+        for verdict, known in (before, after)
     )
-    found = change(old, read(file))
-    assert (len(found.broken), found.worse) == (1, True)
-
-
-def test_a_change_of_a_case_that_is_not_flaky_is_one(tmp_path: Path) -> None:
-    found = change(run_of(tmp_path, "pass", known=False), run_of(tmp_path, "wrong", known=False))
-    assert (len(found.broken), found.worse) == (1, True)
+    found = changes(new, old)
+    assert (len(list(found.all())), found.worse) == (int(worse), worse)

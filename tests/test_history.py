@@ -23,10 +23,11 @@ from conformance.report.history import (
 )
 from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
-from conformance.results.join import Joined, join
+from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import Run
 from conformance.results.records import FlakyRecord, InfrastructureRecord, InstabilityRecord
 
+RIGHT_AGAIN, WRONG = "right since 1.23", "wrong since 1.23"
 RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")
 
 
@@ -68,53 +69,36 @@ def one(folder: Path, *verdicts: str) -> CaseHistory:
 @pytest.mark.parametrize(
     ("verdicts", "since", "broken", "fixed", "said"),
     [
-        ("pass pass pass", "≤1.20.1", (), (), "since ≤1.20.1"),
-        ("unsupported pass pass", "1.21.0", (), ("1.21.0",), "since 1.21"),
-        ("pass pass wrong", None, ("1.22.0",), (), "right until 1.21, wrong since 1.22"),
-        (
-            "pass wrong wrong pass",
-            "1.23.0",
-            ("1.21.0",),
-            ("1.23.0",),
-            "wrong 1.21–1.22, right since 1.23",
-        ),
-        ("pass crash pass", "1.22.0", ("1.21.0",), ("1.22.0",), "crash 1.21, right since 1.22"),
-        (
-            "pass wrong pass timeout",
-            None,
-            ("1.21.0", "1.23.0"),
-            ("1.22.0",),
-            "right until 1.22, timeout since 1.23",
-        ),
-        ("wrong wrong", None, (), (), "wrong since ≤1.20.1"),
-        ("unsupported wrong", None, (), (), "wrong since 1.21"),
+        ("pass pass pass", "≤1.20.1", "", "", "since ≤1.20.1"),
+        ("unsupported pass pass", "1.21.0", "", "1.21.0", "since 1.21"),
+        ("pass pass wrong", None, "1.22.0", "", "right until 1.21, wrong since 1.22"),
+        ("pass wrong wrong pass", "1.23.0", "1.21.0", "1.23.0", "wrong 1.21–1.22, " + RIGHT_AGAIN),
+        ("pass crash crash pass", "1.23.0", "1.21.0", "1.23.0", "crash 1.21–1.22, " + RIGHT_AGAIN),
+        ("pass wrong pass wrong", None, "1.21.0 1.23.0", "1.22.0", "right until 1.22, " + WRONG),
+        ("wrong wrong", None, "", "", "wrong since ≤1.20.1"),
+        ("unsupported wrong", None, "", "", "wrong since 1.21"),
         # A release that is unknown is passed over, and never right.
-        ("- pass pass", "≤1.21.0", (), (), "since ≤1.21"),
-        ("skip pass", "≤1.21.0", (), (), "since ≤1.21"),
-        ("wrong - pass", "1.22.0", (), ("1.22.0",), "since 1.22"),
-        ("pass skip wrong", None, ("1.22.0",), (), "right until 1.20.1, wrong since 1.22"),
-        ("pass pass -", "≤1.20.1", (), (), "since ≤1.20.1"),
-        ("- -", None, (), (), ""),
+        ("- pass pass", "≤1.21.0", "", "", "since ≤1.21"),
+        ("skip pass", "≤1.21.0", "", "", "since ≤1.21"),
+        ("wrong - pass", "1.22.0", "", "1.22.0", "since 1.22"),
+        ("pass skip wrong", None, "1.22.0", "", "right until 1.20.1, wrong since 1.22"),
+        ("pass pass -", "≤1.20.1", "", "", "since ≤1.20.1"),
+        ("- -", None, "", "", ""),
         # An instability is a state of its own, and breaks nothing.
-        ("pass unstable pass", "1.22.0", (), (), "since 1.22"),
-        ("pass pass unstable", None, (), (), "unstable since 1.22"),
-        ("pass unstable wrong", None, ("1.22.0",), (), "right until 1.20.1, wrong since 1.22"),
+        ("pass unstable pass", "1.22.0", "", "", "since 1.22"),
+        ("pass pass unstable", None, "", "", "unstable since 1.22"),
+        ("pass unstable wrong", None, "1.22.0", "", "right until 1.20.1, wrong since 1.22"),
     ],
 )
 def test_a_case(
-    tmp_path: Path,
-    verdicts: str,
-    since: str | None,
-    broken: tuple[str, ...],
-    fixed: tuple[str, ...],
-    said: str,
+    tmp_path: Path, verdicts: str, since: str | None, broken: str, fixed: str, said: str
 ) -> None:
     found = one(tmp_path, *verdicts.split())
-    assert (found.since, found.broken_in, found.fixed_in) == (since, broken, fixed)
+    assert found.since == since
+    assert (" ".join(found.broken_in), " ".join(found.fixed_in)) == (broken, fixed)
     assert sentence(found) == said
-    assert found.regressed == (
-        len(broken) > len(fixed) or (bool(broken) and broken[-1:] > fixed[-1:])
-    )
+    breaks, fixes = broken.split(), fixed.split()
+    assert found.regressed == (len(breaks) > len(fixes) or breaks[-1:] > fixes[-1:])
 
 
 def test_a_change_names_the_releases_that_are_not_known(tmp_path: Path) -> None:
@@ -155,6 +139,16 @@ def test_an_infrastructure_failure_is_unknown(tmp_path: Path) -> None:
     fields = {"targets": [*map(target, names)], "problems": [failed]}
     found = only(of_results(tmp_path / "r.jsonl", results, **fields))
     assert found.states == ("pass", None, "pass")
+
+
+def test_runs_share_the_records_of_equal_cases_alone(tmp_path: Path) -> None:
+    runs = [
+        of_results(tmp_path / f"{number}", [result("t/c")], [case("t/c", why=why)])
+        for number, why in enumerate(("Why.", "Why.", "Another reason."))
+    ]
+    first, second, third = (run.cases["t/c"] for run in with_shared_cases(runs))
+    assert second is first
+    assert third.why == "Another reason."
 
 
 # ── Releases ────────────────────────────────────────────────────────────────────────────────────

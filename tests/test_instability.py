@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from reported import Parsed
-from synthetic_runs import case, expected, result, write
+from synthetic_runs import expected, of_results, result
 
 from conformance.base.yaml_source import InputError
 from conformance.cli.terminal import RunSummary
@@ -46,9 +46,7 @@ FIVE = [met(f"t/{n}", verdict) for n, verdict in enumerate(["crash"] * 3 + ["wro
 
 
 def unstable(folder: Path, records: list[InstabilityRecord] = FIVE) -> Run:
-    found = read(
-        write(folder / "r.jsonl", [case("t/c")], [result("t/c", CPU)], instability=records)
-    )
+    found = of_results(folder / "r.jsonl", [result("t/c", CPU)], instability=records)
     assert found.problems == ()
     return found
 
@@ -62,21 +60,20 @@ def test_a_file_keeps_and_counts_what_did_not_repeat(tmp_path: Path) -> None:
     assert list(run.instability) == FIVE
     assert run.footer is not None
     assert run.footer.instability == 5
-    lines = (tmp_path / "r.jsonl").read_text().splitlines()
-    (tmp_path / "r.jsonl").write_text("\n".join(line for line in lines if '"t/3"' not in line))
-    told = read(tmp_path / "r.jsonl").problems
+    lines = run.path.read_text().splitlines()
+    run.path.write_text("\n".join(line for line in lines if '"t/3"' not in line))
+    told = read(run.path).problems
     assert told == ("The footer counts 5 results that did not repeat; there are 4.",)
 
 
 def test_a_file_from_before_there_was_instability(tmp_path: Path) -> None:
-    unstable(tmp_path, [])
-    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    path = unstable(tmp_path, []).path
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
         line.pop("instability", None)
-    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    run = read(tmp_path / "r.jsonl")
-    assert run.problems == ()
-    assert run.instability == ()
+    path.write_text("\n".join(map(json.dumps, lines)))
+    run = read(path)
+    assert (run.problems, run.instability) == ((), ())
 
 
 def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:
@@ -89,13 +86,15 @@ def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:
     assert "Nothing unexpected in the results that there are" in words
 
 
-def test_the_markdown_says_it(tmp_path: Path) -> None:
+def test_the_markdown_and_the_json_say_it(tmp_path: Path) -> None:
     text = summary_markdown(joined(tmp_path))
     assert f"- `{CPU}`: {TOLD}" in text
     assert "  - `crash in t/0, after t/before: The runner died of SIGSEGV" in text
+    found = json.loads(json_text(joined(tmp_path)))["instability"]
+    assert [(one["case"], one["label"]) for one in found] == [(one.case, CPU) for one in FIVE]
 
 
-def test_junit_has_a_failed_test_of_the_target(tmp_path: Path) -> None:
+def test_junit_has_a_test_of_the_target_that_fails_unless_it_is_known(tmp_path: Path) -> None:
     root = ElementTree.fromstring(junit(joined(tmp_path)))
     assert root.get("failures") == "1"
     (test,) = root.iterfind(".//testcase[@classname='instability']")
@@ -104,19 +103,10 @@ def test_junit_has_a_failed_test_of_the_target(tmp_path: Path) -> None:
     assert failure.get("message") == TOLD
     (number,) = root.iterfind(".//property[@name='instability']")
     assert number.get("value") == "5"
-
-
-def test_junit_passes_known_instability(tmp_path: Path) -> None:
     root = ElementTree.fromstring(junit(joined(tmp_path, [met("t/c", known=expected("crash"))])))
     assert root.get("failures") == "0"
     (test,) = root.iterfind(".//testcase[@classname='instability']")
     assert "Known: Reads past the end of the cache." in (test.findtext("system-out") or "")
-
-
-def test_the_json_has_each(tmp_path: Path) -> None:
-    found = json.loads(json_text(joined(tmp_path)))["instability"]
-    assert [one["case"] for one in found] == [record.case for record in FIVE]
-    assert {one["label"] for one in found} == {CPU}
 
 
 def test_a_run_is_worse_when_a_target_becomes_unstable(tmp_path: Path) -> None:

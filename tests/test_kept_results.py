@@ -22,11 +22,6 @@ from conformance.results.writer import Writer
 from conformance.run.records import FEW_BYTES, STDERR_BYTES, end_of_stderr
 
 
-@pytest.fixture
-def desk(tmp_path: Path, shared_cache: Path) -> Desk:
-    return Desk(tmp_path, shared_cache)
-
-
 @pytest.mark.parametrize("most", [FEW_BYTES, STDERR_BYTES])
 @pytest.mark.parametrize("noise", ["x", "\x1b[31m", "\n", "é", "😀", "\udc80", "\x00"])
 def test_the_end_of_stderr_is_bounded_as_json(noise: str, most: int) -> None:

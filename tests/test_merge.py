@@ -7,14 +7,12 @@ import lzma
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from as_user import Done, Gqa
-from as_user import desk as desk
-from synthetic_runs import case, error, expected, header, realistic, result, target, write
+from synthetic_runs import case, error, expected, realistic, result, target, write
 
 from conformance.base.paths import ROOT
 from conformance.report.changes import changes
@@ -24,12 +22,9 @@ from conformance.results.merge import merge
 from conformance.results.reader import Run, read
 from conformance.results.records import (
     CaseRecord,
-    Footer,
-    Header,
     InfrastructureRecord,
     InstabilityRecord,
     ResultRecord,
-    TargetRecord,
 )
 
 IDS = tuple(f"decode/one_token[seed={number}]" for number in range(7))
@@ -62,30 +57,38 @@ def judged(run: Run) -> dict[tuple[str, str], ResultRecord]:
     return {(record.case, record.target): record for record in run.results}
 
 
-def test_shards_are_the_whole_run(gqa: Gqa, tmp_path: Path, shards: list[Path]) -> None:
-    out = tmp_path / "all.jsonl"
+def merge_to(out: Path, *parts: Path, **how: bool) -> Path:
+    with out.open("wb") as file:
+        merge(list(parts), file, **how)
+    return out
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_shards_are_the_whole_run(
+    gqa: Gqa, tmp_path: Path, shards: list[Path], packed: bool
+) -> None:
+    out = tmp_path / ("all.jsonl.xz" if packed else "all.jsonl")
     done = gqa("merge", *map(str, reversed(shards)), "-o", str(out))
     assert done.status == 0, done.both
     assert done.out == f"Results: {out}, 7 results of 7 cases on 1 target\n"
+    assert out.read_bytes().startswith(b"\xfd7zXZ") == packed
     whole, merged = read(run(tmp_path / "whole.jsonl")), read(out)
     assert merged.problems == ()
     assert judged(merged) == judged(whole)
     assert merged.cases == whole.cases
-    assert merged.header.shard is None
     assert merged.header == whole.header
+    assert merged.header.shard is None
     assert merged.footer is not None
     assert whole.footer is not None
     assert merged.footer.counts == whole.footer.counts
 
 
 def test_targets_are_side_by_side_in_packed_files_too(tmp_path: Path) -> None:
-    parts = [run(tmp_path / "new.jsonl"), run(tmp_path / "old.jsonl", OLD)]
+    new, old = run(tmp_path / "new.jsonl"), run(tmp_path / "old.jsonl", OLD)
     packed = tmp_path / "old.jsonl.xz"
-    packed.write_bytes(lzma.compress(parts[1].read_bytes()))
-    with (tmp_path / "out.jsonl").open("wb") as out:
-        merged = merge([parts[0], packed], out)
-    assert (merged.results, merged.targets) == (14, [NEW, OLD])
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    packed.write_bytes(lzma.compress(old.read_bytes()))
+    out = merge_to(tmp_path / "out.jsonl", new, packed)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
     kinds = [line["kind"] for line in lines]
     assert kinds == ["header", *["case", "result", "result"] * 7, "footer"]
     for described, *results in zip(lines[1::3], lines[2::3], lines[3::3], strict=False):
@@ -93,35 +96,23 @@ def test_targets_are_side_by_side_in_packed_files_too(tmp_path: Path) -> None:
             (described["id"], NEW),
             (described["id"], OLD),
         ]
-    assert read(tmp_path / "out.jsonl").problems == ()
-
-
-def test_the_output_is_packed_if_its_name_says_so(gqa: Gqa, shards: list[Path]) -> None:
-    out = shards[0].with_name("all.jsonl.xz")
-    assert gqa("merge", *map(str, shards), "-o", str(out)).status == 0
-    assert out.read_bytes().startswith(b"\xfd7zXZ")
-    assert len(read(out).results) == 7
+    assert read(out).problems == ()
 
 
 def test_everything_is_counted(tmp_path: Path) -> None:
     """Results, instability and infrastructure failures."""
-    judged = [result(IDS[0], verdict="crash"), result(IDS[1])]
-    about = {"case": IDS[1], "target": NEW}
     one = write(
         tmp_path / "one.jsonl",
         CASES[:2],
-        judged,
+        [result(IDS[0], verdict="crash"), result(IDS[1])],
         problems=[InfrastructureRecord(target=NEW, message="It failed.")],
-        instability=[InstabilityRecord(verdict="wrong", message="Once.", **about)],
+        instability=[InstabilityRecord(case=IDS[1], target=NEW, verdict="wrong", message="Once.")],
     )
-    other = write(tmp_path / "other.jsonl", CASES[:2], [result(id, OLD) for id in IDS[:2]])
-    with (tmp_path / "out.jsonl").open("wb") as out:
-        merge([one, other], out)
-    merged = read(tmp_path / "out.jsonl")
+    merged = read(merge_to(tmp_path / "out.jsonl", one, run(tmp_path / "b", OLD, CASES[:2])))
     assert merged.problems == ()
-    assert merged.footer is not None
-    assert merged.footer.counts == {NEW: {"crash": 1, "pass": 1}, OLD: {"pass": 2}}
     footer = merged.footer
+    assert footer is not None
+    assert footer.counts == {NEW: {"crash": 1, "pass": 1}, OLD: {"pass": 2}}
     assert (footer.unexpected, footer.infrastructure, footer.instability) == (1, 1, 1)
     assert merged.results[0].verdict == "crash"
 
@@ -174,28 +165,19 @@ def test_what_does_not_belong_together_is_refused(
     refused(gqa, whole, other, says=f"{other}: {IDS[0]} is another case than in {whole}.")
 
 
-def test_shards_of_several_runs_are_refused(gqa: Gqa, tmp_path: Path, shards: list[Path]) -> None:
+def test_shards_of_several_runs_are_refused(gqa: Gqa, shards: list[Path]) -> None:
     run(shards[2], NEW, CASES[2:3])  # one case too few
     changed(shards[2], shard={"number": 3, "of": 3, "cases": 7, "results": 7})
     refused(gqa, *shards, says="have 6 of 7 results: they are not parts of one run.")
 
 
-def described(name: str, **fields: Any) -> TargetRecord:
-    made = target(name)
-    assert made.describe is not None
-    return made.model_copy(update={"describe": made.describe.model_copy(update=fields)})
-
-
 def test_a_target_is_the_same_on_all_machines(gqa: Gqa, tmp_path: Path) -> None:
     def part(number: int, **fields: Any) -> Path:
-        path = tmp_path / f"{number}.jsonl"
-        write(
-            path,
-            CASES[number : number + 1],
-            [result(IDS[number])],
-            targets=[described(NEW, **fields)],
-        )
-        return path
+        made = target(NEW)
+        assert made.describe is not None
+        one = made.model_copy(update={"describe": made.describe.model_copy(update=fields)})
+        path, cases = tmp_path / f"{number}.jsonl", CASES[number : number + 1]
+        return write(path, cases, [result(IDS[number])], targets=[one])
 
     versions = {"python": "3.11.7", "numpy": "2.4.6", "platform": "Linux-6.2"}
     parts = [part(0), part(1, device="another processor, 4 cores", versions=versions)]
@@ -239,10 +221,7 @@ def test_the_output_is_none_of_the_files(gqa: Gqa, shards: list[Path]) -> None:
 
 
 def compacted(path: Path) -> Run:
-    small = path.with_name(f"small-{path.name}")
-    with small.open("wb") as out:
-        merge([path], out, compact=True)
-    return read(small)
+    return read(merge_to(path.with_name(f"small-{path.name}"), path, compact=True))
 
 
 def test_a_compact_file_says_what_it_leaves_out(tmp_path: Path) -> None:
@@ -280,10 +259,8 @@ def test_a_compact_file_gives_the_same_changes_and_support(tmp_path: Path) -> No
 
 def test_a_compact_file_stays_so_when_it_is_merged_again(tmp_path: Path) -> None:
     small = compacted(run(tmp_path / "r.jsonl"))
-    other = run(tmp_path / "other.jsonl", OLD)
-    with (tmp_path / "out.jsonl").open("wb") as out:
-        merge([small.path, other], out)
-    assert read(tmp_path / "out.jsonl").header.left_out == small.header.left_out
+    out = merge_to(tmp_path / "out.jsonl", small.path, run(tmp_path / "other.jsonl", OLD))
+    assert read(out).header.left_out == small.header.left_out
 
 
 # ── Memory ───────────────────────────────────────────────────────────────────────────────────────
@@ -299,29 +276,9 @@ with open(sys.argv[1], "wb") as out:
 """
 
 
-def many(path: Path, name: str, cases: int) -> Path:
-    """A file of as many cases, written without building each record."""
-    lines = [case("@").model_dump_json(), result("@", name).model_dump_json()]
-    first: Header = header([target(name)], cases, cases)
-    counts: Any = {name: {"pass": cases}}
-    last = Footer(
-        complete=True,
-        counts=counts,
-        infrastructure=0,
-        unexpected=0,
-        end=datetime.now(UTC),
-        seconds=1.0,
-    )
-    with path.open("w") as file:
-        file.write(first.model_dump_json() + "\n")
-        for number in range(cases):
-            file.writelines(line.replace("@", f"theme/{number}", 1) + "\n" for line in lines)
-        file.write(last.model_dump_json() + "\n")
-    return path
-
-
 def test_merging_takes_no_more_memory_for_more_results(tmp_path: Path) -> None:
-    parts = [many(tmp_path / f"{n}.jsonl", f"cpu@1.{n}.0", 4000) for n in range(4)]
+    cases = tuple(case(f"theme/{number}") for number in range(4000))
+    parts = [run(tmp_path / f"{n}.jsonl", f"cpu@1.{n}.0", cases) for n in range(4)]
     out = tmp_path / "out.jsonl"
     command = [sys.executable, "-c", _PEAK, str(out), *map(str, parts)]
     done = subprocess.run(

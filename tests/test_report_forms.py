@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
@@ -34,7 +34,7 @@ from synthetic_runs import (
 )
 
 from conformance.base.paths import ROOT, data_path
-from conformance.case.contract import Contract, Demands
+from conformance.case.contract import Basis, Contract, Demands
 from conformance.cli.report import FORMS as FORMS_OF_REPORT
 from conformance.report import view
 from conformance.report.badges import badges, verdict_colours
@@ -43,6 +43,7 @@ from conformance.report.changes import changes
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
 from conformance.report.repro.standalone import Program, issue, program_of
+from conformance.report.score import PARTS, scores_of
 from conformance.report.support import support
 from conformance.report.terminal import tell
 from conformance.results.join import Joined, join
@@ -88,26 +89,23 @@ NUMBERS = st.none() | st.floats()
 def runs(draw: st.DrawFn, folder: Path) -> Joined:
     """A file that validates, with arbitrary texts and inconsistent content."""
     names = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=3))
-    targets = [
-        draw(
-            st.sampled_from(
-                [
-                    TargetRecord(name=name, ep=name),
-                    target("cpu@1.31.1").model_copy(
-                        update={"name": TargetRecord(name=name, ep="").name}
-                    ),
-                    TargetRecord(name=name, ep=name, unavailable=name, fix=name),
-                    TargetRecord(name=name, ep=name, describe=uncalled(name)),
-                ]
-            )
-        )
-        for name in names
-    ]
+    targets = []
+    for name in names:
+        described: list[dict[str, Any]] = [
+            {},
+            target().model_dump(),
+            {"unavailable": name, "fix": name},
+            {"describe": uncalled(name)},
+        ]
+        about = draw(st.sampled_from(described)) | {"name": name}
+        targets.append(TargetRecord(**{"ep": name} | about))
     ids = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=4))
     cases = []
     for id in ids:
         if draw(st.booleans()):
-            said = {"id": id, "theme": id, "title": id}
+            basis: Basis = draw(st.sampled_from(get_args(Basis)))
+            contract = Contract(basis=basis, source="x").model_dump()
+            said = {"id": id, "theme": id, "title": id, "contract": contract}
             cases.append(CaseRecord(**case("t/c").model_dump() | said))
     pairs = [(id, name) for id in ids for name in [*names, *draw(st.lists(TEXTS, max_size=1))]]
     results = []
@@ -119,6 +117,7 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
             "stderr": text,
             "reproduce": text,
             "unexpected": draw(st.booleans()),
+            "values_right": draw(st.sampled_from([None, True, False])),
             "share": draw(NUMBERS),
             "ms": Milliseconds(load=draw(NUMBERS), run=draw(NUMBERS), total=draw(NUMBERS)),
         }
@@ -172,6 +171,15 @@ def test_every_form_has_the_counts_of_the_file(data: st.DataObject, tmp_path: Pa
             wanted[plain(label), verdict, unexpected] += number
     assert shown == wanted
 
+    for count, found in zip(counts.values(), scores_of(run).values(), strict=True):
+        both = (found.whole, found.requested)
+        assert all(sum(score.parts[part] for part in PARTS) == score.asked for score in both)
+        told = sum(score.asked + score.not_tried for score in both)
+        assert told == len({*run.cases, *(id for id, _ in run.results)})
+        assert sum(score.asked for score in both) == count.total() - sums(count, "skip")
+        assert sum(score.asked for score in found.themes.values()) == found.whole.asked
+        assert sum(score.right for score in found.themes.values()) == found.whole.right
+
     document = json.loads(json_text(run))
     assert Counter(
         (cell["target"], cell["verdict"], cell["unexpected"]) for cell in document["cells"]
@@ -221,9 +229,9 @@ def test_every_form_has_the_counts_of_the_file(data: st.DataObject, tmp_path: Pa
         assert numbers == {v: sums(count, v) for v in VERDICTS if v in numbers}
         assert sum(numbers.values()) == count.total()
 
-    found = changes(run, run)
-    assert list(found.all()) == []
-    for page in (summary, changes_markdown(found)):
+    same = changes(run, run)
+    assert list(same.all()) == []
+    for page in (summary, changes_markdown(same)):
         only_own_markup(page)
     validate(support(run))
     for badge in badges(run):

@@ -136,16 +136,6 @@ def test_only_fragments_are_linked_without_the_script(hostile: Run, real: Run) -
             assert link["href"].startswith("#")
 
 
-def test_the_page_needs_nothing_else(real_page: str) -> None:
-    parsed = Parsed(real_page)
-    for tag, attributes in parsed.elements:
-        assert not {"src", "srcset", "data", "action", "poster"} & attributes.keys()
-        assert tag not in ("link", "iframe", "object", "embed", "base", "img")
-        assert "style" not in attributes
-    assert "@import" not in parsed.style
-    assert "url(" not in parsed.style
-
-
 @pytest.mark.parametrize("watched", [False, True])
 def test_the_content_policy_allows_only_its_own_scripts_and_style(real: Run, watched: bool) -> None:
     parsed = Parsed(render([real], watched=watched))
@@ -167,16 +157,9 @@ def test_the_content_policy_allows_only_its_own_scripts_and_style(real: Run, wat
 
 def test_the_scripts_never_parse_text_as_markup() -> None:
     assert {file.stem for file in PAGE.glob("*.js")} == set(SCRIPTS)
+    markup = r"(inner|outer)HTML|insertAdjacent|document\.write|eval\(|Function\("
     for file in PAGE.glob("*.js"):
-        for word in [
-            "innerHTML",
-            "outerHTML",
-            "insertAdjacent",
-            "document.write",
-            "eval(",
-            "Function(",
-        ]:
-            assert word not in file.read_text()
+        assert not re.search(markup, file.read_text(encoding="utf-8"))
 
 
 def test_links_to_cases_name_them(real: Run) -> None:

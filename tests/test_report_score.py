@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reported import Parsed
 from synthetic_runs import case, error, result, small
 
@@ -15,11 +13,10 @@ from conformance.case.contract import Contract
 from conformance.report.badges import badges
 from conformance.report.html import render
 from conformance.report.markdown import summary_markdown
-from conformance.report.score import PARTS, part_of, scores, scores_of
+from conformance.report.score import part_of, scores, scores_of
 from conformance.report.support import support_text
 from conformance.results.join import join
 from conformance.results.reader import Run
-from conformance.results.verdicts import VERDICTS
 
 REQUESTED = Contract(basis="requested", source="https://example.org/1")
 
@@ -71,35 +68,10 @@ def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
     assert themes == {"a": (1, 2), "b": (0, 0)}
 
 
-def test_a_case_without_a_description_counts_as_specified() -> None:
-    found = scores({}, {"lost/case": result("lost/case", verdict="crash")})
-    assert found.specified.numbers()["none"] == found.themes[""].asked == 1
-
-
 def test_only_all_is_a_hundred_per_cent() -> None:
     results = {str(n): result(str(n), verdict="wrong" if n == 0 else "pass") for n in range(1_000)}
     assert scores({}, results).specified.percent == 99
     assert scores({}, {}).specified.percent == 0
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(VERDICTS), st.booleans(), st.sampled_from([None, True, False]))
-    )
-)
-def test_the_parts_add_up(found: list[tuple[str, bool, bool | None]]) -> None:
-    cases, results = {}, {}
-    for n, (verdict, requested, values_right) in enumerate(found):
-        id = f"t{n % 3}/{n}"
-        cases[id] = case(id, contract=REQUESTED) if requested else case(id)
-        results[id] = result(id, verdict=verdict, values_right=values_right)
-    counted = scores(cases, results)
-    both = (counted.whole, counted.requested)
-    assert sum(score.asked + score.not_tried for score in both) == len(found)
-    assert sum(s.asked for s in counted.themes.values()) == counted.whole.asked
-    assert sum(s.right for s in counted.themes.values()) == counted.whole.right
-    for score in both:
-        assert sum(score.parts[part] for part in PARTS) == score.asked
 
 
 def test_every_form_has_the_same_score(real: Run) -> None:

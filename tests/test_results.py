@@ -47,7 +47,6 @@ from conformance.results.reader import MOST_BYTES, read
 from conformance.results.records import (
     BeyondBudget,
     CallRecord,
-    Header,
     InfrastructureRecord,
     RelationBroken,
     RunsDiffer,
@@ -148,69 +147,19 @@ def test_other_spellings_of_numbers_are_rejected(path: Path, got: str) -> None:
         read(path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "</script>",
-        "two\nlines\r\n",
-        "NUL \x00 and ESC \x1b[31m",
-        "line separators \u2028 \u2029 \x85 \x0b \x1e",
-        "bidi \u202e and astral 😀",
-        "x" * 1_000_000,
-    ],
-)
-def test_any_text_is_preserved(path: Path, text: str) -> None:
-    run = small(path, "unsupported", message=text, stderr=text)
-    assert run.results[0].message == text
-    assert run.results[0].stderr == text
-    assert len(lines(path)) == 4
+TEXTS = (
+    "</script>", "two\nlines\r\n", "NUL \x00 and ESC \x1b[31m", "\u2028 \u2029 \x85 \x0b \x1e",
+    "bidi \u202e and astral 😀", "x" * 1_000_000,
+)  # fmt: skip
 
 
-def test_undecodable_bytes_are_escaped(path: Path) -> None:
+def test_any_text_is_preserved_and_bytes_that_are_none_are_escaped(path: Path) -> None:
+    for text in TEXTS:
+        (judged,) = small(path, "unsupported", message=text, stderr=text).results
+        assert (judged.message, judged.stderr) == (text, text)
+        assert len(lines(path)) == 4
     stderr = b"caf\xe9 \xff".decode(errors="surrogateescape")
     assert small(path, "crash", stderr=stderr).results[0].stderr == r"caf\udce9 \udcff"
-
-
-def test_nothing_is_lost_when_the_process_is_killed(path: Path) -> None:
-    done = in_another_process(
-        "import os, signal\n"
-        "from synthetic_runs import *\n"
-        f"writer = Writer({str(path)!r}, header([target()], 1, 2))\n"
-        "writer.case(case())\n"
-        "writer.result(result())\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    assert done.returncode == -signal.SIGKILL
-    run = read(path)
-    assert len(run.results) == 1
-    assert run.footer is None
-    assert run.problems == (
-        "It has no footer: the run was cut short.",
-        "1 of 2 results are missing.",
-    )
-
-
-@pytest.mark.parametrize("reason", [None, KeyboardInterrupt])
-def test_leaving_without_finishing_marks_the_file_incomplete(
-    path: Path, reason: type[BaseException] | None
-) -> None:
-    def interrupted() -> None:
-        with Writer(path, header([target()], 1, 2)) as writer:
-            writer.case(case())
-            writer.result(result())
-            if reason:
-                raise reason
-
-    if reason:
-        with pytest.raises(reason):
-            interrupted()
-    else:
-        interrupted()
-    run = read(path)
-    assert run.footer is not None
-    assert not run.footer.complete
-    assert run.footer.counts == {"cpu@1.31.1": {"pass": 1}}
-    assert "The run was stopped before its end." in run.problems
 
 
 # ── Writing fails ───────────────────────────────────────────────────────────────────────────────
@@ -242,13 +191,6 @@ def test_a_path_that_cannot_be_written_gives_one_sentence(
     with pytest.raises(ResultsError, match=f"^Cannot write results to .*: {cause}\\.$"):
         Writer(tmp_path / name, header([target()], 0, 0))
     assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_without_write_permission_gives_one_sentence(path: Path) -> None:
-    path.touch(0o400)
-    with pytest.raises(ResultsError, match="Permission denied"):
-        Writer(path, header([target()], 0, 0))
 
 
 @contextlib.contextmanager
@@ -373,17 +315,18 @@ def test_two_concatenated_files_are_rejected(path: Path) -> None:
         read(path)
 
 
-def test_another_format_is_named(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("format", "gqa-results/2", "'gqa-results/2'.*gqa-results/1"),
+        ("start", "2026-11-21T10:29:00", "start: .*timezone"),
+    ],
+)
+def test_a_header_that_is_not_understood(path: Path, field: str, value: str, says: str) -> None:
     small(path)
-    edit(path, 0, format="gqa-results/2")
-    with pytest.raises(ResultsError, match=r":1: .*'gqa-results/2'.*gqa-results/1"):
+    edit(path, 0, **{field: value})
+    with pytest.raises(ResultsError, match=f":1: .*{says}"):
         read(path)
-
-
-def test_a_missing_file_gives_one_sentence(path: Path) -> None:
-    with pytest.raises(ResultsError) as caught:
-        read(path)
-    assert str(caught.value) == f"Cannot read results from {path}: No such file or directory."
 
 
 # ── Inconsistent files ──────────────────────────────────────────────────────────────────────────
@@ -436,17 +379,6 @@ def test_a_case_described_in_two_ways_is_a_problem(path: Path) -> None:
 # ── Joining ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_several_files_stand_side_by_side(tmp_path: Path) -> None:
-    tract = [result(target="tract@0.23.9"), result("decode/one", "tract@0.23.9", verdict="wrong")]
-    first, second = of_results(tmp_path / "a", [result()]), of_results(tmp_path / "b", tract)
-    joined = join([first, second])
-    assert [column.label for column in joined.columns] == ["cpu@1.31.1", "tract@0.23.9"]
-    assert list(joined.cases) == [case().id, "decode/one"]
-    assert joined.results["decode/one", "tract@0.23.9"].verdict == "wrong"
-    assert ("decode/one", "cpu@1.31.1") not in joined.results
-    assert joined.problems == ()
-
-
 def test_every_kind_of_fault_is_read_back(path: Path) -> None:
     place: dict[str, Any] = {
         "output": "output", "index": (0, 1), "got": math.nan, "share": math.inf
@@ -457,11 +389,12 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
         WrongShape(output="present_key", step=2, got=(), want=(1, 2)),
         BeyondBudget(**place, want=1.0, budget=0.0),
         RelationBroken(**place, name="packed_qkv", other=-math.inf, budget=0.5),
+        RelationBroken(**place, name="later_one", other=2.0, budget=0.0),
     )
     judged = result(verdict="wrong", faults=faults, of_variant=True, time_limit=2.5)
     assert read(write(path, [case()], [judged])).results == (judged,)
     written = lines(path)[2]["faults"]
-    kinds = ["runs_differ", "dtype", "shape", "beyond_budget", "relation"]
+    kinds = ["runs_differ", "dtype", "shape", "beyond_budget", "relation", "relation"]
     assert [fault["kind"] for fault in written] == kinds
     assert list(map(fault_text, faults)) == [
         "two runs on the same input differ in output",
@@ -471,21 +404,19 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
         "the variant (the same call with key and value packed into query) gives other results: "
         "output is nan and -inf at [0, 1] (never allowed); "
         "packing changes only the memory layout",
+        "the variant (later_one) gives other results: "
+        "output is nan and 2 at [0, 1] (they must be equal)",
     ]
 
 
 @pytest.mark.parametrize(
     ("share", "shown"),
     [
-        (0.25, "0.25"),
         (1.0, "1"),
         (1.0004, "1.0004"),
         (0.9999, "0.9999"),
-        (37.0, "37"),
         (1234.0, "1230"),
-        (10_000.0, "1e4"),
         (2_531_234.0, "2.5e6"),
-        (1e300, "1e300"),
         (math.inf, "inf"),
         (math.nan, "nan"),
     ],
@@ -495,15 +426,6 @@ def test_a_share_of_the_budget_can_be_read(share: float, shown: str) -> None:
     beyond = BeyondBudget(output="output", index=(3,), got=2.0, want=1.0, budget=0.5, share=share)
     how = f"{shown} times the error budget" if math.isfinite(share) else "never allowed"
     assert fault_text(beyond) == f"output is 2 at [3], not 1 ({how})"
-
-
-def test_a_relation_of_another_version_has_a_sentence_too() -> None:
-    broken = RelationBroken(
-        output="output", name="later_one", index=(0,), got=1.0, other=2.0, budget=0.0, share=1.0
-    )
-    assert fault_text(broken) == (
-        "the variant (later_one) gives other results: output is 1 and 2 at [0] (they must be equal)"
-    )
 
 
 def test_an_older_file_without_adapters_is_read(path: Path) -> None:
@@ -569,17 +491,6 @@ def test_columns_never_share_a_label(tmp_path: Path) -> None:
     }
 
 
-def test_of_duplicate_results_the_worst_is_kept(path: Path) -> None:
-    results = [result(), result(verdict="wrong"), result(verdict="skip")]
-    joined = join([of_results(path, results)])
-    assert joined.results[case().id, "cpu@1.31.1"].verdict == "wrong"
-
-
-def test_a_target_that_is_in_no_header_has_a_column(path: Path) -> None:
-    run = of_results(path, [result(target="cuda")], targets=[target()])
-    assert [column.label for column in join([run]).columns] == ["cpu@1.31.1", "cuda"]
-
-
 # ── The schema ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -610,13 +521,6 @@ def test_every_line_fits_the_schema(tmp_path: Path) -> None:
     ):
         assert not validator.is_valid(line | bad)
     assert not validator.is_valid({k: v for k, v in line.items() if k != "kind"})
-
-
-def test_a_start_time_without_a_time_zone_is_rejected() -> None:
-    with pytest.raises(ValueError, match="timezone"):
-        Header.model_validate(
-            header([], 0, 0).model_dump(mode="json") | {"start": "2026-11-21T10:29:00"}
-        )
 
 
 def test_a_compressed_file_is_read(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from as_user import Gqa
-from as_user import desk as desk
 from synthetic_runs import case, header, realistic, result, target
 
 from conformance.results import stored as module
@@ -67,10 +67,6 @@ def odd(path: Path, footer: bool = False) -> Path:
     return path
 
 
-def wrongly_counted(path: Path) -> Path:
-    return odd(path, footer=True)
-
-
 def as_a_whole(path: Path, alone: Joined) -> None:
     whole = join([read(path)])
     assert dict(alone.cases) == whole.cases
@@ -87,7 +83,7 @@ def as_a_whole(path: Path, alone: Joined) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 4, 999])
-@pytest.mark.parametrize("write", [odd, wrongly_counted, realistic])
+@pytest.mark.parametrize("write", [odd, partial(odd, footer=True), realistic])
 def test_a_file_is_as_it_is_read_as_a_whole(
     tmp_path: Path,
     in_memory: Callable[[int], None],

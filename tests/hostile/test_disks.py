@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,12 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     return made
 
 
+@pytest.fixture
+def before(desk: Desk) -> bytes:
+    """The earlier results."""
+    return (desk.folder / "keep.jsonl").read_bytes()
+
+
 def allow(desk: Desk, results: int) -> None:
     """Let `held_run` have so many results."""
     (desk.folder / "gate").write_bytes(b"." * results)
@@ -57,9 +64,8 @@ def held_run(desk: Desk, *more: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> Done:
-    done = Done(
-        *(lambda out, err: (process.returncode, out, err))(*process.communicate(timeout=60))
-    )
+    out, err = process.communicate(timeout=60)
+    done = Done(process.returncode, out, err)
     check_ending(done)
     return done
 
@@ -81,35 +87,33 @@ def names(desk: Desk) -> set[str]:
     return {name for name in os.listdir(desk.folder) if "keep" in name or name.startswith(".")}
 
 
+def complete_run(desk: Desk, results: str = "keep.jsonl") -> tuple[str, ...]:
+    return ("run", "three.yaml", "--ep", desk.runner("correct"), "--results", results)
+
+
 # Earlier results
 
 
-@pytest.mark.parametrize("runner", ["exec:./gone", "unavailable"])
-def test_a_run_without_a_result_keeps_the_earlier_ones(desk: Desk, gqa: Gqa, runner: str) -> None:
-    before = (desk.folder / "keep.jsonl").read_bytes()
-    ep = runner if runner.startswith("exec:") else desk.runner(runner)
-    done = gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl", "--html", "x.html")
+@pytest.mark.parametrize("runner", ["exec:./gone", "unavailable", "no interpreter"])
+def test_a_run_without_a_result_keeps_the_earlier_ones(
+    desk: Desk, gqa: Gqa, before: bytes, runner: str
+) -> None:
+    ep = ("--ep", runner if runner.startswith("exec:") else desk.runner("unavailable"))
+    if runner == "no interpreter":
+        ep = ("--ort-python", "/nonexistent")
+    done = gqa("run", "three.yaml", *ep, "--results", "keep.jsonl", "--html", "x.html")
     check_ending(done)
-    assert done.status == 3
-    assert "Results: none; keep.jsonl keeps those from before." in done.out.splitlines()
     assert (desk.folder / "keep.jsonl").read_bytes() == before
     assert names(desk) == {"keep.jsonl"}
-    assert (desk.folder / "x.html").exists()
-
-
-def test_an_interpreter_that_is_none_keeps_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
-    before = (desk.folder / "keep.jsonl").read_bytes()
-    check_ending(
-        gqa("run", "-k", "smoke", "--ort-python", "/nonexistent", "--results", "keep.jsonl")
-    )
-    assert (desk.folder / "keep.jsonl").read_bytes() == before
-    assert names(desk) == {"keep.jsonl"}
+    if runner != "no interpreter":
+        assert done.status == 3
+        assert "Results: none; keep.jsonl keeps those from before." in done.out.splitlines()
+        assert (desk.folder / "x.html").exists()
 
 
 def test_a_complete_run_replaces_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
     (desk.folder / "keep.jsonl").chmod(0o640)
-    ep = desk.runner("correct")
-    done = gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl")
+    done = gqa(*complete_run(desk))
     assert (done.status, done.out.splitlines()[-1]) == (0, "Results: keep.jsonl")
     assert len(read(desk.folder / "keep.jsonl").results) == 3
     assert (desk.folder / "keep.jsonl").stat().st_mode & 0o777 == 0o640
@@ -118,9 +122,8 @@ def test_a_complete_run_replaces_the_earlier_results(desk: Desk, gqa: Gqa) -> No
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
-    desk: Desk, number: signal.Signals
+    desk: Desk, before: bytes, number: signal.Signals
 ) -> None:
-    before = (desk.folder / "keep.jsonl").read_bytes()
     process = held_run(desk)
     allow(desk, 2)
     wait_for(lambda: has_results(desk, 2))
@@ -129,37 +132,37 @@ def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
     assert (desk.folder / "keep.jsonl.old").read_bytes() == before
     run = read(desk.folder / "keep.jsonl")
     assert len(run.results) == 2
-    assert run.problems
+    assert "4 of 6 results are missing." in run.problems
     if number == signal.SIGINT:
+        assert "The run was stopped before its end." in run.problems
         assert out.splitlines()[-2:] == [
             "Results: keep.jsonl",
             "Results from before: keep.jsonl.old",
         ]
+    else:
+        assert "It has no footer: the run was cut short." in run.problems
     # A later run leaves the older results where they are, and says so.
-    ep = desk.runner("correct")
-    done = desk.gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl")
+    done = desk.gqa(*complete_run(desk))
     assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
     assert (desk.folder / "keep.jsonl.old").read_bytes() == before
     assert read(desk.folder / "keep.jsonl").problems == ()
 
 
-def test_a_run_killed_before_its_first_result_changes_nothing(desk: Desk) -> None:
-    before = (desk.folder / "keep.jsonl").read_bytes()
+def test_a_run_killed_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
     process = held_run(desk)
     wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
     process.kill()
     process.communicate(timeout=60)
     assert (desk.folder / "keep.jsonl").read_bytes() == before
     # What it left is in nobody's way.
-    done = desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "keep.jsonl")
-    assert done.status == 0
+    assert desk.gqa(*complete_run(desk)).status == 0
     assert names(desk) == {"keep.jsonl"}
 
 
-def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
-    before = (desk.folder / "keep.jsonl").read_bytes()
-    ep = desk.runner("correct")
-    done = gqa(*("run", "three.yaml", "--ep", ep, "--ep", "exec:./gone", "--results", "keep.jsonl"))
+def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(
+    desk: Desk, gqa: Gqa, before: bytes
+) -> None:
+    done = gqa(*complete_run(desk), "--ep", "exec:./gone")
     assert done.status == 3
     assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
     run = read(desk.folder / "keep.jsonl")
@@ -179,8 +182,7 @@ def test_of_three_stopped_runs_none_loses_its_results(desk: Desk) -> None:
         assert ended(process).out.splitlines()[-1] == f"Results from before: {', '.join(saved)}"
         assert len(read(file).results) == number
         assert {name: (desk.folder / name).read_bytes() for name in saved} == saved
-    done = desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "keep.jsonl")
-    assert done.status == 0
+    assert desk.gqa(*complete_run(desk)).status == 0
     # A complete run removes only what was in NAME itself.
     assert names(desk) == {"keep.jsonl", *saved}
     assert {name: (desk.folder / name).read_bytes() for name in saved} == saved
@@ -193,17 +195,18 @@ def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> 
     (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
     os.link(desk.folder / "keep.jsonl", desk.folder / "hard.jsonl")
     first = held_run(desk)
-    command = ("run", "three.yaml", "--ep", desk.runner("correct"), "--results")
+
+    def check_refused(*names: str) -> None:
+        for name in names:
+            done = gqa(*complete_run(desk, name))
+            assert done.status == 3
+            assert sentence(done) == f"Another run is writing results to {name}; name another file."
+
     wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
-    for name in ("keep.jsonl", "link.jsonl", "hard.jsonl"):
-        done = gqa(*command, name)
-        assert done.status == 3
-        assert sentence(done) == f"Another run is writing results to {name}; name another file."
+    check_refused("keep.jsonl", "link.jsonl", "hard.jsonl")
     allow(desk, 1)
     wait_for(lambda: has_results(desk, 1))
-    for name in ("keep.jsonl", "link.jsonl"):
-        done = gqa(*command, name)
-        assert sentence(done) == f"Another run is writing results to {name}; name another file."
+    check_refused("keep.jsonl", "link.jsonl")
     first.send_signal(signal.SIGINT)
     assert ended(first).status == 130
     run = read(desk.folder / "keep.jsonl")
@@ -254,17 +257,14 @@ def test_a_full_disk_leaves_the_old_file_whole(
     assert sorted(os.listdir(small_disk)) == ["out", "rest"]
 
 
-def test_a_run_on_a_full_disk_keeps_the_earlier_results(desk: Desk, small_disk: Path) -> None:
+def test_a_run_on_a_full_disk_keeps_the_earlier_results(
+    desk: Desk, before: bytes, small_disk: Path
+) -> None:
     shutil.copy(desk.folder / "keep.jsonl", small_disk / "keep.jsonl")
-    before = (small_disk / "keep.jsonl").read_bytes()
-    with (small_disk / "rest").open("wb", buffering=0) as rest:
-        try:
-            while rest.write(b"x" * 1024):
-                pass
-        except OSError:
+    with suppress(OSError), (small_disk / "rest").open("wb", buffering=0) as rest:
+        while rest.write(b"x" * 1024):
             pass
-    ep = desk.runner("correct")
-    done = desk.gqa("run", "three.yaml", "--ep", ep, "--results", "disk/keep.jsonl")
+    done = desk.gqa(*complete_run(desk, "disk/keep.jsonl"))
     check_ending(done)
     assert done.status == 3
     assert "3 results, 0 unexpected" in done.out
@@ -276,13 +276,11 @@ def test_a_run_on_a_full_disk_keeps_the_earlier_results(desk: Desk, small_disk: 
     "size",
     [2_500, *(pytest.param(size, marks=pytest.mark.slow) for size in (0, 300, 5_000, 20_000))],
 )
-def test_a_limit_on_the_size_of_files(desk: Desk, size: int) -> None:
+def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> None:
     """Without root: the system refuses to write files beyond ``size``."""
     desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"))  # fills the cache
-    before = (desk.folder / "keep.jsonl").read_bytes()
     process = desk.start(
-        *(sys.executable, "-m", "conformance", "run", "three.yaml", "--ep", desk.runner("correct")),
-        *("--results", "keep.jsonl", "--html", "keep.html"),
+        *(sys.executable, "-m", "conformance", *complete_run(desk), "--html", "keep.html"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )
     done = ended(process)
@@ -355,11 +353,11 @@ def test_an_output_that_is_read_or_written_already_is_refused(
     assert {p: p.read_bytes() for p in desk.folder.rglob("*") if p.is_file()} == before
 
 
-def test_a_run_killed_while_it_replaced_the_file_is_in_nobodys_way(desk: Desk, gqa: Gqa) -> None:
-    before = (desk.folder / "keep.jsonl").read_bytes()
+def test_a_run_killed_while_it_replaced_the_file_is_in_nobodys_way(
+    desk: Desk, gqa: Gqa, before: bytes
+) -> None:
     os.link(desk.folder / "keep.jsonl", desk.folder / "keep.jsonl.old")
-    ep = desk.runner("correct")
-    assert gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl").status == 0
+    assert gqa(*complete_run(desk)).status == 0
     assert (desk.folder / "keep.jsonl.old").read_bytes() == before
     assert len(read(desk.folder / "keep.jsonl").results) == 3
 

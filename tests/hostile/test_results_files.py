@@ -143,24 +143,13 @@ def commands(desk: Desk, count: int, first: int) -> None:
         for arguments in (
             ("report", path, "good.jsonl", *forms),
             ("diff", "good.jsonl", path),
-            (
-                "export",
-                "smoke/prompt[dtype=float32,sequence_length=5]",
-                f"out/{seed}",
-                "--results",
-                path,
-            ),
+            ("export", SMOKE, f"out/{seed}", "--results", path),
         )[seed % 3 :][:1]:
             done = desk.gqa(*arguments)
             check_ending(done)
             if done.status in (2, 3):
                 assert done.err.strip(), seed
     assert (desk.folder / "good.jsonl").read_bytes() == content
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
 def test_no_command_ends_with_a_traceback(desk: Desk) -> None:
