@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,16 +18,15 @@ import pytest
 from as_user import Desk
 from onnx import TensorProto
 from spoken_runner import (
-    GQA_OUTPUTS,
     RUNNERS,
     Start,
     assert_same,
     bundle,
     gqa_inputs,
     gqa_model,
-    modules,
+    importing,
     one_node,
-    runners,
+    starting,
     step,
 )
 
@@ -44,6 +43,8 @@ from conformance.targets.tools import TRACT_VERSION, find_tract
 FAKE = Path(__file__).with_name("fake_tract.py")
 CLI = RUNNERS / "tract" / "cli.py"
 VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
+start = starting(CLI)
+module = importing("tract")
 LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
 
 
@@ -54,12 +55,6 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{FAKE}' \"$@\"\n")
     program.chmod(0o755)
     return program
-
-
-@pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    with runners(CLI, lambda: tmp_path_factory.mktemp("runner")) as started:
-        yield started
 
 
 @pytest.fixture
@@ -84,13 +79,6 @@ def real() -> Path:
     if found is None:
         pytest.skip("needs the tract binary: gqa setup tract")
     return found.path
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, in the way the runner itself does."""
-    with modules(monkeypatch, "tract") as found:
-        yield found
 
 
 def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path, **env: str) -> Any:
@@ -285,11 +273,7 @@ def test_an_end_that_says_nothing_about_tract_ends_the_runner(
 ) -> None:
     runner = start("--tract", fake, FAKE_TRACT=fault)
     folder, files = relu
-    out = folder / "out"
-    out.mkdir()
-    request = {"id": 1, "cmd": "run", "bundle": str(folder), "out": str(out), "repeat": 2}
-    assert runner.tell({**request, "steps": [step(files)]}) == b""
-    assert runner.end() == 1
+    assert runner.run_to_its_end(folder, step(files)) == 1
     assert said in runner.stderr()
     assert "Traceback" not in runner.stderr()
 
@@ -303,10 +287,7 @@ def test_two_outputs_with_one_file(start: Start, fake: Path, tmp_path: Path, col
     [files] = bundle(tmp_path, model.SerializeToString(), {"x": VALUES[:, :columns]})
     runner = start("--tract", fake)
     if columns:
-        out = tmp_path / "out"
-        out.mkdir()
-        request = {"id": 1, "cmd": "run", "bundle": str(tmp_path), "out": str(out), "repeat": 1}
-        assert runner.tell({**request, "steps": [step(files)]}) == b""
+        assert runner.run_to_its_end(tmp_path, step(files)) == 1
         assert "tract ended well and wrote no other" in runner.stderr()
     else:
         answer = runner.run(tmp_path, step(files))
@@ -465,60 +446,6 @@ def test_output_names_are_those_of_the_onnx_model(
 
 
 # The real program
-
-
-@pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
-@pytest.mark.parametrize("word", ["float32", "float16", "int8", "uint8", "int32", "int64"])
-def test_the_bits_of_every_dtype_and_shape_are_preserved(
-    start: Start, real: Path, tmp_path: Path, word: str, option: list[str]
-) -> None:
-    runner = start("--tract", real, *option)
-    data_type = oh.np_dtype_to_tensor_dtype(np.dtype(word))
-    for shape in [(), (0, 3), (2, 300)]:
-        size = int(np.prod(shape)) * np.dtype(word).itemsize
-        array = np.frombuffer(np.random.RandomState(1).bytes(size), word).reshape(shape)
-        folder = tmp_path / "x".join(map(str, ("of", *shape)))
-        folder.mkdir()
-        [files] = bundle(folder, one_node("Identity", data_type, len(shape)), {"x": array})
-        [[got], [again]] = runner.run(folder, step(files))["arrays"]
-        assert_same(got, {"y": array})
-        assert_same(again, {"y": array})
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
-def test_a_decode_call_has_the_numbers_of_onnxruntime(
-    start: Start, real: Path, tmp_path: Path, dtype: str, option: list[str]
-) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-    content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-    arrays = gqa_inputs(past=4, total=5, dtype=dtype)
-    [files] = bundle(tmp_path, content, arrays)
-    answer = start("--tract", real, *option).run(tmp_path, step(files))
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    want = dict(zip(GQA_OUTPUTS, session.run(None, arrays), strict=True))
-    bound = 1e-6 if dtype == "float32" else 2e-3
-    for [got] in answer["arrays"]:
-        assert list(got) == list(want)
-        for name in want:
-            assert got[name].dtype == want[name].dtype
-            np.testing.assert_allclose(got[name], want[name], rtol=bound, atol=bound)
-    assert answer["placement"] == ("unoptimized" if option else "cpu")
-
-
-def test_a_loop_feeds_the_outputs_of_the_step_before(
-    start: Start, real: Path, tmp_path: Path
-) -> None:
-    first, second = gqa_inputs(past=4, total=5), gqa_inputs(past=5, total=6, seed=1)
-    carried = {"past_key": "present_key", "past_value": "present_value"}
-    fresh = {name: value for name, value in second.items() if name not in carried}
-    [one, two] = bundle(tmp_path, gqa_model(), first, fresh)
-    answer = start("--tract", real).run(tmp_path, step(one), step(two, carried))
-    assert answer["outcome"] == "ran"
-    for before, after in answer["arrays"]:
-        assert before["present_key"].shape == (1, 1, 5, 8)
-        assert after["present_key"].shape == (1, 1, 6, 8)
-        assert after["present_key"][:, :, :5].tobytes() == before["present_key"].tobytes()
 
 
 def test_a_rejection_has_tracts_own_message(start: Start, real: Path, tmp_path: Path) -> None:
