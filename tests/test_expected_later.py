@@ -17,11 +17,8 @@ from conformance.base.paths import CACHE_VARIABLE
 from conformance.bundle import cache
 from conformance.bundle.cache import (
     Bundle,
-    CacheSize,
     RunnerFiles,
     bundle_for,
-    cache_size,
-    clear_cache,
     guard,
     inputs_for,
     intact,
@@ -120,12 +117,6 @@ def test_readings_and_calls_without_a_meaning(tmp_path: Path) -> None:
     assert inputs_for(none, tmp_path / "parts").answered().unjudged == unjudged
 
 
-def test_a_whole_bundle_is_used_where_there_is_one(tmp_path: Path) -> None:
-    whole = bundle_for(CALL, tmp_path)
-    assert inputs_for(CALL, tmp_path).path == whole.path
-    assert not (tmp_path / "inputs").exists()
-
-
 @pytest.mark.parametrize(
     "outcome",
     [
@@ -171,42 +162,6 @@ def test_a_runner_cannot_change_what_is_expected(
     (place,) = (tmp_path / "expected").glob("*/*")
     damaged(place, how)
     assert same(files.answered(), good)
-
-
-def test_the_parts_of_another_time_are_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[object]
-) -> None:
-    inputs_for(CALL, tmp_path).answered()
-    monkeypatch.setattr(cache, "_own", {})
-    time.sleep(0.02)
-    guard(tmp_path)
-    computed.clear()
-    monkeypatch.setattr(cache, "_make", lambda *_: pytest.fail("it is made again"))
-    inputs_for(CALL, tmp_path).answered()
-    assert not computed
-
-
-@pytest.mark.parametrize("kind", ["inputs", "expected"])
-def test_a_part_in_the_place_of_another_is_none(tmp_path: Path, kind: str) -> None:
-    inputs_for(CALL, tmp_path).answered()
-    (place,) = (tmp_path / kind).glob("*/*")
-    whole = tmp_path / "bundles" / place.parent.name
-    whole.mkdir(parents=True)
-    shutil.copytree(place, whole / place.name)
-    cache._own.clear()
-    assert cache._open(whole / place.name) is None
-
-
-def test_the_cache_counts_and_removes_both_parts(tmp_path: Path) -> None:
-    inputs_for(CALL, tmp_path).answered()
-    inputs_for(LOOP, tmp_path)
-    bundle_for(Call(), tmp_path)
-    files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    held = cache_size(tmp_path)
-    assert held == CacheSize(3, sum(file.stat().st_size for file in files))
-    clear_cache(tmp_path)
-    assert cache_size(tmp_path).bundles == 0
-    assert not list(tmp_path.rglob("*.pb"))
 
 
 BODY = """

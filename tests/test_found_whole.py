@@ -53,15 +53,6 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
 MODEL = {"model.onnx", "case.json", "test_data_set_0/input_0.pb"}
 
 
-def test_what_is_only_for_runners_is_not_read_again(old: Bundle, read: Read) -> None:
-    found = read()
-    assert not found & MODEL
-    assert found == {
-        *("manifest.json", "oracle.f64", "oracle.where.z"),
-        *(f"test_data_set_0/output_{position}.pb" for position in range(3)),
-    }
-
-
 @pytest.mark.parametrize("name", ["model.onnx", "test_data_set_0/input_0.pb", "oracle.f64"])
 def test_a_change_is_noticed_whatever_its_times(old: Bundle, read: Read, name: str) -> None:
     file = old.path / name
@@ -109,13 +100,4 @@ def test_damaged_notes_are_ignored(old: Bundle, read: Read, tmp_path: Path, text
     file.write_text(text, encoding="latin-1")
     assert read() >= MODEL
     keep_found_whole(tmp_path)
-    assert not read() & MODEL
-
-
-def test_notes_of_several_processes_are_joined(old: Bundle, read: Read, tmp_path: Path) -> None:
-    (file,) = (tmp_path / "kept" / "whole").iterdir()
-    notes = found_whole.FoundWhole(tmp_path)
-    notes.add(file.stem + "another", "state", 0)
-    notes.save()
-    assert found_whole.FoundWhole(tmp_path).has(file.stem + "another", "state", None)
     assert not read() & MODEL

@@ -17,7 +17,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx.helper as oh
 import pytest
 from onnx import TensorProto, numpy_helper
@@ -411,21 +410,6 @@ def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -
 
 
 # Tensor files
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (1, 0, 3), (200,), (3, 130, 2)], ids=str)
-def test_tensor_files_are_those_of_onnx(
-    module: Callable[[str], ModuleType], tmp_path: Path, shape: tuple[int, ...]
-) -> None:
-    files = module("tensor_file")
-    array = np.asarray(np.random.RandomState(0).standard_normal(shape), np.float16)
-    path = tmp_path / "tensor.pb"
-    wanted = numpy_helper.from_array(array, "a name")
-    path.write_bytes(wanted.SerializeToString())
-    tensor = files.read_tensor(str(path))
-    assert tensor == ("a name", TensorProto.FLOAT16, shape, array.tobytes())
-    files.write_tensor(str(path), tensor)
-    assert onnx.load_tensor(str(path)) == wanted
 
 
 def test_a_tensor_file_larger_than_one_read(

@@ -316,28 +316,29 @@ def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
     return Job("case", folder, (StepFiles(files=files),), seconds=seconds)
 
 
-def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(
-    fake: Path, relu: tuple[Path, dict[str, str]]
+@pytest.mark.parametrize(
+    ("fault", "outcome", "said"),
+    [
+        (
+            "panic",
+            Crashed,
+            "The runtime's process ended in a panic: panicked at tract-core-0.23.9/",
+        ),
+        ("SIGSEGV", Crashed, "The runtime's process died of SIGSEGV."),
+        ("garbage", InfrastructureFailure, "cli.py: "),
+        ("odd", InfrastructureFailure, "cli.py: "),
+    ],
+)
+def test_the_harness_tells_the_runtime_from_the_runner(
+    fake: Path, relu: tuple[Path, dict[str, str]], fault: str, outcome: type, said: str
 ) -> None:
-    with pool(fake, "panic") as target:
-        outcome = target.run_one(job(relu))
-        assert isinstance(outcome, Crashed)
-        assert outcome.repeated
-        assert outcome.message.startswith(
-            "The runtime's process ended in a panic: panicked at tract-core-0.23.9/src/ops/"
-        )
-        assert "index 48 out of range" in outcome.stderr
-        assert target.started == 1  # the second try is a process of tract, not of the runner
-
-
-def test_the_harness_reports_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
-    with pool(fake, "SIGSEGV") as target:
-        outcome = target.run_one(job(relu))
-    assert isinstance(outcome, Crashed)
-    assert (outcome.signal, outcome.message) == (
-        "SIGSEGV",
-        "The runtime's process died of SIGSEGV.",
-    )
+    with pool(fake, fault) as target:
+        found = target.run_one(job(relu))
+        assert isinstance(found, outcome)
+        assert said in found.message
+        if isinstance(found, Crashed):
+            assert found.repeated
+            assert target.started == 1  # the second try is a process of tract, not of the runner
 
 
 def test_a_hanging_tract_is_killed_with_its_runner(
@@ -359,16 +360,6 @@ def read_or_nothing(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:  # it has ended
         return b""
-
-
-@pytest.mark.parametrize("fault", ["garbage", "no_file", "odd"])
-def test_the_harness_blames_the_runner_for_an_unusable_answer(
-    fake: Path, relu: tuple[Path, dict[str, str]], fault: str
-) -> None:
-    with pool(fake, fault) as target:
-        outcome = target.run_one(job(relu))
-    assert isinstance(outcome, InfrastructureFailure)
-    assert "cli.py: " in outcome.message
 
 
 @pytest.mark.slow

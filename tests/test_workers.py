@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import deque
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +15,7 @@ from case_files import entries, write
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
-from conformance.run.workers import _next_batch, _shares, usual_jobs
+from conformance.run.workers import usual_jobs
 from conformance.targets.registry import target_for
 
 #: Enough for several batches of each worker.
@@ -162,19 +160,3 @@ def test_the_usual_number_of_processes(eps: tuple[str, ...], one_for_each_core: 
     affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
     cores = min(len(affinity(0)), 16)
     assert usual_jobs(map(target_for, eps)) == (cores if one_for_each_core else 1)
-
-
-def test_shares_are_batches_in_turn_and_the_rest_is_shared() -> None:
-    """The fewer are left, the fewer are sent at once."""
-    shares = _shares(range(40), 2)
-    assert [list(share) for share in shares] == [[*range(16), *range(32, 40)], [*range(16, 32)]]
-    fast, slow = (cast("Connection", name) for name in ("fast", "slow"))
-    left = {fast: deque[int](), slow: deque(range(20))}
-    assert _next_batch(fast, left) == [19, 18]
-    assert _next_batch(slow, left) == [0, 1]
-    left = {fast: deque[int](), slow: deque(range(200))}
-    assert _next_batch(fast, left) == list(range(199, 183, -1))
-    left = {fast: deque[int](), slow: deque(range(3))}
-    assert [_next_batch(fast, left), _next_batch(slow, left)] == [[2], [0]]
-    assert _next_batch(fast, left) == [1]
-    assert _next_batch(fast, left) == _next_batch(slow, left) == []
