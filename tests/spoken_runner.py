@@ -101,6 +101,12 @@ class Runner:
             ]
         return answer
 
+    def run_to_its_end(self, bundle: Path, *steps: Message) -> int:
+        """Run a case that ends the runner instead of an answer; its exit status."""
+        request = {"id": 9, "cmd": "run", "bundle": str(bundle), "out": str(bundle), "repeat": 1}
+        assert self.tell({**request, "steps": list(steps)}) == b""
+        return self.process.wait(20)
+
     def stderr(self) -> str:
         return self.stderr_path.read_text(errors="replace")
 
@@ -252,3 +258,33 @@ def files_in(folder: Path) -> dict[str, bytes]:
     """The content of each file below a folder, by its path there."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def starting(program: Path, *usual: str, scope: Any = "function") -> Any:
+    """A fixture that starts runners of ``program``, with the ``usual`` arguments or others."""
+
+    @pytest.fixture(scope=scope)
+    def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+        with runners(program, lambda: tmp_path_factory.mktemp("runner")) as started:
+            yield lambda *arguments, **rest: started(*(arguments or usual), **rest)
+
+    return start
+
+
+def importing(name: str) -> Any:
+    """A fixture that imports modules of the runner ``name``."""
+
+    @pytest.fixture
+    def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+        with modules(monkeypatch, name) as found:
+            yield found
+
+    return module
+
+
+def fake_package(folder: Path, name: str, source: str) -> dict[str, str]:
+    """The environment in which ``import NAME`` runs ``source``."""
+    package = folder / "fake" / name
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(source)
+    return {"PYTHONPATH": str(package.parent)}

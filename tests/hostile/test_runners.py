@@ -64,10 +64,10 @@ LIES: Final = {
         links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
         duplicate_id device_with_escapes runtime_with_escapes many_versions operator_with_escapes
         dies_after_another exits_after_another floods_stderr future_schema hangs_after_another
-        last_bit one_shot reports_a_crash_once
+        last_bit one_shot reports_a_crash_once breaks_heap dies_in_the_end spoils
         """,
     ),
-    **_all("wrong", "values_of_another nan another_shape other_dtype spoils wrong_alone"),
+    **_all("wrong", "values_of_another nan another_shape other_dtype wrong_alone"),
     **_all(
         "unsupported",
         "nul_in_message escapes_in_message escapes_in_code carriage_returns hungry long_message",
@@ -76,8 +76,7 @@ LIES: Final = {
     **_all(
         "crash",
         """
-        escapes_in_crash last_words kills_its_group breaks_heap dies dies_in_the_end gives_up
-        leaves_child leaves_litter
+        escapes_in_crash last_words kills_its_group dies gives_up leaves_child leaves_litter
         """,
     ),
     # It dies after its answer, and only now and then before the next case.
@@ -113,10 +112,11 @@ FAULTS: Final = {
     **_all(
         "pass",
         """
-        compiles correct dies_at_random flips_bits floods_when_idle slow_and_broken slow_start waits
+        compiles correct dies_at_random flips_bits floods_when_idle poisons_the_next slow_and_broken
+        slow_start waits
         """,
     ),
-    **_all("crash", "poisons_its_context poisons_the_next"),
+    "poisons_its_context": "crash",
     "rejects": "unsupported",
     "hangs": "timeout",
     "unavailable_later": "stopped",

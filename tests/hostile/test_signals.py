@@ -116,10 +116,13 @@ def test_repeated_signals_end_a_run_once(desk: Desk, numbers: tuple[str, ...]) -
     with desk.start(*command) as process:
         file = desk.folder / "cut.jsonl"
         wait_for(lambda: file.exists() and b'"result"' in file.read_bytes())
+        runners = children(process.pid)
+        assert runners
         for number in numbers:
             process.send_signal(signal.Signals[f"SIG{number}"])
             time.sleep(0.05)
         out, err = process.communicate(timeout=60)
+    assert not any(map(alive, runners))
     done = Done(process.returncode, out, err)
     check_ending(done)
     assert done.status == 130, done
