@@ -167,10 +167,6 @@ def test_releases_are_ordered_as_versions_by_target_and_adapter(tmp_path: Path) 
     assert found == {"cpu": releases, "webgpu+lavapipe": releases}
 
 
-def test_one_release_has_no_history(tmp_path: Path) -> None:
-    assert histories(joined(tmp_path, c=("pass",))) == []
-
-
 # ── Groups ──────────────────────────────────────────────────────────────────────────────────────
 
 

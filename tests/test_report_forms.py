@@ -458,9 +458,7 @@ def test_a_badge_has_the_colour_of_the_worst_unexpected_verdict(
 
 
 def test_the_colours_are_those_of_the_report() -> None:
-    found = verdict_colours()
-    assert found.keys() == set(VERDICTS)
-    assert len(set(found.values())) == len(VERDICTS)
+    assert len(set(verdict_colours().values())) == len(VERDICTS)
 
 
 def test_badges_have_files_of_their_own(tmp_path: Path) -> None:

@@ -162,6 +162,16 @@ def test_any_text_is_preserved_and_bytes_that_are_none_are_escaped(path: Path) -
     assert small(path, "crash", stderr=stderr).results[0].stderr == r"caf\udce9 \udcff"
 
 
+def test_leaving_without_finishing_marks_the_file_incomplete(path: Path) -> None:
+    with Writer(path, header([target()], 1, 2)) as writer:
+        writer.case(case())
+        writer.result(result())
+    run = read(path)
+    assert run.footer is not None
+    assert not run.footer.complete
+    assert "The run was stopped before its end." in run.problems
+
+
 # ── Writing fails ───────────────────────────────────────────────────────────────────────────────
 
 

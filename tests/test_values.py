@@ -316,7 +316,6 @@ def test_a_step_of_a_loop() -> None:
     ("asked", "says"),
     [
         (Asked(batch=2), "There is no batch 2: the call has batch 0 … 1."),
-        (Asked(head=4), "There is no head 4: the call has head 0 … 3."),
         (Asked(token=3), "There is no token 3: the call has token 0 … 2."),
         (Asked(step=1), "There is no step 1: the case has the steps 0 … 0."),
         (Asked(element=Element("outputs", (0,))), "There is no outputs: the case has output, "),
