@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from known_bugs import known_bugs
 
 from conformance.base.paths import ROOT
 from conformance.base.yaml_source import InputError
@@ -17,7 +18,6 @@ from conformance.maintain.citations import (
     load_citations,
     problems,
 )
-from conformance.maintain.known_bugs import load_known_bugs
 from conformance.targets.releases import is_in_range
 
 PULL: dict[str, Any] = {
@@ -53,13 +53,13 @@ def test_threads_are_sorted(shipped: Citations) -> None:
 
 
 def test_a_known_bug_affects_no_release_that_has_its_correction(shipped: Citations) -> None:
-    for entry in load_known_bugs():
-        owner, repository, _, number = entry.bug.link.split("/")[3:7]
+    for bug in known_bugs():
+        owner, repository, _, number = bug.link.split("/")[3:7]
         thread = shipped.threads.get(f"{owner}/{repository}#{number}")
-        if thread is None or thread.in_release is None or "<" not in (entry.bug.versions or ""):
+        if thread is None or thread.in_release is None or "<" not in bug.versions:
             continue
-        assert not is_in_range(thread.in_release, entry.bug.versions or ""), entry.bug.id
-        assert not is_in_range("9999", entry.bug.versions or ""), entry.bug.id
+        assert not is_in_range(thread.in_release, bug.versions), bug.id
+        assert not is_in_range("9999", bug.versions), bug.id
 
 
 # ── What is wrong is reported ────────────────────────────────────────────────────────────────────
