@@ -13,12 +13,10 @@ from conformance.case.load import load
 from conformance.maintain.citations import Citations, Thread, load_citations
 from conformance.maintain.quotations import (
     OPERATOR,
-    Touched,
     operator_text,
     quotations,
     sources,
     stands_in,
-    touched,
     unfounded,
 )
 from conformance.targets.tools import ONNXRUNTIME_VERSION
@@ -55,24 +53,6 @@ def test_quotations_on_the_page_of_the_oracle_stand_in_a_source(texts: dict[str,
     quoted = quotations(page)
     assert len(quoted) > 30
     assert [q for q in quoted if not any(stands_in(q, text) for text in texts.values())] == []
-
-
-# ── The operator's text ──────────────────────────────────────────────────────────────────────────
-
-
-def test_quotations_that_another_text_touches_are_found(case: Case) -> None:
-    """One is gone, one is now among other words, and one has nothing to do with the change."""
-    before = "It must be 0.\nA scalar. It is checked.\nIt stays."
-    after = "It must be 0 or 1.\nA scalar of any sign. It is checked.\nIt stays."
-    why = 'It "must be 0." "It is checked." "It stays." "It is of another text."'
-    contract = Contract(source=OPERATOR, why=why)
-    found = touched([replace(case, contract=contract)], 'The page: "A scalar"', before, after)
-    entry = case.id.partition("[")[0]
-    assert found == [
-        Touched("must be 0.", (entry,), False),
-        Touched("It is checked.", (entry,), True),
-        Touched("A scalar", ("docs/oracle.md",), True),
-    ]
 
 
 # ── What is wrong is reported ────────────────────────────────────────────────────────────────────

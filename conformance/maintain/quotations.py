@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.processes import ask
@@ -105,39 +104,6 @@ def unfounded(
             for sentence in _of_contract(own.on(provider), by_link, texts):
                 sentences[f"{where}: {sentence}"] = None
     return list(sentences)
-
-
-@dataclass(frozen=True)
-class Touched:
-    """A quotation from a paragraph of the operator's text that another release has no more."""
-
-    words: str
-    where: tuple[str, ...]
-    """The entries of case files that quote it, and the page of the oracle."""
-    stands: bool
-    """Whether the other release says the same words elsewhere or among others."""
-
-
-def touched(cases: Iterable[Case], page: str, before: str, after: str) -> list[Touched]:
-    """The quotations that the change of the operator's text from ``before`` to ``after`` touches.
-
-    They are those of contracts whose source it is, and of ``page``, that of the oracle.
-    """
-    there = {*after.splitlines()}
-    kept = "\n".join(line for line in before.splitlines() if line in there)
-    where: dict[str, dict[str, None]] = {}
-    for case in cases:
-        for provider in (None, *case.contract.providers):
-            contract = case.contract.on(provider)
-            for words in quotations(contract.why) if contract.source == OPERATOR else ():
-                where.setdefault(words, {})[case.id.partition("[")[0]] = None
-    for words in quotations(page):
-        where.setdefault(words, {})["docs/oracle.md"] = None
-    return [
-        Touched(words, tuple(places), stands_in(words, after))
-        for words, places in where.items()
-        if stands_in(words, before) and not stands_in(words, kept)
-    ]
 
 
 def _of_contract(
