@@ -5,35 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from citations import Thread, citations
+from quoted import OPERATOR, quotations, sources, stands_in, unfounded
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
 from conformance.case.case import Case, Contract, ProviderContract
 from conformance.case.load import load
-from conformance.maintain.citations import Citations, Thread, load_citations
-from conformance.maintain.quotations import (
-    OPERATOR,
-    operator_text,
-    quotations,
-    sources,
-    stands_in,
-    unfounded,
-)
+from conformance.maintain.quotations import operator_text
 from conformance.targets.tools import ONNXRUNTIME_VERSION
 
 
 @pytest.fixture(scope="module")
-def citations() -> Citations:
-    return load_citations()
-
-
-@pytest.fixture(scope="module")
-def texts(citations: Citations) -> dict[str, str]:
+def texts() -> dict[str, str]:
     """The sources; the operator's text is that of the installed wheel, which must be the pinned."""
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     if runtime.__version__ != ONNXRUNTIME_VERSION:
         pytest.skip(f"needs onnxruntime {ONNXRUNTIME_VERSION}, not {runtime.__version__}")
-    return sources(citations.threads, citations.documents, operator_text())
+    return sources(*citations(), operator_text())
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +30,8 @@ def case() -> Case:
     return load([data_path("cases") / "smoke.yaml"])[0]
 
 
-def test_every_specified_contract_quotes_its_source(
-    citations: Citations, texts: dict[str, str]
-) -> None:
-    found = unfounded(shipped_cases(), citations.threads, texts)
+def test_every_specified_contract_quotes_its_source(texts: dict[str, str]) -> None:
+    found = unfounded(shipped_cases(), citations()[0], texts)
     assert not found, "\n".join([f"{len(found)} contracts:", *found])
 
 
