@@ -323,6 +323,7 @@ def test_a_mended_defect_ends_after_the_last_release_that_shows_it(lab: Lab) -> 
     lab.release("1.0.0", {"capped": wrong()})
     lab.release("1.2.3", {"plain": wrong()}, only="plain")
     lab.release("1.3.0", {"plain": wrong()})
+    lab.release("1.4.0", {"plain": wrong()}, only="plain")
     assert lab.expect().text == OLD.replace("'>=1.0'", '">=1.0,<1.2"')
     assert not lab.expect().changed
 
@@ -546,6 +547,9 @@ def test_only_results_that_were_tried_are_observed(lab: Lab) -> None:
     lab.release("1.0.0", {"plain": ("skip", {})})
     found = observed(TARGET, lab.results, ())
     assert list(found.at.values()).count(()) == 6
+    lab.release("1.0.0", {})
+    counts = [len(results) for results in observed(TARGET, lab.results, ()).at.values()]
+    assert (counts.count(1), counts.count(2)) == (6, len(lab.cases) - 6)
     assert not was_tried(ResultRecord.model_validate(runs.result(verdict="skip").model_dump()))
 
 

@@ -5,38 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from citations import Thread, citations
+from quoted import OPERATOR, quotations, sources, stands_in, unfounded
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.case.contract import Contract, ProviderContract
 from conformance.case.load import load
-from conformance.maintain.citations import Citations, Thread, load_citations
-from conformance.maintain.quotations import (
-    OPERATOR,
-    Touched,
-    operator_text,
-    quotations,
-    sources,
-    stands_in,
-    touched,
-    unfounded,
-)
+from conformance.maintain.quotations import operator_text
 from conformance.targets.tools import ONNXRUNTIME_VERSION
 
 
 @pytest.fixture(scope="module")
-def citations() -> Citations:
-    return load_citations()
-
-
-@pytest.fixture(scope="module")
-def texts(citations: Citations) -> dict[str, str]:
+def texts() -> dict[str, str]:
     """The sources; the operator's text is that of the installed wheel, which must be the pinned."""
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     if runtime.__version__ != ONNXRUNTIME_VERSION:
         pytest.skip(f"needs onnxruntime {ONNXRUNTIME_VERSION}, not {runtime.__version__}")
-    return sources(citations.threads, citations.documents, operator_text())
+    return sources(*citations(), operator_text())
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +31,8 @@ def case() -> Case:
     return load([data_path("cases") / "smoke.yaml"])[0]
 
 
-def test_every_specified_contract_quotes_its_source(
-    citations: Citations, texts: dict[str, str]
-) -> None:
-    found = unfounded(shipped_cases(), citations.threads, texts)
+def test_every_specified_contract_quotes_its_source(texts: dict[str, str]) -> None:
+    found = unfounded(shipped_cases(), citations()[0], texts)
     assert not found, "\n".join([f"{len(found)} contracts:", *found])
 
 
@@ -56,26 +41,6 @@ def test_quotations_on_the_page_of_the_oracle_stand_in_a_source(texts: dict[str,
     quoted = quotations(page)
     assert len(quoted) > 30
     assert [q for q in quoted if not any(stands_in(q, text) for text in texts.values())] == []
-
-
-# ── The operator's text ──────────────────────────────────────────────────────────────────────────
-
-
-def test_quotations_that_another_text_touches_are_found(case: Case) -> None:
-    """One is gone, one is now among other words, and one has nothing to do with the change."""
-    before = "It must be 0.\nA scalar. It is checked.\nIt stays."
-    after = "It must be 0 or 1.\nA scalar of any sign. It is checked.\nIt stays."
-    why = 'It "must be 0." "It is checked." "It stays." "It is of another text."'
-    contract = Contract(source=OPERATOR, why=why)
-    found = touched(
-        [replace(case, written_contract=contract)], 'The page: "A scalar"', before, after
-    )
-    entry = case.id.partition("[")[0]
-    assert found == [
-        Touched("must be 0.", (entry,), False),
-        Touched("It is checked.", (entry,), True),
-        Touched("A scalar", ("docs/oracle.md",), True),
-    ]
 
 
 # ── What is wrong is reported ────────────────────────────────────────────────────────────────────

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from known_bugs import KnownBug, known_bugs
 from recorded import FILES, FOLDER, Recorded, recorded
 from shipped import shipped_cases
 from synthetic_runs import case, result, write
 
 from conformance.base.paths import ROOT
 from conformance.judge.expectations import id_pattern
-from conformance.maintain.known_bugs import KnownBug, load_known_bugs
 from conformance.maintain.recorded import main
 from conformance.results.reader import read
 from conformance.results.records import InstabilityRecord
@@ -173,7 +173,7 @@ def disagreements(bug: KnownBug) -> list[str]:
     told = []
     for version in found.results:
         some, red = shows(found, version, bug)
-        claimed = is_in_range(version, bug.versions or "")
+        claimed = is_in_range(version, bug.versions)
         if claimed and not some:
             told.append(f"{version} is said to have it, and every case is right")
         if not claimed and red:
@@ -181,11 +181,7 @@ def disagreements(bug: KnownBug) -> list[str]:
     return told
 
 
-CLAIMS = [
-    entry.bug
-    for entry in load_known_bugs()
-    if entry.bug.runtime in SHOWN_BY and entry.bug.versions and entry.bug.cases
-]
+CLAIMS = [bug for bug in known_bugs() if bug.runtime in SHOWN_BY and bug.versions and bug.cases]
 
 
 @pytest.mark.parametrize("bug", CLAIMS, ids=lambda bug: bug.id)

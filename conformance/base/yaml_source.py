@@ -114,11 +114,6 @@ def yaml_text(data: object) -> str:
     )
 
 
-def is_plain(text: str) -> bool:
-    """Whether YAML reads ``text`` without quotes as this text, and not as a number or a word."""
-    return bool(yaml.safe_load(text) == text)
-
-
 def read_yaml(file: Path) -> Source:
     """Reads ``file``. Raises :class:`InputError` unless it is plain YAML within the limits."""
     try:

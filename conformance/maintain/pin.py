@@ -1,9 +1,8 @@
 """``python -m conformance.maintain.pin TARGET RELEASE``: moves a target to another pinned release.
 
 Installs the release, runs every case on the old and on the new one, edits every place that the pin
-stands in, and prints what a person must decide: new parts of the operator, quotations of its text
-that changed, verdicts that changed, and texts that name the old release. Nothing is edited before
-all of that is there.
+stands in, and prints what a person must decide: new parts of the operator, verdicts that changed,
+and texts that name the old release. Nothing is edited before the results are there.
 """
 
 from __future__ import annotations
@@ -23,12 +22,9 @@ from typing import Final
 
 from conformance.base.explain import did_you_mean
 from conformance.base.files import replacing
-from conformance.base.paths import ROOT, data_path, file_to_write
+from conformance.base.paths import ROOT, file_to_write
 from conformance.base.processes import start
 from conformance.base.words import listed, plural
-from conformance.case.load import load
-from conformance.maintain.citations import citing_files
-from conformance.maintain.quotations import operator_text, touched
 from conformance.results.errors import ResultsError
 from conformance.results.reader import MOST_BYTES, MOST_LINES, stream
 from conformance.results.records import Header, TargetRecord
@@ -173,7 +169,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             results = _run(pin, old, release, options.gqa_run)
         _check(results, pin, old, release)
-        operator = [_operator_text(pin, release) for release in (old, release)]
         texts = {**_edited(pin, release), **generated}
         _install_here(pin, old, release)
         _write(texts)
@@ -182,8 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
     print(f"\nEdited: {', '.join(texts)}")
-    for title, lines in _left(pin, old, results, *operator):
-        print(f"\n── {title}\n")
+    for title, lines in _left(pin, old, results):
+        print(f"\n── {title}\n", flush=True)
         for line in lines:
             print(line)
     return 0
@@ -310,15 +305,6 @@ def _generated(pin: Pin, release: str) -> dict[str, str]:
     return texts
 
 
-def _operator_text(pin: Pin, release: str) -> str:
-    """The operator's text in a release of ONNX Runtime; empty for another runtime."""
-    (package, *others) = pin.packages
-    if others or package.name != _CPU[0]:
-        return ""
-    install(package, release, print)
-    return operator_text(package.value(release))
-
-
 def _lock(pin: Pin, release: str) -> str:
     """The lock file that npm writes for the release."""
     npm = find_npm()
@@ -344,54 +330,23 @@ def _write(texts: Mapping[str, str]) -> None:
 # ── What a person decides ────────────────────────────────────────────────────────────────────────
 
 
-def _left(
-    pin: Pin,
-    old: str,
-    results: Results,
-    before: str,
-    after: str,
-) -> Iterator[tuple[str, Iterable[str]]]:
+def _left(pin: Pin, old: str, results: Results) -> Iterator[tuple[str, Iterable[str]]]:
     """What is left to decide, by headings."""
     uncalled = uncalled_sentences(_targets(results.new))
     yield "New parts of the operator", uncalled or ["None that the runtime reports."]
-    if before != after:
-        yield "Quotations of the operator's text whose paragraph changed", _quoted(before, after)
+    yield "Quotations of the operator's text", ["pytest tests/test_quotations.py"]
     yield f"Verdicts that changed (gqa diff {results.old} {results.new})", ()
     _gqa("diff", f"{results.old}", f"{results.new}")
     yield "Expectations, as gqa expect would write them", ()
     for name in _versions(results.new, pin):
         files = (str(each) for file in (results.old, results.new) for each in ("--from", file))
         _gqa("expect", "--ep", name, *files, "--dry-run")
-    yield f"Texts that name {old}", mentions(old)
+    yield f"Texts that name {old}", ()
+    history = (f":!{name}" for name in ("CHANGELOG.md", "*package-lock.json"))
+    subprocess.run(("git", "grep", "-nIwF", old, "--", ".", *history), cwd=ROOT)
     also = [ALSO[p.name] for p in pin.packages if p.name in ALSO]
     if also:
         yield "Also", also
-
-
-def _quoted(before: str, after: str) -> Iterator[str]:
-    """The quotations that the change of the operator's text touches, a line for each."""
-    page = (data_path("docs") / "oracle.md").read_text(encoding="utf-8")
-    cases = load([data_path("cases")])
-    found = sorted(touched(cases, page, before, after), key=lambda one: one.stands)
-    for one in found:
-        kind = "stands, its paragraph changed" if one.stands else "NO LONGER THERE"
-        more = f" and {len(one.where) - 3} more" if len(one.where) > 3 else ""
-        yield f'{kind}: "{one.words}" ({", ".join(one.where[:3])}{more})'
-    if not found:
-        yield "None is touched."
-
-
-def mentions(release: str, root: Path = ROOT) -> Iterator[str]:
-    """The files of the checkout that name a release, each with its lines; history is left out."""
-    pattern = re.compile(rf"(?<![\d.]){re.escape(release)}(?!\d|\.\d)")
-    more = (file for folder in (".github", "benchmarks") for file in (root / folder).rglob("*.*"))
-    for file in (*citing_files(root), *(file for file in more if file.suffix in (".md", ".yml"))):
-        if file.name in ("CHANGELOG.md", "package-lock.json"):
-            continue
-        lines = file.read_text(encoding="utf-8").splitlines()
-        numbers = [str(n) for n, line in enumerate(lines, start=1) if pattern.search(line)]
-        if numbers:
-            yield f"{file.relative_to(root).as_posix()}:{','.join(numbers)}"
 
 
 if __name__ == "__main__":

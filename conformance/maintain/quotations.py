@@ -1,27 +1,12 @@
-"""Quotations: each stands word for word in the source that it is taken from.
-
-``python -m conformance.maintain.quotations`` prints the operator's text, for contracts to quote.
-"""
+"""``python -m conformance.maintain.quotations``: prints the operator's text, for quotations."""
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.processes import ask
 from conformance.base.signature import DOMAIN, OP_TYPE
-from conformance.case.case import Case
-from conformance.case.contract import Contract
-from conformance.maintain.citations import Thread, link_to
-
-#: The text of the operator, as contracts name it.
-OPERATOR: Final = (
-    "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"
-    "#com.microsoft.GroupQueryAttention"
-)
 
 #: Prints the description of the operator and of each of its parts.
 _PRINT_SCHEMA: Final = f"""
@@ -43,127 +28,16 @@ for types in schema.type_constraints:
 #: Time limit for an interpreter to print it, in seconds; it takes less than one.
 _TO_ANSWER: Final = 60.0
 
-#: Double quotes around words, within one paragraph.
-_QUOTED = re.compile(r'"((?:[^"\n]|\n(?!\s*\n))+)"')
-_MARKS = str.maketrans("", "", "`*")
 
-
-def operator_text(python: str = sys.executable) -> str:
-    """The operator's own description in the ONNX Runtime of an interpreter.
+def operator_text() -> str:
+    """The operator's own description in the ONNX Runtime of this interpreter.
 
     Raises :class:`SystemExit` where it has none.
     """
-    done = ask((python, "-c", _PRINT_SCHEMA), _TO_ANSWER)
+    done = ask((sys.executable, "-c", _PRINT_SCHEMA), _TO_ANSWER)
     if done.returncode:
-        raise SystemExit(f"This needs ONNX Runtime: {python} -m pip install onnxruntime")
+        raise SystemExit(f"This needs ONNX Runtime: {sys.executable} -m pip install onnxruntime")
     return done.stdout.decode()
-
-
-def quotations(text: str) -> list[str]:
-    """The words that ``text`` has in double quotes. Code is left out."""
-    prose = re.sub(r"```.*?```|`[^`\n]*`", lambda code: code[0].replace('"', ""), text, flags=re.S)
-    return _QUOTED.findall(prose)
-
-
-def stands_in(quotation: str, source: str) -> bool:
-    """Whether ``source`` has the words, in this order; ``…`` stands for any that are left out.
-
-    White space and the marks of Markdown do not count.
-    """
-    text, position = _plain(source), 0
-    for words in map(_plain, quotation.split("…")):
-        found = text.find(words, position)
-        if found < 0:
-            return False
-        position = found + len(words)
-    return True
-
-
-def sources(
-    threads: Mapping[str, Thread], documents: Mapping[str, Sequence[str]], operator: str
-) -> dict[str, str]:
-    """What can be quoted of each source, by its link."""
-    texts = {link_to(name, thread): "\n".join(thread.quotes) for name, thread in threads.items()}
-    texts |= {link: "\n".join(quotes) for link, quotes in documents.items()}
-    return {**texts, OPERATOR: operator}
-
-
-def unfounded(
-    cases: Iterable[Case], threads: Mapping[str, Thread], texts: Mapping[str, str]
-) -> list[str]:
-    """The contracts that their sources do not carry, one sentence for each entry of a case file.
-
-    Every quotation stands in the contract's source. One is needed where the contract is specified,
-    except where it is `either`: that is what the sources leave open.
-    """
-    by_link = {link_to(name, thread): thread for name, thread in threads.items()}
-    sentences: dict[str, None] = {}
-    for case in cases:
-        entry = case.id.partition("[")[0]
-        own = case.contract
-        for provider in (None, *own.providers):
-            where = f"{entry} on {provider}" if provider else entry
-            for sentence in _of_contract(own.on(provider), by_link, texts):
-                sentences[f"{where}: {sentence}"] = None
-    return list(sentences)
-
-
-@dataclass(frozen=True)
-class Touched:
-    """A quotation from a paragraph of the operator's text that another release has no more."""
-
-    words: str
-    where: tuple[str, ...]
-    """The entries of case files that quote it, and the page of the oracle."""
-    stands: bool
-    """Whether the other release says the same words elsewhere or among others."""
-
-
-def touched(cases: Iterable[Case], page: str, before: str, after: str) -> list[Touched]:
-    """The quotations that the change of the operator's text from ``before`` to ``after`` touches.
-
-    They are those of contracts whose source it is, and of ``page``, that of the oracle.
-    """
-    there = {*after.splitlines()}
-    kept = "\n".join(line for line in before.splitlines() if line in there)
-    where: dict[str, dict[str, None]] = {}
-    for case in cases:
-        for provider in (None, *case.contract.providers):
-            contract = case.contract.on(provider)
-            for words in quotations(contract.why) if contract.source == OPERATOR else ():
-                where.setdefault(words, {})[case.id.partition("[")[0]] = None
-    for words in quotations(page):
-        where.setdefault(words, {})["docs/oracle.md"] = None
-    return [
-        Touched(words, tuple(places), stands_in(words, after))
-        for words, places in where.items()
-        if stands_in(words, before) and not stands_in(words, kept)
-    ]
-
-
-def _of_contract(
-    contract: Contract, threads: Mapping[str, Thread], texts: Mapping[str, str]
-) -> Iterable[str]:
-    thread = threads.get(contract.source)
-    if thread is not None and not thread.found:
-        yield f"{contract.source} was not found, so nothing can rest on it"
-    if contract.disputed:
-        decision = threads.get(contract.disputed)
-        if decision is None or decision.state != "merged":
-            yield f"disputed: {contract.disputed} is not a merged pull request"
-    quoted = quotations(contract.why)
-    for words in quoted:
-        if not stands_in(words, texts.get(contract.source, "")):
-            yield f'"{words}" is not in {contract.source}'
-    if contract.basis == "specified" and contract.demands != "either":
-        if thread is not None and thread.state != "merged":
-            yield f"{contract.source} is not merged, so it specifies nothing"
-        if not quoted:
-            yield f"`why` quotes nothing from {contract.source}"
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.translate(_MARKS).split())
 
 
 if __name__ == "__main__":

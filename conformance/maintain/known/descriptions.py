@@ -18,12 +18,13 @@ from conformance.case.features import FEATURES
 from conformance.judge.expectations import Subject, id_pattern
 
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.intp]
 #: Values of features, by the feature's name.
 Features = Mapping[str, tuple[str, ...]]
 
 #: What a line, a feature and a further value of one cost, where a pattern costs 1.
-_LINE: Final = 4.0
+LINE: Final = 4.0
 _FEATURE: Final = 1.0
 _VALUE: Final = 0.25
 #: An id says more about its case than a pattern, and covers no more than one.
@@ -126,7 +127,7 @@ class CaseTable:
         A theme with a refused case cannot be named; its entries are, with more patterns where they
         have one.
         """
-        length = _LINE + sum(_FEATURE + _VALUE * (len(v) - 1) for v in features.values())
+        length = LINE + sum(_FEATURE + _VALUE * (len(v) - 1) for v in features.values())
         themes = np.bincount(self._themes[wanted], minlength=len(self._theme_names))
         against = np.bincount(self._themes[refused], minlength=len(self._theme_names))
         pure = (themes > 0) & (against == 0)

@@ -12,13 +12,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.base.yaml_source import InputError, Source, is_plain
+from conformance.base.yaml_source import InputError, Source
 from conformance.judge.expectations import Known
 from conformance.maintain.known.update import Update
 
 _ITEMS: Final = "expectations"
-_PLAIN: Final = re.compile(r"[A-Za-z][\w /.+=\[,*\]-]*")
-_PLAIN_IN_BRACES: Final = re.compile(r"[A-Za-z][\w /.+-]*")
+_PLAIN: Final = re.compile(r"[A-Za-z][\w /.+=\[,*\]-]*(?<! )")
+_PLAIN_IN_BRACES: Final = re.compile(r"[A-Za-z][\w /.+-]*(?<! )")
+_NO_TEXT: Final = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 #: In this order, and `why` last, as people write them.
 _FIELDS: Final = (
@@ -145,6 +146,6 @@ def _flow(value: Any, plain: re.Pattern[str] = _PLAIN) -> str:
 
 def _scalar(value: object, plain: re.Pattern[str]) -> str:
     """A value in quotes, if it needs them."""
-    if isinstance(value, str) and plain.fullmatch(value) and is_plain(value):
+    if isinstance(value, str) and plain.fullmatch(value) and value.lower() not in _NO_TEXT:
         return value
     return json.dumps(value, ensure_ascii=False)

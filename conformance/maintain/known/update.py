@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, takewhile
+from itertools import groupby, product, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from conformance.judge.expectations import Expectation, Known, known_result
 from conformance.maintain.known.causes import Cause, Causes, Point, fields_of, flaky_share
-from conformance.maintain.known.descriptions import CaseTable, Features, Mask
+from conformance.maintain.known.descriptions import LINE, CaseTable, Features, Floats, Mask
 from conformance.maintain.known.observed import Observation, Observed
 from conformance.results.verdicts import TABLE
 
@@ -214,19 +214,36 @@ class _Updater:
         def order(cause: Cause) -> tuple[int, int, str]:
             return max(self._releases(results[cause])), -results[cause].sum(), repr(cause)
 
-        adapters = {one.adapter for one in self._observed.columns}
         for cause in sorted(results, key=order):
             fields = fields_of(cause, [self._points[kind] for kind in kinds[cause]])
-            self._add_lines(fields, results[cause])
-            for adapter in sorted(filter(None, adapters)) if len(adapters) > 1 else ():
-                self._add_lines(fields | {"adapters": (adapter,)}, results[cause])
+            self._add_shortest(fields, results[cause])
 
-    def _add_lines(self, fields: dict[str, Any], results: Mask) -> None:
-        """Add lines with ``fields`` until they cover all ``results`` that such lines may cover.
+    def _add_shortest(self, fields: dict[str, Any], results: Mask) -> None:
+        """Add lines with ``fields`` for all ``results``: before the first of the lines that say
+        something else of one, or before each its own, whichever are fewer lines and patterns."""
+        places = np.unique(self._missing[results])
+        plans = [
+            {places[0]: results},
+            {place: results & (self._missing == place) for place in places},
+        ]
+        adapters = {one.adapter for one in self._observed.columns}
+        scopes: list[dict[str, Any]] = [{}]
+        if len(adapters) > 1:
+            scopes += [{"adapters": (one,)} for one in sorted(filter(None, adapters))]
+        decided, new = self._decided, self._update.new
+        made: list[tuple[float, Floats, list[tuple[int, Known]]]] = []
+        for plan in plans[: len(places)]:
+            self._decided, self._update.new = decided.copy(), [*new]
+            for place, scope in product(plan, scopes):
+                self._add_lines(int(place), fields | scope, plan[place])
+            added = [known for _, known in self._update.new[len(new) :]]
+            length = sum(LINE + len(each.cases) + len(each.features) for each in added)
+            made.append((length, self._decided, self._update.new))
+        _, self._decided, self._update.new = min(made, key=lambda one: one[0])
 
-        All come before the first of the lines that say something else of one.
-        """
-        place = int(self._missing[results].min())
+    def _add_lines(self, place: int, fields: dict[str, Any], results: Mask) -> None:
+        """Add lines with ``fields`` before ``place`` until they cover all ``results`` that such
+        lines may cover."""
         line = self._line(fields, ("*",), {}, "")
         on, agrees = self._on(line), self._agreeing(line) & self._tried
         allowed = self._allowed(line, place, agrees, results) | ~on
