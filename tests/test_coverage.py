@@ -13,10 +13,10 @@ from conformance.base.paths import ROOT
 from conformance.base.signature import INPUTS
 from conformance.case.call import Call
 from conformance.case.case import Case
-from conformance.case.features import FEATURES, RULES, features_of
+from conformance.case.features import BY_NAME, FEATURES, RULES, features_of
 from conformance.case.tensors import steps_of
 from conformance.maintain.coverage import faults, looked_at, pair_counts, text
-from conformance.maintain.covering import legal_pairs, pairs_in, pairs_of, rows_for
+from conformance.maintain.covering import legal_pairs, pairs_in, pairs_of, rows_for, title_of
 from conformance.maintain.looked_at import recorded
 from conformance.maintain.looked_at import text as inputs_text
 
@@ -236,3 +236,12 @@ def test_rows_for_a_new_feature_are_found_from_the_rows_before(corpus: list[Case
     found = there | {pair for row in made for pair in pairs_of(row)}
     goals = {pair for pair in legal_pairs() if all(name != "dtype" for name, _ in pair)}
     assert not goals - found
+
+
+@pytest.mark.parametrize("phase", BY_NAME["phase"].values)
+def test_the_title_of_a_row_says_its_phase_and_is_not_taken_twice(phase: str) -> None:
+    row = {feature.name: feature.values[0] for feature in FEATURES} | {"phase": phase}
+    call = Call(past_sequence_length=4)
+    first = title_of(row, call, ())
+    assert first[0].isupper() or first[0].isdigit()
+    assert title_of(row, call, {first}) == f"{first} (2)"

@@ -515,7 +515,8 @@ def title_of(row: Row, call: Call, taken: Collection[str]) -> str:
         "decode": f"One token on a past of {past}",
         "chunked_prefill": f"{new} tokens on a past of {past}",
     }
-    head = [with_lengths[row["phase"]], *([words["cache"]] if words.get("cache") else [])]
+    phase = with_lengths.get(row["phase"], "Generation loop")
+    head = [phase, *([words["cache"]] if words.get("cache") else [])]
     telling = [words[name] for name in _TELLING if name in words][:_MAX_FEATURES]
     while telling and len(", ".join([*head, *telling])) > MAX_TITLE - len(" (999)"):
         telling.pop()
