@@ -119,4 +119,5 @@ def test_programs_are_started_in_one_place() -> None:
         "cli/bisect.py",
         "harness/process.py",
         "maintain/pin.py",
+        "maintain/pin.py",
     ]
