@@ -208,7 +208,16 @@ class _Processes:
         while len(self.pending) < 2 * self._jobs and (task := next(waiting, None)) is not None:
             left = Task(task.case, tuple(n for n in task.targets if n not in given_up))
             if left.targets:
-                self.pending[self._executor.submit(_run, left)] = left
+                self.pending[self._submitted(left)] = left
+
+    def _submitted(self, task: Task) -> Future[TaskResult]:
+        """A task in flight; where a process has died, one whose result raises."""
+        try:
+            return self._executor.submit(_run, task)
+        except BrokenProcessPool as error:
+            broken: Future[TaskResult] = Future()
+            broken.set_exception(error)
+            return broken
 
     def ended(self) -> Iterator[tuple[int, TaskResult]]:
         """The results of the tasks that have ended; waits for the first."""
