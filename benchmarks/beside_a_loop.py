@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from conformance.base.files import write_files
 from conformance.bundle.prepare import prepare
 from conformance.case.corpus import names_of
 from conformance.case.load import load
@@ -67,10 +68,7 @@ class Bare:
 def files_of(job: CaseJob) -> Iterator[str]:
     """A folder with the files of a call."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in job.files.items():
-            place = Path(folder, name)
-            place.parent.mkdir(exist_ok=True)
-            place.write_bytes(content)
+        write_files(folder, job.files)
         yield folder
 
 

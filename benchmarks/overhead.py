@@ -30,6 +30,7 @@ from beside_a_loop import Bare, print_times
 from onnx import numpy_helper
 from ratio import PYTEST, Ratio, parser_for, print_table, records, seconds_of_run, timed
 
+from conformance.base.files import write_files
 from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.load import load
@@ -86,7 +87,7 @@ def floors(cases: Sequence[Case]) -> Floors:
         for relation in [None, case.relation] if case.relation else [None]:
             with tempfile.TemporaryDirectory() as name:
                 prepared, folder = prepare(case.call, relation), Path(name)
-                prepared.write(folder)
+                write_files(folder, prepared.files)
                 begin = time.perf_counter()
                 calls = inputs_of(folder, len(prepared.steps))
                 start = time.perf_counter()

@@ -285,7 +285,7 @@ def test_the_bundle_depends_on_the_content_of_the_file(tmp_path: Path) -> None:
     (other,) = graph_cases(tmp_path, block("borrowing_float32"))
     assert digest_of(one.call) != digest_of(other.call)
     assert corpus_digest([one]) != corpus_digest([other])
-    told = json.loads(prepare(one.call).files()["case.json"])
+    told = json.loads(prepare(one.call).files["case.json"])
     assert (told["graph"], len(told["content"])) == ("graph.onnx", 64)
 
 

@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from shipped import shipped_cases
 
 from conformance.base.array_types import NUMPY
+from conformance.base.files import write_files
 from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.case.call import Call
 from conformance.case.tensors import steps_of
@@ -95,7 +96,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def written(call: Call, folder: Path) -> Prepared:
     """The call, whose files are in ``folder``."""
     made = prepare(call)
-    made.write(folder)
+    write_files(folder, made.files)
     return made
 
 
@@ -281,9 +282,11 @@ def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
     """With another hash seed, locale, time zone and number of threads."""
     code = (
         "import json, sys; from pathlib import Path; from conformance.bundle.prepare import *\n"
+        "from conformance.base.files import write_files\n"
         "from conformance.case.call import Call\n"
         "for number, text in enumerate(sys.argv[2:]):\n"
-        "    prepare(Call.model_validate_json(text)).write(Path(sys.argv[1], str(number)))\n"
+        "    call = Call.model_validate_json(text)\n"
+        "    write_files(Path(sys.argv[1], str(number)), prepare(call).files)\n"
     )
     here, there = tmp_path / "here", tmp_path / "there"
     calls = [Call(**fields) for fields in CALLS.values()]
@@ -297,7 +300,7 @@ def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
         OMP_NUM_THREADS="1",
     )
     for number, call in enumerate(calls):
-        prepare(call).write(here / str(number))
+        write_files(here / str(number), prepare(call).files)
     process.communicate(timeout=60)
     assert process.returncode == 0
     assert contents(here) == contents(there)

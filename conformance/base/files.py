@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -73,12 +73,21 @@ def read_plain(
     raise OSError(TOO_LARGE, f"larger than {most_bytes} bytes", str(path))
 
 
-def write_new(path: Path | str, content: bytes, *, dir_fd: int | None = None) -> None:
+def write_files(folder: Path | str, files: Mapping[str, bytes]) -> None:
+    """Write files by their names below ``folder``, where none of them is yet. Raises OSError."""
+    paths = {f"{folder}/{name}": content for name, content in files.items()}
+    for parent in dict.fromkeys(path.rpartition("/")[0] for path in paths):
+        os.makedirs(parent, exist_ok=True)
+    for path, content in paths.items():
+        write_new(path, content)
+
+
+def write_new(path: Path | str, content: bytes) -> None:
     """Write a file that is not there yet. Raises :class:`OSError`.
 
     Uses system calls directly, for the same reason as `read_plain`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o666, dir_fd=dir_fd)
+    descriptor = os.open(path, flags, 0o666)
     try:
         rest = memoryview(content)
         while rest:

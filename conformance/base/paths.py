@@ -18,8 +18,6 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 #: The subfolder of the cache in which drivers keep compiled shaders.
 SHADERS: Final = "shaders"
 
-#: The subfolder of the cache with what was read of case files and expectations.
-KEPT: Final = "kept"
 
 #: How the names of case files end.
 CASE_FILE_ENDINGS: Final = (".yaml", ".yml")

@@ -18,7 +18,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +84,8 @@ class Prepared:
     def inputs(self) -> dict[str, bytes]:
         """The content of the model and of each input that is not carried, by file name."""
         model = self.script.model.SerializeToString(deterministic=True)
-        return {"model.onnx": model, **dict(_input_files(self.script))}
+        drawn = [step.inputs for step in self.script.steps]
+        return {"model.onnx": model, **dict(_input_files(self.script, drawn))}
 
     @cached_property
     def steps(self) -> tuple[StepFiles, ...]:
@@ -103,6 +103,7 @@ class Prepared:
             for index, step in enumerate(self.script.steps)
         )
 
+    @cached_property
     def files(self) -> dict[str, bytes]:
         """All files, with the fields of the call, the carried inputs and the expected outputs."""
         answers = self._usual
@@ -111,16 +112,17 @@ class Prepared:
             for index, answer in enumerate([] if answers.unjudged else answers.steps)
             for position, name in enumerate(self.script.outputs)
         }
-        carried = dict(_input_files(self.script, answers))
+        carried = [
+            {name: arrays[name] for name in step.carry if name in arrays}
+            for step, arrays in zip(self.script.steps, answers.inputs, strict=False)
+        ]
         about = _json_of(self.call, indent=1).encode()
-        return {"case.json": about, **self.inputs, **carried, **outputs}
-
-    def write(self, folder: Path) -> None:
-        """Write all files into ``folder``, which is made or empty."""
-        for name, content in self.files().items():
-            place = folder / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+        return {
+            "case.json": about,
+            **self.inputs,
+            **dict(_input_files(self.script, carried)),
+            **outputs,
+        }
 
     @cached_property
     def most_tensor_bytes(self) -> int:
@@ -240,12 +242,11 @@ def answers_to(script: Script) -> Answers:
     return Answers(inputs, steps, None)
 
 
-def _input_files(script: Script, answers: Answers | None = None) -> Iterator[tuple[str, bytes]]:
-    """The inputs of each step; with ``answers`` those that are carried, too."""
-    for index, step in enumerate(script.steps):
-        inputs = step.inputs
-        if answers is not None and index < len(answers.inputs):
-            inputs = answers.inputs[index]
+def _input_files(
+    script: Script, arrays: Sequence[Mapping[str, Array]]
+) -> Iterator[tuple[str, bytes]]:
+    """The files of those inputs that each step has in ``arrays``."""
+    for index, (step, inputs) in enumerate(zip(script.steps, arrays, strict=False)):
         for position, name in enumerate(step.connected):
             if name in inputs:
                 yield _input_file(index, position), tensor_file(inputs[name], name)

@@ -12,6 +12,7 @@ import click
 import numpy as np
 from rich.console import Console
 
+from conformance.base.files import write_files
 from conformance.bundle.prepare import prepare
 from conformance.bundle.values import values_in_graph
 from conformance.case.call import GraphCall
@@ -86,7 +87,7 @@ def export(
     path = folder / filename(found.target)
     try:
         (folder / "bundle").mkdir(parents=True)
-        prepare(case.call).write(folder / "bundle")
+        write_files(folder / "bundle", prepare(case.call).files)
         if program.missing is None:
             path.write_text(program.text, encoding="utf-8")
         text = issue(found.case, found.result, found.target, program)

@@ -42,7 +42,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from conformance.base.files import write_new
+from conformance.base.files import write_files
 from conformance.base.interrupts import undisturbed
 from conformance.harness.folders import OwnedFolder, contents_of, place_for_files, remove
 from conformance.harness.jobs import Job
@@ -333,10 +333,7 @@ class Session:
         out, bundle = f"{folder}/out", f"{folder}/{job.folder}"
         os.mkdir(folder, 0o700)
         os.mkdir(out)
-        for parent in dict.fromkeys(f"{bundle}/{name}".rpartition("/")[0] for name in job.files):
-            os.makedirs(parent, exist_ok=True)
-        for name, content in job.files.items():
-            write_new(f"{bundle}/{name}", content)
+        write_files(bundle, job.files)
         return folder, RunRequest(
             id=number, bundle=bundle, out=out, repeat=job.repeat, steps=job.steps
         )

@@ -76,7 +76,7 @@ def job_for(
     return CaseJob(
         variant=variant,
         key=f"the variant of {case.id}" if variant else case.id,
-        files=prepared.inputs if only_inputs else prepared.files(),
+        files=prepared.inputs if only_inputs else prepared.files,
         folder=digest_of(case.call, prepared.relation),
         steps=prepared.steps,
         most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * prepared.most_tensor_bytes,
