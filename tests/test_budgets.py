@@ -18,7 +18,7 @@ BUDGETS = {
     "conformance/bundle": 1880,
     "conformance/case": 4170,
     "conformance/cli": 4480,
-    "conformance/harness": 1250,
+    "conformance/harness": 1240,
     "conformance/judge": 790,
     "conformance/maintain": 2590,
     "conformance/model": 4500,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -84,15 +85,6 @@ DIGESTS = {
 each_call = pytest.mark.parametrize("fields", CALLS.values(), ids=CALLS)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below ``folder``."""
-    return {
-        file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
 def written(call: Call, folder: Path) -> Prepared:
     """The call, whose files are in ``folder``."""
     made = prepare(call)
@@ -100,25 +92,9 @@ def written(call: Call, folder: Path) -> Prepared:
     return made
 
 
-def digest_of_content(call: Call, folder: Path) -> str:
-    """A digest of what runners read (model, inputs, outputs); equal on every machine."""
-    digest = sha256()
-    written(call, folder)
-    for name, content in contents(folder).items():
-        if name.endswith((".onnx", ".pb")):
-            digest.update(f"{name}\n".encode() + content)
-    return digest.hexdigest()
-
-
-def python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """A process that runs ``code``; returns its standard output."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **variables},
-    )
+def digests(call: Call) -> dict[str, str]:
+    """The SHA-256 of each file, by its name."""
+    return {name: sha256(content).hexdigest() for name, content in prepare(call).files.items()}
 
 
 # What runners and other tools read
@@ -126,7 +102,7 @@ def python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[
 
 def test_the_layout_is_that_of_onnxs_backend_tests(tmp_path: Path) -> None:
     made = written(Call(past_sequence_length=3), tmp_path)
-    assert sorted(contents(tmp_path)) == [
+    assert sorted(made.files) == [
         "case.json",
         "model.onnx",
         *(f"test_data_set_0/input_{position}.pb" for position in range(7)),
@@ -270,41 +246,32 @@ def test_onnxruntime_runs_a_bundle_unchanged(tmp_path: Path) -> None:
 # Reproducibility
 
 
-@each_call
-def test_what_is_prepared_never_changes(
-    fields: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    name = next(name for name, its in CALLS.items() if its is fields)
-    assert digest_of_content(Call(**fields), tmp_path) == DIGESTS[name]
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_prepared_never_changes(name: str) -> None:
+    digest = sha256()
+    for file, content in sorted(prepare(Call(**CALLS[name])).files.items()):
+        if file.endswith((".onnx", ".pb")):
+            digest.update(f"{file}\n".encode() + content)
+    assert digest.hexdigest() == DIGESTS[name]
 
 
-def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
+def test_another_process_makes_the_same_bytes() -> None:
     """With another hash seed, locale, time zone and number of threads."""
     code = (
-        "import json, sys; from pathlib import Path; from conformance.bundle.prepare import *\n"
-        "from conformance.base.files import write_files\n"
-        "from conformance.case.call import Call\n"
-        "for number, text in enumerate(sys.argv[2:]):\n"
-        "    call = Call.model_validate_json(text)\n"
-        "    write_files(Path(sys.argv[1], str(number)), prepare(call).files)\n"
+        "import json, sys; from test_prepare import Call, digests\n"
+        "print(json.dumps([digests(Call.model_validate_json(text)) for text in sys.argv[1:]]))\n"
     )
-    here, there = tmp_path / "here", tmp_path / "there"
     calls = [Call(**fields) for fields in CALLS.values()]
-    process = python(
-        code,
-        there,
-        *(call.model_dump_json() for call in calls),
-        PYTHONHASHSEED="7",
-        LC_ALL="C",
-        TZ="Asia/Kathmandu",
-        OMP_NUM_THREADS="1",
+    other = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    said = subprocess.check_output(
+        [sys.executable, "-c", code, *(call.model_dump_json() for call in calls)],
+        env={**os.environ, **other, "PYTHONPATH": path},
+        timeout=60,
     )
-    for number, call in enumerate(calls):
-        write_files(here / str(number), prepare(call).files)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert contents(here) == contents(there)
-    assert len(contents(here)) > 50
+    here = [digests(call) for call in calls]
+    assert json.loads(said) == here
+    assert sum(map(len, here)) > 50
 
 
 def test_every_field_changes_the_digest() -> None:

@@ -371,7 +371,7 @@ class _Expander:
             relation=about["relation"],
             insensitive_to=about["insensitive_to"],
         )
-        wrong = list(_problems_of(case, merged)) if self.checked else []
+        wrong = _problems_of(case, merged) if self.checked else []
         for field, sentence in wrong:
             self.note(_origin(field, field_sets) or path, sentence)
         return None if wrong else case
@@ -415,7 +415,7 @@ def _origin(field: str, field_sets: Sequence[_FieldSet]) -> Key | None:
     return places[0] if places else None
 
 
-def _problems_of(case: Case, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _problems_of(case: Case, fields: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The contradictions of a case whose entry sets the ``fields`` of its call: field, sentence."""
     written, contract = case.written_call, case.written_contract
     demands = contract.demands if contract else "computes"
@@ -443,7 +443,7 @@ def _problems_of(case: Case, fields: Mapping[str, Any]) -> Iterator[tuple[str, s
         if not isinstance(cause, CallError):
             raise
         wrong.append((cause.field, str(cause)))
-    return iter(wrong)
+    return wrong
 
 
 def _what_is_run(case: Case) -> object:

@@ -32,6 +32,7 @@ Shutdown
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import selectors
@@ -40,7 +41,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from conformance.base.files import write_files
 from conformance.base.interrupts import undisturbed
@@ -73,7 +74,6 @@ from conformance.harness.protocol import (
     DescribedAnswer,
     DescribeRequest,
     ProtocolError,
-    RanAnswer,
     RejectedAnswer,
     RunRequest,
     UnavailableAnswer,
@@ -107,13 +107,6 @@ FAILED_TWICE: Final = (
 Failed = Crashed | Rejected | InfrastructureFailure
 
 
-class _Try(NamedTuple):
-    """The outcome of a case in one process, and whether that has ended."""
-
-    outcome: Outcome
-    ended: bool
-
-
 class Session:
     """A runner process of one target, started when there is something for it to do.
 
@@ -137,7 +130,7 @@ class Session:
         self._answer = described
         self._failed: RunnerFailed | None = None
         self._failures = 0
-        self._last_id = 0
+        self._ids = itertools.count(1)
         self._folder: OwnedFolder | None = None
 
     def __enter__(self) -> Self:
@@ -238,7 +231,7 @@ class Session:
         """Start a process, which must describe itself as those before. Raises `RunnerFailed`."""
         try:
             self._process = process = RunnerProcess(self.command, self.limits, self._selector)
-            request = DescribeRequest(id=self._next_id())
+            request = DescribeRequest(id=next(self._ids))
             news = self._asked(process, to_line(request), self.limits.start_seconds)
             self._described(process, self._description(news, request, process.stderr()))
         except RunnerFailed as failure:
@@ -284,8 +277,11 @@ class Session:
 
     # A case
 
-    def _tried(self, job: Job) -> _Try:
-        """What a process does with the case. Raises `RunnerFailed` if it does not start."""
+    def _tried(self, job: Job) -> tuple[Outcome, bool]:
+        """What a process does with the case, and whether it has ended.
+
+        Raises `RunnerFailed` if it does not start.
+        """
         if self._process is None:
             self._launch()
         process, before = self._process, self._before
@@ -312,7 +308,7 @@ class Session:
             ended = not isinstance(news, bytes) or outcome.damaged
             if ended or isinstance(outcome, InfrastructureFailure):
                 self.renew()
-            return _Try(outcome, ended)
+            return outcome, ended
         except BaseException:
             self.renew()
             raise
@@ -325,7 +321,7 @@ class Session:
 
         Never one that was used before: what a runner has left running may still write there.
         """
-        number = self._next_id()
+        number = next(self._ids)
         if self._folder is None:
             self._folder = OwnedFolder(place_for_files())
             self._folder.make()
@@ -397,7 +393,10 @@ class Session:
                 total_ms=total_ms,
                 damaged=answer.replace_process,
             )
-        self._check_placement(answer)
+        described = self._answer
+        asked = described.execution_provider if isinstance(described, DescribedAnswer) else None
+        if asked is not None and answer.placement is None:
+            raise ProtocolError(f"{asked} was requested, and the answer has no placement")
         return Ran(
             runs=contents_of(answer, request.out, job.most_output_bytes),
             placement=answer.placement,
@@ -407,12 +406,6 @@ class Session:
             stderr=stderr,
             total_ms=total_ms,
         )
-
-    def _check_placement(self, answer: RanAnswer) -> None:
-        described = self._answer
-        asked = described.execution_provider if isinstance(described, DescribedAnswer) else None
-        if asked is not None and answer.placement is None:
-            raise ProtocolError(f"{asked} was requested, and the answer has no placement")
 
     def _count(self, outcome: Outcome) -> None:
         """Give the target up once it has failed too often in a row."""
@@ -427,10 +420,6 @@ class Session:
                 outcome.fix,
                 outcome.stderr,
             )
-
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
 
 
 def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | None:

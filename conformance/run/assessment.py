@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from conformance.bundle.prepare import Prepared, digest_of, prepare
@@ -38,41 +39,48 @@ class CaseJob(Job):
     variant: bool = field(kw_only=True, default=False)
 
 
+class PreparedCase:
+    """A case and its variant, each prepared when it is asked for.
+
+    Raises :class:`conformance.case.given.GivenError`.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    @cached_property
+    def own(self) -> Prepared:
+        """The case itself."""
+        case = self.case
+        return prepare(case.call, readings=case.contract.readings, steps=case.steps)
+
+    @cached_property
+    def variant(self) -> Prepared:
+        """Its variant."""
+        return prepare(self.case.call, self.case.relation)
+
+    @cached_property
+    def why_insensitive(self) -> str | None:
+        """Why the case cannot show a fault; None if it can."""
+        return why_insensitive(self.case)
+
+
 class LastPrepared:
-    """Prepares cases, and keeps the last one for its next target."""
+    """The case that was prepared last, kept for its next target."""
 
     def __init__(self) -> None:
-        self._case: Case | None = None
-        self._prepared: dict[bool, Prepared] = {}
-        self._why: list[str | None] = []
+        self._last: PreparedCase | None = None
 
-    def _begin(self, case: Case) -> None:
-        if case is not self._case:
-            self._case, self._prepared, self._why = case, {}, []
-
-    def of(self, case: Case, *, variant: bool = False) -> Prepared:
-        """The case, or its variant. Raises :class:`conformance.case.given.GivenError`."""
-        self._begin(case)
-        if variant not in self._prepared:
-            self._prepared[variant] = (
-                prepare(case.call, case.relation)
-                if variant
-                else prepare(case.call, readings=case.contract.readings, steps=case.steps)
-            )
-        return self._prepared[variant]
-
-    def why_insensitive(self, case: Case) -> str | None:
-        """Why the case cannot show a fault; None if it can."""
-        self._begin(case)
-        if not self._why:
-            self._why.append(why_insensitive(case))
-        return self._why[0]
+    def of(self, case: Case) -> PreparedCase:
+        """What is prepared of a case."""
+        if self._last is None or self._last.case is not case:
+            self._last = PreparedCase(case)
+        return self._last
 
 
-def job_for(
-    case: Case, prepared: Prepared, *, variant: bool = False, only_inputs: bool = False
-) -> CaseJob:
+def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> CaseJob:
     """The case, or its variant. ``only_inputs``: the runner reads only what it is told of."""
+    variant = prepared.relation is not None
     return CaseJob(
         variant=variant,
         key=f"the variant of {case.id}" if variant else case.id,
@@ -127,14 +135,15 @@ class Assessor:
         The variant is run if the case itself passes. Raises
         :class:`conformance.case.given.GivenError`.
         """
-        why = self._last.why_insensitive(case)
+        made = self._last.of(case)
+        why = made.why_insensitive
         if why is not None and is_shipped(case):
             return Assessed(self._problem(case, why))
-        own = shown = self._judged(case, run)
+        own = shown = self._judged(case, made.own, run)
         tried = [(own.job, own.outcome)]
         judged, relation = own.judged, None
         if case.relation and isinstance(judged, Judgement) and own.outputs is not None:
-            variant = self._judged(case, run, variant=True)
+            variant = self._judged(case, made.variant, run)
             tried.append((variant.job, variant.outcome))
             shown, judged, relation = self._related(own, judged, variant)
         if isinstance(judged, InfrastructureRecord):
@@ -147,12 +156,8 @@ class Assessor:
     def _problem(self, case: Case, message: str, fix: str | None = None) -> InfrastructureRecord:
         return InfrastructureRecord(target=self._ready.name, case=case.id, message=message, fix=fix)
 
-    def _judged(
-        self, case: Case, run: Callable[[CaseJob], Outcome], *, variant: bool = False
-    ) -> _Judged:
-        prepared = self._last.of(case, variant=variant)
-        only_inputs = self._ready.target.reads_only_inputs
-        job = job_for(case, prepared, variant=variant, only_inputs=only_inputs)
+    def _judged(self, case: Case, prepared: Prepared, run: Callable[[CaseJob], Outcome]) -> _Judged:
+        job = job_for(case, prepared, only_inputs=self._ready.target.reads_only_inputs)
         outcome = run(job)
         if isinstance(outcome, InfrastructureFailure):
             return _Judged(job, outcome, self._problem(case, outcome.message, outcome.fix))

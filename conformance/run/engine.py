@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Self
 
 from conformance.base.printable import printable
@@ -29,8 +30,7 @@ class TargetRun:
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
     take. ``ready`` is the target, where it has described itself already. ``last`` is the case that
     was prepared last, for all targets of the run. A context manager, which ends all processes on
-    exit. ``aside`` has what did not repeat in `run_one`; whoever reads it
-    empties it.
+    exit. ``aside`` has what did not repeat in `run_one`; whoever reads it empties it.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class TargetRun:
         self.plan = plan
         described = None if ready is None else ready.reported or ready.described
         self._session = Session(plan.target.command, described=described)
-        self._retries: Retries | None = None
         self.aside: list[InstabilityRecord] = []
         self._ready = ready
         self._last = last or LastPrepared()
@@ -119,6 +118,14 @@ class TargetRun:
             return DescribedTarget(target, published, None, None, reported=answer)
         return DescribedTarget(target, answer, None, None)
 
+    @cached_property
+    def _assessor(self) -> Assessor:
+        return Assessor(self.ready, self.plan.lines_for(self.ready), self._last)
+
+    @cached_property
+    def _retries(self) -> Retries:
+        return Retries(self.plan, self.ready, self._assessor)
+
     def run_one(self, case: Case, watch: Watch = unwatched) -> Record:
         """The record of one case.
 
@@ -131,10 +138,6 @@ class TargetRun:
         why = self.ready.cannot_take(case)
         if why is not None:
             return skipped_record(case, self.ready, why)
-        if self._retries is None:
-            lines = self.plan.lines_for(self.ready)
-            self._assessor = Assessor(self.ready, lines, self._last)
-            self._retries = Retries(self.plan, self.ready, self._assessor)
 
         def run(job: CaseJob) -> Outcome:
             outcome = self._session.run(job)
@@ -147,8 +150,7 @@ class TargetRun:
         except GivenError as error:
             return InfrastructureRecord(target=self.ready.name, case=case.id, message=f"{error}.")
         self.aside += events
-        if self._retries.damaged:
-            self._retries.damaged = False
+        if any(event.verdict != "crash" for event in events):  # the process may be damaged
             self._session.renew()
         return record
 

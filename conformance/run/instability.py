@@ -51,8 +51,6 @@ class _NotAlone(Exception):
 class Retries:
     """Settles the results of one target's cases, by trying them again alone where that can tell
     more.
-
-    ``damaged``: a process that still runs may be damaged; whoever reads it sets it back.
     """
 
     def __init__(self, plan: TargetPlan, ready: DescribedTarget, assessor: Assessor) -> None:
@@ -61,13 +59,13 @@ class Retries:
         self._assessor = assessor
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
-        self.damaged = False
 
     def settled(
         self, case: Case, first: Assessed, watch: Watch = unwatched
     ) -> tuple[Record, list[InstabilityRecord]]:
         """The record of a case that was ``first`` assessed so, and the target's instability.
 
+        After one that is no crash, the process in which it was seen still runs, and may be damaged.
         ``watch`` gets the outcomes of a case that is tried alone.
         """
         record, events = self._of_result(case, first, watch)
@@ -99,7 +97,6 @@ class Retries:
         if alone.unexpected and severity(alone) <= severity(record):
             self._repeated.update([(record.verdict,), kind])
             return alone, []
-        self.damaged = True
         before = befores[0] if befores else None
         return alone, [self._event(case, record.verdict, before, record.reason)]
 
