@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.base.interrupts import undisturbed
+
 #: Where programs start that need no folder of their own.
 START: Final = "/"
 
@@ -69,12 +71,15 @@ def run(
 
     An exception, such as an interrupt, ends it and what it started. Raises OSError.
     """
-    process = start(
-        command, environment, folder, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
-    )
+    process = None
     try:
+        with undisturbed():  # or an interrupt while it starts would leave it running
+            options = {"stdin": subprocess.DEVNULL, "stdout": 2, "start_new_session": True}
+            process = start(command, environment, folder, **options)
         return process.wait()
     except BaseException:
+        if process is None:
+            raise
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, PermissionError):  # the group is empty
                 os.killpg(process.pid, number)

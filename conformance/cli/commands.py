@@ -48,7 +48,7 @@ _ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 
 #: Commands that were there, and what is there in their place.
 _GONE: Final = {
-    "cache": "a run keeps no models and values any more; gqa doctor says where the cache is.",
+    "cache": "a run keeps no models and values on the disk.",
     "plan": "docs/scale.md has matrices to copy, and gqa run takes --shard N/OF.",
 }
 
