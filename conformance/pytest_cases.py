@@ -30,14 +30,14 @@ from conformance.case.corpus import (
 from conformance.case.load import load_file
 from conformance.case.properties import VOCABULARY, Test, word_test
 from conformance.case.selection import Expression, SelectionError, compile_expression
-from conformance.harness.process import RunnerFailed
+from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import Expectation, load_expectations, load_pinned
 from conformance.report.instability import instability_examples, instability_text
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
-from conformance.run.assessment import LastPrepared, Record
+from conformance.run.assessment import PreparedCase, Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
@@ -110,19 +110,19 @@ class TargetRuns:
         self.cases = cases
         self._pinned = tuple(pinned)
         self._runs: dict[str, TargetRun] = {}
-        self._last = LastPrepared()
+        #: What was prepared last, for the next target of the same case.
+        self._made: PreparedCase | None = None
         self._told: set[str] = set()
 
     def run(self, case: Case, target: Target) -> tuple[Record, list[InstabilityRecord]]:
         """Run ``case`` on ``target`` and judge the result; with what did not repeat."""
         run = self._of(target)
-        record: Record
+        if self._made is None or self._made.case is not case:
+            self._made = PreparedCase(case)
         try:
-            record = run.run_one(case)
+            return run.run_one(self._made)
         except RunnerFailed as error:
-            record = run.trouble(error)
-        aside, run.aside = run.aside, []
-        return record, aside
+            return run.trouble(error), []
 
     def news_of(self, target: Target) -> list[str]:
         """Sentences about what ``target`` has and no case calls, each once in this process."""
@@ -142,7 +142,7 @@ class TargetRuns:
             earlier = [self._of(one) for one in before if one.may_share_name(target)]
             lines = tuple(load_expectations(target.expectations))
             plan = TargetPlan(target, (), lines, self._pinned)
-            self._runs[target.label] = TargetRun(plan, earlier, last=self._last)
+            self._runs[target.label] = TargetRun(plan, earlier)
         return self._runs[target.label]
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from conformance.harness.session import Session
 from conformance.maintain.power import Power, known_mutants
 from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
-from conformance.run.assessment import Assessed, Assessor, CaseJob
+from conformance.run.assessment import Assessed, CaseJob, PreparedCase, assess
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
@@ -63,9 +63,11 @@ Runtime = Callable[[CaseJob], Outcome]
 
 def assessed(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> Assessed:
     """The case on a runtime, which does something else with the variant if that is given."""
-    return Assessor(described()).assess(
-        case, lambda job: (of_variant or runtime)(job) if job.variant else runtime(job)
-    )
+
+    def run(job: CaseJob) -> Outcome:
+        return (of_variant or runtime)(job) if job.variant else runtime(job)
+
+    return assess(PreparedCase(case), described(), (), run)
 
 
 def result(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> ResultRecord:
@@ -77,7 +79,8 @@ def result(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> R
 def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output",)) -> Ran:
     """The outcome of a runtime with the expected values, the ``outputs`` times ``factor``."""
     files: list[dict[str, bytes]] = []
-    for expected in job.prepared.expected:
+    made = PreparedCase(job.case)
+    for expected in (made.variant if job.variant else made.own).expected:
         files.append({})
         for name, want in expected.items():
             values = np.nan_to_num(want.value) * (factor if name in outputs else 1.0)
@@ -89,7 +92,7 @@ def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output
 
 def test_a_case_passes_with_its_variant(related: Case) -> None:
     found = assessed(related, correct)
-    assert [job.variant for job, _ in found.tried] == [False, True]
+    assert len(found.outcomes) == 2
     record = found.record
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.faults) == ("pass", False, ())
@@ -99,7 +102,7 @@ def test_a_case_passes_with_its_variant(related: Case) -> None:
 
 def test_a_case_that_fails_needs_no_variant(related: Case) -> None:
     found = assessed(related, lambda job: NO)
-    assert [job.variant for job, _ in found.tried] == [False]
+    assert len(found.outcomes) == 1
     record = found.record
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.message) == ("unsupported", False, "no")
@@ -161,6 +164,9 @@ class RecordingPool:
         self.sent.append(job.key)
         return NO
 
+    def renew(self) -> None:
+        """There is no process."""
+
 
 PROVIDERS = """\
 - name: norm
@@ -194,7 +200,7 @@ def test_the_contract_is_that_of_the_execution_provider(
         lambda job: replace(correct(job), placement=provider),
         lambda job: NO,
     ]
-    results = [Assessor(ready).assess(case, runtime).record for runtime in runtimes]
+    results = [assess(PreparedCase(case), ready, (), runtime).record for runtime in runtimes]
     assert all(isinstance(result, ResultRecord) for result in results)
     assert tuple(r.verdict for r in results) == verdicts  # type: ignore[union-attr]
     assert tuple(r.unexpected for r in results) == unexpected  # type: ignore[union-attr]
@@ -226,8 +232,8 @@ def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:
     wide = in_the_corpus(wide)
     run: Any = TargetRun(TargetPlan(target_for("cpu"), (wide, plain), ()))
     run._session, run._ready = RecordingPool(), described()
-    records = {case.id: run.run_one(case) for case in (wide, plain)}
-    assert run._session.sent == [plain.id]
+    records = {case.id: run.run_one(PreparedCase(case))[0] for case in (wide, plain)}
+    assert set(run._session.sent) == {plain.id}
     assert isinstance(records[plain.id], ResultRecord)
     problem = records[wide.id]
     assert isinstance(problem, InfrastructureRecord)

@@ -22,8 +22,8 @@ from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.load import load
 from conformance.harness.outcomes import Crashed, Outcome, Rejected, TimedOut, Unavailable
-from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import (
     Expectation,
     Known,
@@ -45,7 +45,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
-from conformance.run.assessment import Assessor
+from conformance.run.assessment import PreparedCase, assess
 from conformance.run.engine import TargetRun
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
@@ -330,7 +330,7 @@ def result(
 ) -> ResultRecord:
     """The record of ``outcome`` on cpu, compared with ``lines``."""
     ready = DescribedTarget(target_for("cpu"), described(adapter), None, None)
-    record = Assessor(ready, lines).assess(case, lambda job: outcome).record
+    record = assess(PreparedCase(case), ready, lines, lambda job: outcome).record
     assert isinstance(record, ResultRecord)
     return record
 
@@ -717,7 +717,7 @@ def test_the_record_of_a_runner_that_failed_names_the_target_once(case: Case) ->
     with TargetRun(TargetPlan(target_for("exec:/no/such"), (), ())) as run:
         assert run.ready.broken
         with pytest.raises(RunnerFailed) as caught:
-            run.run_one(case)
+            run.run_one(PreparedCase(case))
         record = run.trouble(caught.value)
     sentence = "The runner /no/such does not exist."
     assert record == InfrastructureRecord(target="exec:/no/such", message=sentence)
@@ -729,7 +729,7 @@ def test_a_case_of_a_runner_that_did_not_start_is_not_a_skip(case: Case) -> None
         TargetRun(TargetPlan(target_for("exec:/no/such"), (case,), ())) as run,
         pytest.raises(RunnerFailed),
     ):
-        run.run_one(case)
+        run.run_one(PreparedCase(case))
 
 
 @pytest.mark.parametrize("text", ["a*b*c", "*", "a*", "*a", "a", "**a**", "ab*ba", "a*aa*a", "*.*"])

@@ -28,13 +28,13 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.harness.process import (
+from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
+from conformance.harness.runner import (
     Command,
     Limits,
     RunnerFailed,
     default_memory_bytes,
 )
-from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
 from conformance.harness.session import FAILED_TWICE, Session, _last_words
 
 FAULTY = Path(__file__).parent / "faulty"
@@ -154,7 +154,6 @@ def test_a_runner_describes_itself() -> None:
         assert isinstance(answer, DescribedAnswer)
         assert (answer.runtime, answer.version) == ("miniature", "1.0")
         assert runner.start() is answer
-        assert 0 < runner.start_seconds < 20
 
 
 def test_a_case_that_ran_comes_with_its_files(bundles: Path) -> None:
@@ -610,20 +609,6 @@ def test_a_runner_that_does_not_end_is_killed(bundles: Path) -> None:
         runner.start()
         begun = time.monotonic()
     assert time.monotonic() - begun < 3
-
-
-@linux
-def test_the_end_of_a_process_is_noticed_without_pidfd(
-    bundles: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(pid: int, flags: int = 0) -> int:
-        raise OSError("no pidfd here")
-
-    monkeypatch.setattr("os.pidfd_open", missing)
-    found = outcomes(pool("leaves_child"), trio(bundles))
-    assert [type(outcome) for outcome in found.values()] == [Ran, Crashed, Ran]
-    found = outcomes(pool("exits"), trio(bundles))
-    assert isinstance(found["faulty"], InfrastructureFailure)
 
 
 # Output files

@@ -10,9 +10,9 @@ import pytest
 from as_user import Desk, Done, Gqa
 from case_files import entries, write
 
-import conformance.run.instability
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
+from conformance.harness.runner import Runner
 from conformance.harness.session import FAILED_TWICE
 from conformance.results.reader import Run, read
 
@@ -207,14 +207,13 @@ def test_of_results_that_are_alike_only_two_are_tried_alone(
     given = iter([*kinds, *[("wrong", "t", "a")] * 8])
     monkeypatch.setattr("conformance.run.instability._kind", lambda case, record: next(given))
     starts = []
-    session = conformance.run.instability.Session
     monkeypatch.setattr(
-        "conformance.run.instability.Session", lambda *a, **k: starts.append(a) or session(*a, **k)
+        "conformance.harness.session.Runner", lambda *of: starts.append(of) or Runner(*of)
     )
     monkeypatch.setenv("FAULT_ON", "/")
     _, run = bench.run("wrong_alone")
     assert verdicts(run) == dict.fromkeys(NAMES, "wrong")
-    assert len(starts) == 4
+    assert len(starts) == 1 + 4
 
 
 def test_a_timeout_in_company_alone_is_the_targets(bench: Bench) -> None:

@@ -33,8 +33,8 @@ from spoken_runner import (
 
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
-from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles
+from conformance.harness.runner import Command, Limits
 from conformance.harness.session import Session
 from conformance.judge.expectations import load_expectations
 from conformance.targets.catalogue import Programs

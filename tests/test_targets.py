@@ -18,6 +18,7 @@ from conformance.harness.session import Session
 from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
+from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
@@ -78,7 +79,7 @@ def test_results_record_where_two_targets_return_the_same_bits(tmp_path: Path) -
     bits = []
     for ep in ("cpu", "cpu-noflash"):
         with TargetRun(TargetPlan(target_for(ep), (), ())) as run:
-            records = [run.run_one(case) for case in cases]
+            records = [run.run_one(PreparedCase(case))[0] for case in cases]
         assert all(isinstance(r, ResultRecord) and r.verdict == "pass" for r in records)
         bits.append([r.bits for r in records if isinstance(r, ResultRecord)])
     (tiled, capped), (plain, plain_capped) = bits

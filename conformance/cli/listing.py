@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from conformance.base.words import plural
@@ -79,10 +79,8 @@ def failures(troubles: Iterable[InfrastructureRecord], *, every: bool) -> Iterat
         yield f"\n{tell_trouble(first)}{_also(ids) if ids else ''}"
 
 
-def durations(
-    results: Iterable[ResultRecord], starts: Mapping[str, float], most: int
-) -> Iterator[str]:
-    """The ``most`` slowest cases (0: all), and the seconds that starting the runners took.
+def durations(results: Iterable[ResultRecord], most: int) -> Iterator[str]:
+    """The ``most`` slowest cases (0: all).
 
     A case's time is that from its request to the runner's answer, or its time limit if none came.
     Rejections and crashes have no time.
@@ -100,5 +98,3 @@ def durations(
     yield "\nSlowest cases, from request to answer:"
     for seconds, text in timed[: most or None]:
         yield f"  {seconds:8.3f} s  {text}"
-    for target, seconds in starts.items():
-        yield f"  {seconds:8.3f} s  starting the runners of {target}"

@@ -12,7 +12,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus
 from conformance.cli.common import BadArgument
 from conformance.harness.outcomes import Outcome, Ran
-from conformance.harness.process import RunnerFailed
+from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import Unjudgeable, read_outputs
 from conformance.report.text import clean
 from conformance.report.values import Returned
@@ -20,7 +20,7 @@ from conformance.results.errors import ResultsError
 from conformance.results.join import join, outline
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
-from conformance.run.assessment import CaseJob
+from conformance.run.assessment import CaseJob, PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
@@ -64,7 +64,7 @@ def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
     )
     with TargetRun(plan) as run:
         try:
-            record = run.run_one(case, keep)
+            record, _ = run.run_one(PreparedCase(case), keep)
         except RunnerFailed as error:
             record = run.trouble(error)
         described = run.ready.record()

@@ -20,7 +20,7 @@ from conformance.cli.common import (
 from conformance.cli.console import SafeConsole
 from conformance.cli.options import EXPRESSION, JOBS, PATHS, selected_cases
 from conformance.cli.terminal import Terminal, make_console
-from conformance.harness.process import RunnerFailed
+from conformance.harness.runner import RunnerFailed
 
 
 @click.command()

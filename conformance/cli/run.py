@@ -44,7 +44,6 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
-from conformance.run.assessment import LastPrepared
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
@@ -400,9 +399,8 @@ def run_plans(
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
-        last = LastPrepared()
         for plan in planned:
-            runs.append(stack.enter_context(TargetRun(plan, tuple(runs), last=last)))
+            runs.append(stack.enter_context(TargetRun(plan, tuple(runs))))
         try:
             for run in runs:
                 terminal.target(run.ready)
@@ -462,7 +460,6 @@ class TargetProgress:
 
     def __exit__(self, *error: object) -> None:
         self._last.keep()
-        self._keep.summary.starts[self._run.ready.name] = self._run.start_seconds
 
     def take(self, case: Case, record: Reported) -> None:
         """Record what has come of a case."""

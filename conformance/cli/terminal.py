@@ -77,7 +77,6 @@ class RunSummary:
         self.writing: ResultsError | None = None
         self.interrupted = False
         self.stopped_before: int | None = None
-        self.starts: dict[str, float] = {}
         self.targets: Sequence[DescribedTarget] = ()
 
     def add(self, case: Case, record: ResultRecord) -> None:
@@ -237,7 +236,7 @@ class Terminal:
             self._list_warnings(summary.results)
         self.troubles(summary)
         if self.detail.durations is not None:
-            for text in durations(results, summary.starts, self.detail.durations):
+            for text in durations(results, self.detail.durations):
                 self.line(text)
         for text in uncalled_sentences(ready.record() for ready in summary.targets):
             self.line("\n" + text)

@@ -26,7 +26,7 @@ Runtime or runner
 Shutdown
     `Session.close`, the end of the ``with``, closes the runner's input, kills it if it does not
     exit and removes all files. When this process itself is killed, the runner reads the end of its
-    input and exits, and what does not is killed (`conformance.harness.process`). The files are
+    input and exits, and what does not is killed (`conformance.harness.runner`). The files are
     removed by the next process that has a session (`conformance.harness.folders`).
 """
 
@@ -35,12 +35,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import selectors
-import signal
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Self
 
 from conformance.base.files import write_files
@@ -57,17 +54,6 @@ from conformance.harness.outcomes import (
     Unavailable,
     Unrepeated,
 )
-from conformance.harness.process import (
-    GRACE_SECONDS,
-    Broken,
-    Command,
-    Died,
-    Late,
-    Limits,
-    News,
-    RunnerFailed,
-    RunnerProcess,
-)
 from conformance.harness.protocol import (
     CrashedAnswer,
     DescribeAnswer,
@@ -82,17 +68,16 @@ from conformance.harness.protocol import (
     parse_answer,
     to_line,
 )
-
-#: How often a process is polled where the system does not report its end.
-POLL_SECONDS: Final = 0.1
-
-#: Sent by somebody to end a process: they say nothing about the runtime.
-FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
-
-#: Signals that a shell between harness and runner reports as exit status 128 + number.
-REPORTED_BY_SHELLS: Final = frozenset(
-    {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
-    | FROM_OUTSIDE
+from conformance.harness.runner import (
+    FROM_OUTSIDE,
+    Broken,
+    Command,
+    Died,
+    Late,
+    Limits,
+    News,
+    Runner,
+    RunnerFailed,
 )
 
 #: The message of a Rust panic: the place, and the text on the lines that follow.
@@ -103,14 +88,10 @@ FAILED_TWICE: Final = (
     "[It failed in its first process, too: this is what it did alone, in a fresh process.]"
 )
 
-#: The outcomes after which a case is tried again.
-Failed = Crashed | Rejected | InfrastructureFailure
-
 
 class Session:
     """A runner process of one target, started when there is something for it to do.
 
-    ``start_seconds`` is the total time of its starts, from the launch to the answer to describe.
     ``described`` is the description by another process, as which each must describe itself.
     """
 
@@ -122,9 +103,7 @@ class Session:
     ) -> None:
         self.command = command
         self.limits = limits or Limits()
-        self.start_seconds = 0.0
-        self._selector = selectors.DefaultSelector()
-        self._process: RunnerProcess | None = None
+        self._runner: Runner | None = None
         #: The case that this process ran last.
         self._before: Job | None = None
         self._answer = described
@@ -136,13 +115,8 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(at_once=error is not None)
+    def __exit__(self, *error: object) -> None:
+        self.close(at_once=error[0] is not None)
 
     def start(self) -> DescribeAnswer:
         """The runner's description; the first call starts it.
@@ -166,222 +140,171 @@ class Session:
         answer = self.start()
         if isinstance(answer, UnavailableAnswer):
             return Unavailable(reason=answer.reason)
-        first: Failed | None = None
-        company: Job | None = None
-        outcome: Outcome | None
-        while True:
+        first: Outcome | None = None
+        last: Outcome | None = self._tried(job)
+        while last is not None and _needs_another_try(first, last):
+            first = last
             try:
-                outcome, ended = self._tried(job)
-            except RunnerFailed:
-                if first is None:
-                    raise
-                return _last_try(first, company, None)  # the next call raises
-            if not _is_to_be_tried_again(first, outcome):
-                break
-            assert isinstance(outcome, Failed)
-            # Any runner that reports a crash, and lives, runs each call in a process of its own.
-            first, company = outcome, outcome.before if ended else None
-        if first is not None:
-            outcome = _last_try(first, company, outcome)
-        self._count(outcome)
+                last = self._tried(job)
+            except RunnerFailed:  # the next call raises
+                last = None
+        outcome = last if first is None else _settled(first, last)
+        assert outcome is not None
+        if not isinstance(outcome, InfrastructureFailure):
+            self._failures = 0
+        elif (failures := self._failures + 1) >= self.limits.failures_in_a_row:
+            self._failed = RunnerFailed(
+                f"{self.command.name}: given up after {failures} infrastructure failures in a row, "
+                f"the last: {outcome.message}",
+                outcome.fix,
+                outcome.stderr,
+            )
+        else:
+            self._failures = failures
         return outcome
 
     def renew(self) -> None:
         """Replace the process: it may be damaged."""
-        process, self._process, self._before = self._process, None, None
-        if process is not None:
-            process.kill()
+        runner, self._runner, self._before = self._runner, None, None
+        if runner is not None:
+            runner.kill()
 
     def close(self, at_once: bool = False) -> None:
         """End the process, ``at_once`` or with time to exit by itself; remove all files."""
         try:
-            if not at_once and self._process is not None:
-                self._process.end_input()
-                self._process.wait(time.monotonic() + GRACE_SECONDS)
+            if not at_once and self._runner is not None:
+                self._runner.end()
         finally:
             with undisturbed():  # or something would be left
                 self.renew()
-                self._selector.close()
                 if self._folder is not None:
                     self._folder.remove()
-
-    # The process
-
-    def _asked(
-        self,
-        process: RunnerProcess,
-        line: bytes,
-        seconds: float,
-        more_for: Callable[[bytes], float] | None = None,
-    ) -> News:
-        """Send a request, and wait for what happens."""
-        process.ask(line, seconds, more_for)
-        while True:
-            patience = max(0.0, process.deadline - time.monotonic())
-            if process.must_be_polled:
-                patience = min(patience, POLL_SECONDS)
-            for key, _ in self._selector.select(patience):
-                key.data()
-            if process.must_be_polled:
-                process.poll()
-            if (news := process.news()) is not None:
-                return news
 
     def _launch(self) -> None:
         """Start a process, which must describe itself as those before. Raises `RunnerFailed`."""
         try:
-            self._process = process = RunnerProcess(self.command, self.limits, self._selector)
-            request = DescribeRequest(id=next(self._ids))
-            news = self._asked(process, to_line(request), self.limits.start_seconds)
-            self._described(process, self._description(news, request, process.stderr()))
-        except RunnerFailed as failure:
-            self._failed = failure
-            self.renew()
-            raise
-        except BaseException:
+            self._runner = runner = Runner(self.command, self.limits)
+            answer = self._description(runner)
+            if isinstance(answer, UnavailableAnswer) and self._answer is None:
+                self._answer = answer
+                self.renew()
+                return
+            if isinstance(answer, DescribedAnswer) and isinstance(self._answer, DescribedAnswer):
+                answer = _other_description(self._answer, answer) or answer
+            if not isinstance(answer, DescribedAnswer):
+                fix = self.command.fix
+                if isinstance(answer, UnavailableAnswer):
+                    fix, answer = answer.fix, f"is no longer available: {answer.reason}"
+                sentence = f"{self.command.name}: the runner {answer}."
+                raise RunnerFailed(sentence, fix, runner.stderr())
+            self._answer = self._answer or answer
+        except BaseException as failure:
+            self._failed = failure if isinstance(failure, RunnerFailed) else None
             self.renew()
             raise
 
-    def _described(self, process: RunnerProcess, answer: DescribeAnswer | str) -> None:
-        """Take the answer to describe, or what the runner did instead. Raises `RunnerFailed`."""
-        if isinstance(answer, UnavailableAnswer) and self._answer is None:
-            self._answer = answer
-            self.renew()
-            return
-        if isinstance(answer, DescribedAnswer) and isinstance(self._answer, DescribedAnswer):
-            answer = _other_description(self._answer, answer) or answer
-        if not isinstance(answer, DescribedAnswer):
-            fix = self.command.fix
-            if isinstance(answer, UnavailableAnswer):
-                fix = answer.fix
-                answer = f"is no longer available: {answer.reason}"
-            sentence = f"{self.command.name}: the runner {answer}."
-            raise RunnerFailed(sentence, fix, process.stderr())
-        self._answer = self._answer or answer
-        self.start_seconds += process.elapsed_ms() / 1e3
-
-    def _description(
-        self, news: News, request: DescribeRequest, stderr: str
-    ) -> DescribeAnswer | str:
+    def _description(self, runner: Runner) -> DescribeAnswer | str:
         """The answer to describe, or what the runner did instead."""
+        request = DescribeRequest(id=next(self._ids))
+        news = runner.ask(to_line(request), self.limits.start_seconds)
         if isinstance(news, bytes):
             try:
                 return parse_answer(news, request)
             except ProtocolError as error:
                 return f"does not describe itself: {error}"
-        if isinstance(news, Died):
-            return f"{_end_of(news)} before it described itself{_last_words(stderr)}"
-        if isinstance(news, Broken):
-            return f"{news.what}{_last_words(stderr)}"
-        return f"did not describe itself within {news.seconds:g} s"
+        if isinstance(news, Late):
+            return f"did not describe itself within {news.seconds:g} s"
+        when = " before it described itself" if isinstance(news, Died) else ""
+        return f"{news.what}{when}{_last_words(runner.stderr())}"
 
-    # A case
-
-    def _tried(self, job: Job) -> tuple[Outcome, bool]:
-        """What a process does with the case, and whether it has ended.
-
-        Raises `RunnerFailed` if it does not start.
-        """
-        if self._process is None:
+    def _tried(self, job: Job) -> Outcome:
+        """What a process does with the case. Raises `RunnerFailed` if it does not start."""
+        if self._runner is None:
             self._launch()
-        process, before = self._process, self._before
-        assert process is not None
-        folder = ""
+        runner, before, limits = self._runner, self._before, self.limits
+        assert runner is not None
         try:
-            try:
-                folder, request = self._request(job)
-            except OSError as error:
-                self._failed = RunnerFailed(
-                    f"{self.command.name}: the files of a case cannot be written (set TMPDIR to use"
-                    f" another place): {error}."
+            with self._requested(job) as request:
+                seconds = limits.case_seconds if job.seconds is None else job.seconds
+                news = runner.ask(
+                    to_line(request),
+                    seconds,
+                    lambda line: limits.compile_seconds if announces(line, request) else 0.0,
                 )
-                raise self._failed from None
-            limits = self.limits
-            news = self._asked(
-                process,
-                to_line(request),
-                limits.case_seconds if job.seconds is None else job.seconds,
-                lambda line: limits.compile_seconds if announces(line, request) else 0.0,
-            )
-            outcome = replace(self._outcome(process, job, request, news), before=before)
-            self._before = job
-            ended = not isinstance(news, bytes) or outcome.damaged
-            if ended or isinstance(outcome, InfrastructureFailure):
-                self.renew()
-            return outcome, ended
+                seen = runner.stderr(), runner.elapsed_ms()
+                outcome = self._outcome(news, job, request, seen[0])
         except BaseException:
             self.renew()
             raise
-        finally:
-            if folder:
-                remove(folder)
+        ended = not isinstance(news, bytes) or outcome.damaged
+        if isinstance(outcome, Crashed) and not ended:
+            before = None  # whoever reports a crash, and lives, runs each call in its own process
+        self._before = job
+        if ended or isinstance(outcome, InfrastructureFailure):
+            self.renew()
+        return replace(outcome, stderr=seen[0], total_ms=seen[1], before=before)
 
-    def _request(self, job: Job) -> tuple[str, RunRequest]:
-        """A folder with the job's files and one for its outputs, and the request. Raises OSError.
+    @contextmanager
+    def _requested(self, job: Job) -> Iterator[RunRequest]:
+        """The request; while it lasts, a folder with the job's files and one for its outputs.
 
         Never one that was used before: what a runner has left running may still write there.
         """
         number = next(self._ids)
-        if self._folder is None:
-            self._folder = OwnedFolder(place_for_files())
-            self._folder.make()
-        folder = f"{self._folder.path}/{number}"
-        out, bundle = f"{folder}/out", f"{folder}/{job.folder}"
-        os.mkdir(folder, 0o700)
-        os.mkdir(out)
-        write_files(bundle, job.files)
-        return folder, RunRequest(
-            id=number, bundle=bundle, out=out, repeat=job.repeat, steps=job.steps
-        )
+        try:
+            if self._folder is None:
+                self._folder = OwnedFolder(place_for_files())
+                self._folder.make()
+            folder = f"{self._folder.path}/{number}"
+            out, bundle = f"{folder}/out", f"{folder}/{job.folder}"
+            os.mkdir(folder, 0o700)
+            os.mkdir(out)
+            write_files(bundle, job.files)
+        except OSError as error:
+            self._failed = RunnerFailed(
+                f"{self.command.name}: the files of a case cannot be written (set TMPDIR to use"
+                f" another place): {error}."
+            )
+            raise self._failed from None
+        try:
+            yield RunRequest(id=number, bundle=bundle, out=out, repeat=job.repeat, steps=job.steps)
+        finally:
+            remove(folder)
 
-    def _outcome(
-        self, process: RunnerProcess, job: Job, request: RunRequest, news: News
-    ) -> Outcome:
+    def _outcome(self, news: News, job: Job, request: RunRequest, stderr: str) -> Outcome:
         """The outcome of ``job`` that follows from ``news``."""
-        total_ms = process.elapsed_ms()
-        stderr = process.stderr()
+        crash: str | None = None
         if isinstance(news, bytes):
             try:
-                return self._answered(news, job, request, stderr, total_ms)
+                return self._answered(news, job, request)
             except ProtocolError as error:
                 what = f"gave no valid answer: {error}"
         elif isinstance(news, Late):
-            return TimedOut(seconds=news.seconds, stderr=stderr, total_ms=total_ms)
+            return TimedOut(seconds=news.seconds)
         elif isinstance(news, Broken):
             what = news.what
         else:
-            name = _signal_of(news.status)
-            if name is not None and name not in FROM_OUTSIDE and not news.early:
-                return Crashed(signal=name, message="", stderr=stderr, total_ms=total_ms)
+            crash = None if news.signal in FROM_OUTSIDE else news.signal
+            if crash is not None and not news.early:
+                return Crashed(signal=crash, message="")
             when = "before it was given the case" if news.early else "during the case"
             half = f", after the start of an answer: {news.half}" if news.half else ""
-            what = f"{_end_of(news)} {when}{half}{_last_words(stderr)}"
+            what = f"{news.what} {when}{half}{_last_words(stderr)}"
         after = f" (the case before in this process: {self._before.key})" if self._before else ""
         message = f"The runner {what}{after}."
-        idle: Unrepeated | None = None
-        if isinstance(news, Died) and self._before is not None:
-            name = _signal_of(news.status)
-            if name is not None and name not in FROM_OUTSIDE:  # early, as above
-                idle = Unrepeated(signal=name, message=message, before=self._before, stderr=stderr)
-        return InfrastructureFailure(
-            message=message, stderr=stderr, total_ms=total_ms, unrepeated=idle
-        )
+        idle = None
+        if crash is not None and self._before is not None:  # it died of the case before
+            idle = Unrepeated(signal=crash, message=message, before=self._before, stderr=stderr)
+        return InfrastructureFailure(message=message, unrepeated=idle)
 
-    def _answered(
-        self, line: bytes, job: Job, request: RunRequest, stderr: str, total_ms: float
-    ) -> Outcome:
+    def _answered(self, line: bytes, job: Job, request: RunRequest) -> Outcome:
         """The outcome of an answer; `ProtocolError` if it is not valid or a file is missing."""
         answer = parse_answer(line, request)
         if isinstance(answer, UnavailableAnswer):
-            return Unavailable(reason=answer.reason, stderr=stderr, total_ms=total_ms)
+            return Unavailable(reason=answer.reason)
         if isinstance(answer, CrashedAnswer):
-            return Crashed(
-                signal=answer.ended,
-                message=_crash_sentence(answer, len(request.steps)),
-                stderr=stderr,
-                total_ms=total_ms,
-                damaged=answer.replace_process,
-            )
+            message = _crash_sentence(answer, len(request.steps))
+            return Crashed(signal=answer.ended, message=message, damaged=answer.replace_process)
         if isinstance(answer, RejectedAnswer):
             return Rejected(
                 stage=answer.stage,
@@ -389,8 +312,6 @@ class Session:
                 code=answer.code,
                 message=answer.message,
                 changed=tuple(answer.changed),
-                stderr=stderr,
-                total_ms=total_ms,
                 damaged=answer.replace_process,
             )
         described = self._answer
@@ -403,23 +324,7 @@ class Session:
             load_ms=answer.ms.load,
             run_ms=answer.ms.run,
             kernels=answer.kernels,
-            stderr=stderr,
-            total_ms=total_ms,
         )
-
-    def _count(self, outcome: Outcome) -> None:
-        """Give the target up once it has failed too often in a row."""
-        if not isinstance(outcome, InfrastructureFailure):
-            self._failures = 0
-            return
-        self._failures += 1
-        if self._failures >= self.limits.failures_in_a_row:
-            self._failed = RunnerFailed(
-                f"{self.command.name}: given up after {self._failures} infrastructure failures in "
-                f"a row, the last: {outcome.message}",
-                outcome.fix,
-                outcome.stderr,
-            )
 
 
 def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | None:
@@ -443,62 +348,45 @@ def _shown(value: object) -> str:
     return "null" if value is None else excerpt(str(value), 200) or "empty"
 
 
-def _is_to_be_tried_again(first: Failed | None, outcome: Outcome) -> bool:
+def _needs_another_try(first: Outcome | None, outcome: Outcome) -> bool:
     """Whether a case is to be run alone, after its ``first`` outcome if it was tried before."""
     if isinstance(outcome, Crashed):
         return not isinstance(first, Crashed | Rejected)
-    if outcome.before is None or first is not None:
-        return False
-    return isinstance(outcome, InfrastructureFailure) or (
-        isinstance(outcome, Rejected) and outcome.damaged
-    )
+    in_company = outcome.before is not None and first is None
+    return in_company and (isinstance(outcome, InfrastructureFailure) or outcome.damaged)
 
 
-def _last_try(first: Failed, company: Job | None, outcome: Outcome | None) -> Outcome:
-    """The outcome of a case after its ``first`` and that of its last try; None: there was none.
-
-    ``company`` is the case that the first process had run before.
-    """
+def _settled(first: Outcome, alone: Outcome | None) -> Outcome:
+    """The outcome of a case that failed and was then run ``alone``; None: that was not possible."""
     if isinstance(first, InfrastructureFailure):
-        if outcome is None or isinstance(outcome, InfrastructureFailure):
+        if alone is None or isinstance(alone, InfrastructureFailure):
             return first
         note = f"[{first.message} This is the outcome of a second try, in a fresh process.]"
-        idle = outcome.unrepeated or first.unrepeated
-        return replace(outcome, stderr=f"{note}\n{outcome.stderr}", unrepeated=idle)
-    both_damaged = first.damaged and outcome is not None and outcome.damaged
-    if isinstance(outcome, Crashed) or (isinstance(outcome, Rejected) and both_damaged):
-        return _repeated(first, outcome)
+        idle = alone.unrepeated or first.unrepeated
+        return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=idle)
+    assert isinstance(first, Crashed | Rejected)
+    if isinstance(alone, Rejected) and first.damaged and alone.damaged:
+        return replace(alone, stderr=f"{FAILED_TWICE}\n{alone.stderr}", repeated=True)
+    if isinstance(alone, Crashed):
+        if first.damaged or alone.damaged or isinstance(first, Rejected):
+            return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}", repeated=True)
+        how = "again" if alone.signal == first.signal else f"of {alone.signal}"
+        words = f"and {how} when it was tried alone{_last_words(first.stderr)}"
+        message = alone.message or f"{_death(first)}, {words}."
+        return replace(first, message=message, repeated=True, before=None)
     what = _failure(first)
-    if outcome is None or isinstance(outcome, InfrastructureFailure):
-        why = "it could not be started again" if outcome is None else outcome.message
-        what += f" Whether it does so alone is not known: {why.removesuffix('.')}."
+    if alone is None or isinstance(alone, InfrastructureFailure):
+        why = "it could not be started again" if alone is None else alone.message
         return InfrastructureFailure(
-            message=what,
-            fix=outcome.fix if outcome else None,
+            message=f"{what} Whether it does so alone is not known: {why.removesuffix('.')}.",
+            fix=alone.fix if alone else None,
             stderr=first.stderr,
             total_ms=first.total_ms,
         )
     note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
-    return replace(
-        outcome,
-        stderr=f"{note}\n{outcome.stderr}",
-        unrepeated=Unrepeated(
-            signal=first.signal if isinstance(first, Crashed) else first.code or "rejection",
-            message=what,
-            before=company,
-            stderr=first.stderr,
-        ),
-    )
-
-
-def _repeated(first: Crashed | Rejected, alone: Crashed | Rejected) -> Crashed | Rejected:
-    """The outcome of a case that failed as ``first``, and again ``alone``."""
-    if isinstance(alone, Rejected):
-        return replace(alone, stderr=f"{FAILED_TWICE}\n{alone.stderr}", repeated=True)
-    if first.damaged or alone.damaged or isinstance(first, Rejected):
-        return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}", repeated=True)
-    message = alone.message or f"{_death(first)}, {_again_alone(first, alone)}."
-    return replace(first, message=message, repeated=True, before=None)
+    signal = first.signal if isinstance(first, Crashed) else first.code or "rejection"
+    unrepeated = Unrepeated(signal=signal, message=what, before=first.before, stderr=first.stderr)
+    return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated)
 
 
 def _failure(outcome: Crashed | Rejected) -> str:
@@ -515,11 +403,6 @@ def _death(crash: Crashed) -> str:
     return f"The runner died of {crash.signal}{memory}"
 
 
-def _again_alone(first: Crashed, alone: Crashed) -> str:
-    how = "again" if alone.signal == first.signal else f"of {alone.signal}"
-    return f"and {how} when it was tried alone{_last_words(first.stderr)}"
-
-
 def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
     """The sentence for a crash that the runner reports."""
     where = f" in step {answer.step}" if steps > 1 and answer.step is not None else ""
@@ -532,21 +415,6 @@ def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
         else f"ended in a {answer.ended}"
     )
     return f"The runtime's process {what}{where}{said}"
-
-
-def _signal_of(status: int) -> str | None:
-    """The name of the signal that ended a process, also where a shell reports it; else None."""
-    number = -status if status < 0 else status - 128
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"  # a real-time signal
-    return name if status < 0 or name in REPORTED_BY_SHELLS else None
-
-
-def _end_of(news: Died) -> str:
-    name = _signal_of(news.status)
-    return f"ended with status {news.status}" if name is None else f"died of {name}"
 
 
 def _last_words(stderr: str) -> str:

@@ -22,13 +22,13 @@ from conformance.base.paths import data_path
 from conformance.base.processes import ask
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Ran, Rejected
-from conformance.harness.process import Command
 from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.runner import Command
 from conformance.harness.session import Session
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
-from conformance.run.assessment import Assessed, Assessor, CaseJob, Record
+from conformance.run.assessment import Assessed, CaseJob, PreparedCase, Record, assess
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -231,7 +231,7 @@ class Power:
         First the correct kernel is run on every case and finds the mutants that could differ from
         it there (``mutants/weak_mutation.py``). Then each mutant is run where it could differ.
 
-        Raises :class:`conformance.harness.process.RunnerFailed`.
+        Raises :class:`conformance.harness.runner.RunnerFailed`.
         """
         command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
         target = Target("mutants", (), command, "cpu", None, needs="")
@@ -248,7 +248,7 @@ class Power:
                 watch("the correct kernel", done + 1, len(self.cases))
                 self._count(case, score, found.record)
                 if role == PROBE:
-                    for _, outcome in found.tried:
+                    for outcome in found.outcomes:
                         touched[case.id] |= _touched(outcome)
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
@@ -273,8 +273,8 @@ class Power:
         for session in sessions:
             idle.put(session)
 
-        def assessed(case: Case, score: Score, role: str, assessor: Assessor) -> Assessed:
-            limit = case.time_limit_seconds
+        def assessed(made: PreparedCase, score: Score, role: str) -> Assessed:
+            limit = made.case.time_limit_seconds
             seconds = limit if score is self.correct else min(limit, SECONDS)
 
             def run(job: CaseJob) -> Outcome:
@@ -283,19 +283,19 @@ class Power:
 
             session = idle.get()
             try:
-                return assessor.assess(case, run)
+                return assess(made, ready, (), run)
             finally:
                 idle.put(session)
 
-        last: Case | None = None
+        made: PreparedCase | None = None
         running: deque[tuple[Case, Score, Future[Assessed]]] = deque()
         with ThreadPoolExecutor(len(sessions)) as threads:
             for case, score, role in tasks:
                 if not self._wanted(case, score):
                     continue
-                if last is not case:
-                    last, assessor = case, Assessor(ready)
-                running.append((case, score, threads.submit(assessed, case, score, role, assessor)))
+                if made is None or made.case is not case:
+                    made = PreparedCase(case)
+                running.append((case, score, threads.submit(assessed, made, score, role)))
                 if len(running) > len(sessions):
                     first, of, future = running.popleft()
                     yield first, of, future.result()

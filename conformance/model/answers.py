@@ -9,7 +9,7 @@ from itertools import combinations, product
 from typing import Final, Literal
 
 from conformance.base.words import listed, plural
-from conformance.harness.process import Limits
+from conformance.harness.runner import Limits
 from conformance.model.groups import BORROWER, Group, layers_of
 from conformance.model.stages import USES, Stage, Use
 from conformance.report.findings import page_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
-from conformance.harness.process import RunnerFailed
+from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
 from conformance.model.answers import IN_MODEL, LOADING, Answer, Kind, Part, short
 from conformance.model.configuration import Configuration

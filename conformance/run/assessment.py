@@ -35,7 +35,6 @@ class CaseJob(Job):
     """A job that runs a case, or its variant."""
 
     case: Case = field(kw_only=True)
-    prepared: Prepared = field(kw_only=True)
     variant: bool = field(kw_only=True, default=False)
 
 
@@ -65,19 +64,6 @@ class PreparedCase:
         return why_insensitive(self.case)
 
 
-class LastPrepared:
-    """The case that was prepared last, kept for its next target."""
-
-    def __init__(self) -> None:
-        self._last: PreparedCase | None = None
-
-    def of(self, case: Case) -> PreparedCase:
-        """What is prepared of a case."""
-        if self._last is None or self._last.case is not case:
-            self._last = PreparedCase(case)
-        return self._last
-
-
 def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> CaseJob:
     """The case, or its variant. ``only_inputs``: the runner reads only what it is told of."""
     variant = prepared.relation is not None
@@ -90,16 +76,18 @@ def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> Cas
         most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * prepared.most_tensor_bytes,
         seconds=case.time_limit_seconds,
         case=case,
-        prepared=prepared,
     )
 
 
 @dataclass(frozen=True)
 class Assessed:
-    """The record of a case, and its jobs with their outcomes: the case's own, and the variant's."""
+    """The record of a case, and the outcomes that it is about: the case's own, and the variant's.
+
+    There is none of a case that was not run.
+    """
 
     record: Record
-    tried: tuple[tuple[CaseJob, Outcome], ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,104 +97,99 @@ class _Judged:
     ``outputs`` are kept where they have to be compared with those of the variant.
     """
 
-    job: CaseJob
+    prepared: Prepared
     outcome: Outcome
     judged: Judgement | InfrastructureRecord
     outputs: Outputs | None = None
 
 
-class Assessor:
-    """Runs cases on one target, each with its variant if it has one, and makes their records."""
+def assess(
+    made: PreparedCase,
+    ready: DescribedTarget,
+    expectations: Sequence[Expectation],
+    run: Callable[[CaseJob], Outcome],
+) -> Assessed:
+    """The record of a case on a target; ``run`` runs the case, and its variant if it passes.
 
-    def __init__(
-        self,
-        ready: DescribedTarget,
-        expectations: Sequence[Expectation] = (),
-        last: LastPrepared | None = None,
-    ) -> None:
-        self._ready = ready
-        self._expectations = expectations
-        self._last = last or LastPrepared()
+    A case of the corpus that is insensitive is not run; another one is, and its record says so.
+    Raises :class:`conformance.case.given.GivenError`.
+    """
+    case, why = made.case, made.why_insensitive
+    if why is not None and is_shipped(case):
+        return Assessed(infrastructure_record(ready, case, why))
+    own = shown = _judged(case, made.own, ready, run)
+    outcomes: tuple[Outcome, ...] = (own.outcome,)
+    judged, relation = own.judged, None
+    if case.relation and isinstance(judged, Judgement) and own.outputs is not None:
+        variant = _judged(case, made.variant, ready, run)
+        outcomes = (own.outcome, variant.outcome)
+        shown, judged, relation = _related(case, ready, own, judged, variant)
+    if isinstance(judged, InfrastructureRecord):
+        return Assessed(judged, outcomes)
+    record = result_record(case, ready, judged, shown.outcome, expectations, relation)
+    return Assessed(record.model_copy(update={"insensitive": why or ""}), outcomes)
 
-    def assess(self, case: Case, run: Callable[[CaseJob], Outcome]) -> Assessed:
-        """The record of a case, whose jobs ``run`` runs.
 
-        A case of the corpus that is insensitive is not run; another one is, and its record says so.
-        The variant is run if the case itself passes. Raises
-        :class:`conformance.case.given.GivenError`.
-        """
-        made = self._last.of(case)
-        why = made.why_insensitive
-        if why is not None and is_shipped(case):
-            return Assessed(self._problem(case, why))
-        own = shown = self._judged(case, made.own, run)
-        tried = [(own.job, own.outcome)]
-        judged, relation = own.judged, None
-        if case.relation and isinstance(judged, Judgement) and own.outputs is not None:
-            variant = self._judged(case, made.variant, run)
-            tried.append((variant.job, variant.outcome))
-            shown, judged, relation = self._related(own, judged, variant)
-        if isinstance(judged, InfrastructureRecord):
-            return Assessed(judged, tuple(tried))
-        record = result_record(
-            case, self._ready, judged, shown.outcome, self._expectations, relation
+def infrastructure_record(
+    ready: DescribedTarget, case: Case, message: str, fix: str | None = None
+) -> InfrastructureRecord:
+    """The record of a case that has no result, and why."""
+    return InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
+
+
+def _judged(
+    case: Case, prepared: Prepared, ready: DescribedTarget, run: Callable[[CaseJob], Outcome]
+) -> _Judged:
+    outcome = run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
+    if isinstance(outcome, InfrastructureFailure):
+        trouble = infrastructure_record(ready, case, outcome.message, outcome.fix)
+        return _Judged(prepared, outcome, trouble)
+    try:
+        judgement = judge(
+            case,
+            prepared,
+            outcome,
+            execution_provider=ready.execution_provider,
+            target_class=ready.target.target_class,
+            kernel=ready.target.kernel,
         )
-        return Assessed(record.model_copy(update={"insensitive": why or ""}), tuple(tried))
+        outputs = None
+        compared = case.relation and prepared.unjudged is None
+        if compared and isinstance(outcome, Ran) and judgement.verdict == "pass":
+            outputs = read_outputs(outcome)
+        return _Judged(prepared, outcome, judgement, outputs)
+    except Unjudgeable as error:
+        return _Judged(prepared, outcome, infrastructure_record(ready, case, str(error)))
 
-    def _problem(self, case: Case, message: str, fix: str | None = None) -> InfrastructureRecord:
-        return InfrastructureRecord(target=self._ready.name, case=case.id, message=message, fix=fix)
 
-    def _judged(self, case: Case, prepared: Prepared, run: Callable[[CaseJob], Outcome]) -> _Judged:
-        job = job_for(case, prepared, only_inputs=self._ready.target.reads_only_inputs)
-        outcome = run(job)
-        if isinstance(outcome, InfrastructureFailure):
-            return _Judged(job, outcome, self._problem(case, outcome.message, outcome.fix))
-        try:
-            judgement = judge(
-                case,
-                prepared,
-                outcome,
-                execution_provider=self._ready.execution_provider,
-                target_class=self._ready.target.target_class,
-                kernel=self._ready.target.kernel,
-            )
-            outputs = None
-            compared = case.relation and prepared.unjudged is None
-            if compared and isinstance(outcome, Ran) and judgement.verdict == "pass":
-                outputs = read_outputs(outcome)
-            return _Judged(job, outcome, judgement, outputs)
-        except Unjudgeable as error:
-            return _Judged(job, outcome, self._problem(case, str(error)))
-
-    def _related(
-        self, own: _Judged, judged: Judgement, variant: _Judged
-    ) -> tuple[_Judged, Judgement | InfrastructureRecord, RelationRecord | None]:
-        """The judgement on a passing case, given its variant; and the job whose outcome counts."""
-        case = own.job.case
-        assert case.relation is not None
-        what = RELATIONS[case.relation].what
-        if isinstance(variant.judged, InfrastructureRecord):
-            return variant, variant.judged, None
-        if variant.outputs is None or own.outputs is None:
-            reason = f"The variant (the same call {what}): {variant.judged.reason}"
-            return variant, replace(variant.judged, reason=reason, of_variant=True), None
-        found = relate(
-            case.call,
-            case.relation,
-            (own.outputs, own.job.prepared.expected),
-            (variant.outputs, variant.job.prepared.expected),
-            self._ready.target.target_class,
-        )
-        record = RelationRecord(
-            name=case.relation,
-            what=what,
-            share=found.share,
-            identical=found.identical,
-            sentence=found.sentence,
-        )
-        if not found.faults:
-            how = "bit for bit" if found.identical else f"within {found.share:.2g} of its bound"
-            reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
-            return own, replace(judged, reason=reason), record
-        reason = f"It ran, but {faults_text(found.faults)}."
-        return own, replace(judged, verdict="wrong", reason=reason, faults=found.faults), record
+def _related(
+    case: Case, ready: DescribedTarget, own: _Judged, judged: Judgement, variant: _Judged
+) -> tuple[_Judged, Judgement | InfrastructureRecord, RelationRecord | None]:
+    """The judgement on a passing case, given its variant; and the one whose outcome counts."""
+    assert case.relation is not None
+    what = RELATIONS[case.relation].what
+    if isinstance(variant.judged, InfrastructureRecord):
+        return variant, variant.judged, None
+    if variant.outputs is None or own.outputs is None:
+        reason = f"The variant (the same call {what}): {variant.judged.reason}"
+        return variant, replace(variant.judged, reason=reason, of_variant=True), None
+    found = relate(
+        case.call,
+        case.relation,
+        (own.outputs, own.prepared.expected),
+        (variant.outputs, variant.prepared.expected),
+        ready.target.target_class,
+    )
+    record = RelationRecord(
+        name=case.relation,
+        what=what,
+        share=found.share,
+        identical=found.identical,
+        sentence=found.sentence,
+    )
+    if not found.faults:
+        how = "bit for bit" if found.identical else f"within {found.share:.2g} of its bound"
+        reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
+        return own, replace(judged, reason=reason), record
+    reason = f"It ran, but {faults_text(found.faults)}."
+    return own, replace(judged, verdict="wrong", reason=reason, faults=found.faults), record

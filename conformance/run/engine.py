@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
 from conformance.base.printable import printable
-from conformance.case.case import Case
 from conformance.case.given import GivenError
 from conformance.harness.outcomes import Outcome
-from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
+from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
+from conformance.judge.expectations import Expectation
 from conformance.results.records import InfrastructureRecord, InstabilityRecord
-from conformance.run.assessment import Assessor, CaseJob, LastPrepared, Record
-from conformance.run.instability import Retries, Watch, unwatched
+from conformance.run.assessment import (
+    CaseJob,
+    PreparedCase,
+    Record,
+    assess,
+    infrastructure_record,
+)
+from conformance.run.instability import Instability
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
 from conformance.targets.setup.installed import with_release
 
+Watch = Callable[[CaseJob, Outcome], None]
+
+
+def unwatched(job: CaseJob, outcome: Outcome) -> None:
+    """Watches nothing."""
+
 
 class TargetRun:
-    """Runs a plan: holds its runner processes, and the target as they describe it.
+    """A target of a run, with its runner: a context manager, which ends all processes on exit.
 
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
-    take. ``ready`` is the target, where it has described itself already. ``last`` is the case that
-    was prepared last, for all targets of the run. A context manager, which ends all processes on
-    exit. ``aside`` has what did not repeat in `run_one`; whoever reads it empties it.
+    take. ``ready`` is the target as it describes itself, where that is known.
     """
 
     def __init__(
@@ -38,18 +48,12 @@ class TargetRun:
         plan: TargetPlan,
         earlier: Sequence[TargetRun] = (),
         ready: DescribedTarget | None = None,
-        last: LastPrepared | None = None,
     ) -> None:
         self.plan = plan
         described = None if ready is None else ready.reported or ready.described
         self._session = Session(plan.target.command, described=described)
-        self.aside: list[InstabilityRecord] = []
         self._ready = ready
-        self._last = last or LastPrepared()
         self._failed: RunnerFailed | None = None
-        #: Time that starting runner processes took in workers, added up.
-        self.seconds_of_workers = 0.0
-        self._closed = False
         self._same_name = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
 
     def __enter__(self) -> Self:
@@ -59,14 +63,12 @@ class TargetRun:
         self.close(at_once=error[0] is not None)
 
     def close(self, at_once: bool = False) -> None:
-        """End all processes; what is known of the target stays. No case can be run any more."""
-        if not self._closed:
-            self._closed = True
-            self._session.close(at_once)
+        """End all processes, and remove their files; what is known of the target stays."""
+        self._session.close(at_once)
 
     def again(self) -> TargetRun:
-        """A run of the same target with one process, for another worker."""
-        return TargetRun(self.plan, ready=self.ready, last=self._last)
+        """A run of the same target with a runner of its own, for another process."""
+        return TargetRun(self.plan, ready=self.ready)
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts one again."""
@@ -91,11 +93,6 @@ class TargetRun:
         """Why the runner did not start; None if it did, or is known to be unavailable."""
         return self._failed if self.ready.broken else None
 
-    @property
-    def start_seconds(self) -> float:
-        """Time that starting runner processes took, added up."""
-        return self._session.start_seconds + self.seconds_of_workers
-
     def _describe(self) -> DescribedTarget:
         target = with_release(self.plan.target, _tell)
         if target.missing is not None:
@@ -119,40 +116,49 @@ class TargetRun:
         return DescribedTarget(target, answer, None, None)
 
     @cached_property
-    def _assessor(self) -> Assessor:
-        return Assessor(self.ready, self.plan.lines_for(self.ready), self._last)
+    def _lines(self) -> tuple[Expectation, ...]:
+        return self.plan.lines_for(self.ready)
 
     @cached_property
-    def _retries(self) -> Retries:
-        return Retries(self.plan, self.ready, self._assessor)
+    def _instability(self) -> Instability:
+        return Instability(self.ready)
 
-    def run_one(self, case: Case, watch: Watch = unwatched) -> Record:
-        """The record of one case.
-
-        Raises :class:`RunnerFailed` when the runner has to be given up.
+    def run_one(
+        self, made: PreparedCase, watch: Watch = unwatched
+    ) -> tuple[Record, list[InstabilityRecord]]:
+        """The record of one case, and what did not repeat when the case was run alone.
 
         ``watch`` gets each job with its outcome; the last one of a job is what the record is about.
+        Raises :class:`RunnerFailed` when the runner has to be given up.
         """
         if self.failed is not None:
             raise RunnerFailed(*self.failed.args)
+        case = made.case
         why = self.ready.cannot_take(case)
         if why is not None:
-            return skipped_record(case, self.ready, why)
+            return skipped_record(case, self.ready, why), []
 
         def run(job: CaseJob) -> Outcome:
             outcome = self._session.run(job)
             watch(job, outcome)
             return outcome
 
-        try:
-            first = self._assessor.assess(case, run)
-            record, events = self._retries.settled(case, first, watch)
-        except GivenError as error:
-            return InfrastructureRecord(target=self.ready.name, case=case.id, message=f"{error}.")
-        self.aside += events
-        if any(event.verdict != "crash" for event in events):  # the process may be damaged
+        def run_alone(job: CaseJob) -> Outcome:
             self._session.renew()
-        return record
+            return run(job)
+
+        def alone() -> Record | None:
+            try:
+                again = assess(made, self.ready, self._lines, run_alone)
+            except RunnerFailed:  # the next case raises
+                return None
+            return None if any(each.unrepeated for each in again.outcomes) else again.record
+
+        try:
+            first = assess(made, self.ready, self._lines, run)
+            return self._instability.settled(case, first, alone)
+        except GivenError as error:
+            return infrastructure_record(self.ready, case, f"{error}."), []
 
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""

@@ -18,14 +18,11 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Rejected
-from conformance.harness.process import RunnerFailed
-from conformance.harness.protocol import DescribedAnswer
-from conformance.harness.session import Session
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
-from conformance.run.assessment import Assessed, Assessor, CaseJob, Record
+from conformance.run.assessment import Assessed, CaseJob, Record
 from conformance.run.records import expected_instability
-from conformance.run.target import DescribedTarget, TargetPlan
+from conformance.run.target import DescribedTarget
 
 #: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
 ALIKE: Final = 2
@@ -37,50 +34,36 @@ RETRIES: Final[Mapping[Verdict, int]] = {
     "unsupported": 50,
 }
 Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
-Watch = Callable[[CaseJob, Outcome], None]
 
 
-def unwatched(job: CaseJob, outcome: Outcome) -> None:
-    """Watches nothing."""
+class Instability:
+    """Tells the results of a target's cases from what they met in company of others."""
 
-
-class _NotAlone(Exception):
-    """The runner does not start, is another one, or a result in a fresh process says nothing."""
-
-
-class Retries:
-    """Settles the results of one target's cases, by trying them again alone where that can tell
-    more.
-    """
-
-    def __init__(self, plan: TargetPlan, ready: DescribedTarget, assessor: Assessor) -> None:
-        self._plan = plan
+    def __init__(self, ready: DescribedTarget) -> None:
         self._ready = ready
-        self._assessor = assessor
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
 
     def settled(
-        self, case: Case, first: Assessed, watch: Watch = unwatched
+        self, case: Case, first: Assessed, alone: Callable[[], Record | None]
     ) -> tuple[Record, list[InstabilityRecord]]:
         """The record of a case that was ``first`` assessed so, and the target's instability.
 
-        After one that is no crash, the process in which it was seen still runs, and may be damaged.
-        ``watch`` gets the outcomes of a case that is tried alone.
+        ``alone`` gives the record of the case alone in a fresh process, None if it has none.
         """
-        record, events = self._of_result(case, first, watch)
-        crashes = [outcome.unrepeated for _, outcome in first.tried if outcome.unrepeated]
-        events += [self._event(case, "crash", one.before, one.message) for one in crashes]
+        record, events = self._of_result(case, first, alone)
+        for crash in (each.unrepeated for each in first.outcomes if each.unrepeated):
+            events.append(self._event(case, "crash", crash.before, crash.message))
         return record, events
 
     def _of_result(
-        self, case: Case, first: Assessed, watch: Watch
+        self, case: Case, first: Assessed, alone: Callable[[], Record | None]
     ) -> tuple[Record, list[InstabilityRecord]]:
         record = first.record
-        befores = [outcome.before for _, outcome in first.tried if outcome.before is not None]
-        if not isinstance(record, ResultRecord) or not _doubtful(
-            record, first.tried[-1][1], bool(befores)
-        ):
+        before = next((each.before for each in first.outcomes if each.before is not None), None)
+        if not isinstance(record, ResultRecord):
+            return record, []
+        if not _doubtful(record, first.outcomes[-1], before is not None):
             return record, []
         kind = _kind(case, record)
         if self._repeated[kind] >= ALIKE:
@@ -91,27 +74,13 @@ class Retries:
                 "this verdict were, and repeated."
             )
             return record.model_copy(update={"reason": record.reason + told}), []
-        alone = self._alone(case, watch)
-        if not isinstance(alone, ResultRecord) or alone.outcome == "unavailable":
+        again = alone()
+        if not isinstance(again, ResultRecord) or again.outcome == "unavailable":
             return record, []
-        if alone.unexpected and severity(alone) <= severity(record):
+        if again.unexpected and severity(again) <= severity(record):
             self._repeated.update([(record.verdict,), kind])
-            return alone, []
-        before = befores[0] if befores else None
-        return alone, [self._event(case, record.verdict, before, record.reason)]
-
-    def _alone(self, case: Case, watch: Watch) -> Record | None:
-        """The record of the case, each of its jobs alone in a fresh process; None: it has none."""
-
-        def run(job: CaseJob) -> Outcome:
-            outcome = self._run_alone(job)
-            watch(job, outcome)
-            return outcome
-
-        try:
-            return self._assessor.assess(case, run).record
-        except _NotAlone:
-            return None
+            return again, []
+        return again, [self._event(case, record.verdict, before, record.reason)]
 
     def _event(
         self, case: Case, verdict: Verdict, before: object, message: str
@@ -130,24 +99,6 @@ class Retries:
             unexpected=known is None,
             expectation=known,
         )
-
-    def _run_alone(self, job: CaseJob) -> Outcome:
-        """The outcome of the job in a fresh process. Raises `_NotAlone`."""
-        try:
-            with Session(self._plan.target.command) as session:
-                answer = session.start()
-                if not isinstance(answer, DescribedAnswer) or not self._is_same(answer):
-                    raise _NotAlone
-                outcome = session.run(job)
-        except RunnerFailed:
-            raise _NotAlone from None
-        if outcome.unrepeated is not None:
-            raise _NotAlone
-        return outcome
-
-    def _is_same(self, answer: DescribedAnswer) -> bool:
-        described = self._ready.described
-        return described is not None and answer.model_copy(update={"id": described.id}) == described
 
 
 def _doubtful(record: ResultRecord, outcome: Outcome, in_company: bool) -> bool:

@@ -22,8 +22,9 @@ from typing import Final, NoReturn
 from conformance.base import interrupts
 from conformance.base.memory import reuse_memory
 from conformance.case.case import Case
-from conformance.harness.process import RunnerFailed
+from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
+from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.targets.registry import Target
@@ -51,15 +52,8 @@ class Task:
     targets: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class TaskResult:
-    """What came of a task: of each target its records, the case's first.
-
-    ``start_seconds`` is the time that starting runners took, by target.
-    """
-
-    found: list[tuple[int, Reported | GivenUp]]
-    start_seconds: dict[int, float]
+#: What came of a task: of each target, by its number, its records, the case's first.
+Found = list[tuple[int, Reported | GivenUp]]
 
 
 class Worker:
@@ -68,22 +62,22 @@ class Worker:
     def __init__(self, runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
         self._runs = runs
         self._cases = cases
+        #: What was prepared last: the next task may be the same case, on its next target.
+        self._made: PreparedCase | None = None
 
-    def run(self, task: Task) -> TaskResult:
+    def run(self, task: Task) -> Found:
         """Run the case on each of its targets."""
         case = self._cases[task.case]
-        found: list[tuple[int, Reported | GivenUp]] = []
-        before = {number: self._runs[number].start_seconds for number in task.targets}
+        if self._made is None or self._made.case is not case:
+            self._made = PreparedCase(case)
+        found: Found = []
         for number in task.targets:
-            run = self._runs[number]
             try:
-                found.append((number, run.run_one(case)))
+                record, events = self._runs[number].run_one(self._made)
+                found += [(number, each) for each in (record, *events)]
             except RunnerFailed as error:
                 found.append((number, GivenUp(error)))
-            aside, run.aside = run.aside, []
-            found += ((number, record) for record in aside)
-        now = {number: self._runs[number].start_seconds - before[number] for number in before}
-        return TaskResult(found, now)
+        return found
 
     def close(self, at_once: bool = False) -> None:
         """End all runners."""
@@ -126,22 +120,20 @@ def run_all(
             if several
             else _in_this_process(group, cases, tasks, given_up)
         )
-        for at, result in results:
-            for number, seconds in result.start_seconds.items():
-                group[number].seconds_of_workers += seconds if several else 0.0
-            for number, found in result.found:
-                if isinstance(found, GivenUp):
+        for at, found in results:
+            for number, record in found:
+                if isinstance(record, GivenUp):
                     if number in given_up:
                         continue
                     given_up.add(number)
-                yield group[number], None if isinstance(found, GivenUp) else cases[at], found
+                yield group[number], None if isinstance(record, GivenUp) else cases[at], record
         for run in group:
             run.close()
 
 
 def _in_this_process(
     runs: Sequence[TargetRun], cases: Sequence[Case], tasks: Sequence[Task], given_up: set[int]
-) -> Iterator[tuple[int, TaskResult]]:
+) -> Iterator[tuple[int, Found]]:
     worker = Worker(runs, cases)
     for task in tasks:
         for number in task.targets:  # one by one, so that records come as soon as they can
@@ -163,7 +155,7 @@ def _in_processes(
     tasks: Iterable[Task],
     jobs: int,
     given_up: set[int],
-) -> Iterator[tuple[int, TaskResult]]:
+) -> Iterator[tuple[int, Found]]:
     """As :func:`_in_this_process`, in forked processes that have plans and cases in memory."""
     for run in runs:
         run.ready  # noqa: B018  # a worker has it from here
@@ -201,7 +193,7 @@ class _Processes:
             initializer=_begin,
             initargs=(runs, cases),
         )
-        self.pending: dict[Future[TaskResult], Task] = {}
+        self.pending: dict[Future[Found], Task] = {}
 
     def fill(self, waiting: Iterator[Task], given_up: set[int]) -> None:
         """Submit tasks, without the targets that were given up."""
@@ -210,16 +202,16 @@ class _Processes:
             if left.targets:
                 self.pending[self._submitted(left)] = left
 
-    def _submitted(self, task: Task) -> Future[TaskResult]:
+    def _submitted(self, task: Task) -> Future[Found]:
         """A task in flight; where a process has died, one whose result raises."""
         try:
             return self._executor.submit(_run, task)
         except BrokenProcessPool as error:
-            broken: Future[TaskResult] = Future()
+            broken: Future[Found] = Future()
             broken.set_exception(error)
             return broken
 
-    def ended(self) -> Iterator[tuple[int, TaskResult]]:
+    def ended(self) -> Iterator[tuple[int, Found]]:
         """The results of the tasks that have ended; waits for the first."""
         for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
             result = future.result()
@@ -236,22 +228,19 @@ class _Processes:
 
 def _alone(
     runs: Sequence[TargetRun], cases: Sequence[Case], task: Task, given_up: set[int]
-) -> TaskResult:
+) -> Found:
     """The result of a task in a process of its own, whose end says something of that case."""
     pool = _Processes(runs, cases, 1)
     try:
         pool.fill(iter([task]), given_up)
-        return next((result for _, result in pool.ended()), TaskResult([], {}))
+        return next((result for _, result in pool.ended()), [])
     except BrokenProcessPool:
         case = cases[task.case].id
         message = "The process that ran this case was ended; the system may be out of memory."
-        return TaskResult(
-            [
-                (n, InfrastructureRecord(target=runs[n].ready.name, case=case, message=message))
-                for n in task.targets
-            ],
-            {},
-        )
+        return [
+            (n, InfrastructureRecord(target=runs[n].ready.name, case=case, message=message))
+            for n in task.targets
+        ]
     finally:
         pool.end(at_once=True)
 
@@ -287,7 +276,7 @@ def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _run(task: Task) -> TaskResult:
+def _run(task: Task) -> Found:
     global _is_running
     assert _worker is not None
     try:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from conformance.base.explain import did_you_mean
 from conformance.base.paths import data_path
-from conformance.harness.process import Command, half_the_memory
 from conformance.harness.protocol import MOST_OF_A_NAME, TARGET_NAME
+from conformance.harness.runner import Command, half_the_memory
 from conformance.oracle.tolerance import TargetClass
 from conformance.targets import catalogue
 from conformance.targets.catalogue import (

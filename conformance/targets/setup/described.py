@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribeAnswer
+from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
 from conformance.targets.registry import Target
 from conformance.targets.setup.programs import SetupError

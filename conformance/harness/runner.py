@@ -1,0 +1,442 @@
+"""One runner process: started, limited, read, timed and ended. This module knows no cases.
+
+`Runner.ask` sends a request, waits, and reports what happened (`News`): an answer's line, the end
+of the process, the end of its time, or a violation of the protocol. POSIX only.
+
+Each process leads its own session and process group. So Ctrl-C in the terminal does not reach it,
+and it is killed together with everything that it has started. A process that leaves the group (a
+daemon) is not killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from conformance.base.processes import START, start
+from conformance.harness.protocol import excerpt
+
+#: Time for a process to end once it has closed a pipe, or once its input is closed.
+GRACE_SECONDS: Final = 1.0
+#: One read; on Linux a pipe holds no more.
+CHUNK_BYTES: Final = 64 << 10
+#: After a read of so many bytes the pipe may have been full because this side read it late. So the
+#: runner gets a moment for the rest of its answer, even if its time is over.
+FULL_BYTES: Final = 4096
+#: How often the end of a process is looked for that leaves its pipes open to a child.
+POLL_SECONDS: Final = 0.1
+#: At most so many reads to empty a pipe, so that one that is always full does not block the rest.
+MOST_READS: Final = 64
+
+
+#: Sent by somebody to end a process: they say nothing about the runtime.
+FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
+
+#: Signals that a shell between harness and runner reports as exit status 128 + number.
+REPORTED_BY_SHELLS: Final = frozenset(
+    {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
+    | FROM_OUTSIDE
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a target's runner is started. ``env`` is added to this process's environment.
+
+    ``fix`` is the command that repairs a runner that does not start, if the target has one.
+    ``memory_bytes`` takes the place of `Limits.memory_bytes`.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | Path | None = None
+    fix: str | None = None
+    memory_bytes: int | None = None
+
+
+def half_the_memory() -> int:
+    """Half of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def default_memory_bytes() -> int:
+    """Half of the machine's memory, at most 8 GiB."""
+    return min(8 << 30, half_the_memory())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one runner process may use.
+
+    A case has ``case_seconds``, and ``compile_seconds`` more once its runner says that it compiles.
+    ``memory_bytes`` limits its writable memory (RLIMIT_DATA, on Linux only); None for no limit. A
+    limit of the address space is not possible, since CUDA reserves far more than it uses. After
+    ``failures_in_a_row`` infrastructure failures a target is given up.
+    """
+
+    case_seconds: float = 30.0
+    compile_seconds: float = 400.0
+    start_seconds: float = 120.0
+    memory_bytes: int | None = field(default_factory=default_memory_bytes)
+    answer_bytes: int = 1 << 20
+    stderr_bytes: int = 64 << 10
+    failures_in_a_row: int = 3
+
+
+class RunnerFailed(Exception):
+    """A runner does not start, or fails repeatedly: there are no more outcomes from its target.
+
+    ``sentence`` says what happened, ``fix`` is the command that repairs it or None.
+    """
+
+    def __init__(self, sentence: str, fix: str | None = None, stderr: str = "") -> None:
+        super().__init__(sentence, fix, stderr)
+        self.sentence = sentence
+        self.fix = fix
+        self.stderr = stderr
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True)
+class Died:
+    """The process ended without an answer: ``what`` continues a sentence that starts with "the
+    runner".
+
+    ``signal`` is the signal that ended it, None if none did. ``half`` is the start of a line that
+    it did not finish. ``early``: it had ended before the request was written, so this request is
+    not the cause.
+    """
+
+    what: str
+    signal: str | None
+    half: str
+    early: bool
+
+
+@dataclass(frozen=True)
+class Late:
+    """There was no answer within ``seconds``, the time of the request."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Broken:
+    """It violated the protocol: ``what`` continues a sentence that starts with "the runner"."""
+
+    what: str
+
+
+News = bytes | Died | Late | Broken
+
+
+def _no_more(line: bytes) -> float:
+    return 0.0
+
+
+class Runner:
+    """A started runner process. `RunnerFailed`: the operating system cannot start it."""
+
+    def __init__(self, command: Command, limits: Limits) -> None:
+        # If an exception (Ctrl-C) is raised here, the process sees the end of its input.
+        self._popen = _spawn(command)
+        self._guard = _killed_with_us(self._popen.pid)
+        _limit_memory(self._popen.pid, command.memory_bytes or limits.memory_bytes)
+        self._limits = limits
+        self._in = _not_blocking(self._popen.stdin)
+        self._out = _not_blocking(self._popen.stdout)
+        self._err = _not_blocking(self._popen.stderr)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._out, selectors.EVENT_READ, self._read_stdout)
+        self._selector.register(self._err, selectors.EVENT_READ, self._read_stderr)
+        self._unsent = memoryview(b"")
+        self._written = bytearray()
+        self._stderr = bytearray()
+        self._dropped = 0
+        self._asked = self._deadline = 0.0
+        self._ended = False
+        self._hung_up = ""
+
+    def ask(
+        self, line: bytes, seconds: float, more_for: Callable[[bytes], float] = _no_more
+    ) -> News:
+        """Send the request ``line``, wait ``seconds`` for its answer, and say what happened.
+
+        ``more_for`` gives the additional seconds that a line before the answer grants, 0 for the
+        answer itself. There is at most one such line. A complete answer takes precedence.
+        """
+        self._stderr.clear()  # before the last words of an ended process are read
+        self._dropped = 0
+        early = self._has_ended()
+        self._unsent = memoryview(line)
+        self._asked = time.monotonic()
+        self._deadline = self._asked + (GRACE_SECONDS if self._hung_up else seconds)
+        if not early:
+            self._send()
+        while True:
+            ended = self._has_ended()
+            end = self._written.find(b"\n")
+            if end >= 0 and (more := more_for(bytes(self._written[:end]))):
+                more_for = _no_more
+                seconds += more
+                self._deadline += 0.0 if self._hung_up else more
+                del self._written[: end + 1]
+            elif end >= 0 or len(self._written) > self._limits.answer_bytes:
+                return self._line(end)
+            elif ended:
+                status = self._popen.returncode
+                name = _signal_of(status)
+                what = f"died of {name}" if name else f"ended with status {status}"
+                return Died(what, name, excerpt(bytes(self._written)), early)
+            elif (left := self._deadline - time.monotonic()) <= 0:
+                return self._overdue(seconds)
+            else:
+                for key, _ in self._selector.select(min(left, POLL_SECONDS)):
+                    key.data()
+
+    def elapsed_ms(self) -> float:
+        """Milliseconds since the request was written."""
+        return (time.monotonic() - self._asked) * 1e3
+
+    def stderr(self) -> str:
+        """The end of what it wrote to standard error since the request."""
+        note = f"[{self._dropped} bytes before this are left out]\n" if self._dropped else ""
+        return note + self._stderr.decode(errors="replace")
+
+    def end(self) -> None:
+        """Close the process's input, which tells it to exit, and wait for that, but not long."""
+        self._forget(self._in)
+        _close(self._popen.stdin)
+        self._wait(GRACE_SECONDS)
+
+    def kill(self) -> None:
+        """Kill the process and its group, in any state, and close its pipes."""
+        _kill_group(self._popen.pid)
+        if self._guard is not None:
+            with suppress(OSError):
+                self._guard.communicate(b"\n")
+        self._wait(GRACE_SECONDS)  # one that SIGKILL does not end (stuck in a driver) is left
+        self._selector.close()
+        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            _close(pipe)
+
+    def _line(self, end: int) -> bytes | Broken:
+        """The line that was written up to ``end``, if it is the only one and not too long."""
+        most = self._limits.answer_bytes
+        if not 0 <= end <= most:
+            start = excerpt(bytes(self._written[:1000]))
+            return Broken(f"wrote more than {most} bytes in one line, which starts: {start}")
+        line, rest = bytes(self._written[:end]), bytes(self._written[end + 1 :])
+        self._written.clear()
+        if rest:
+            return Broken(f"wrote more than one line: {excerpt(line)}, then {excerpt(rest)}")
+        self._drain(self._read_stderr)  # written before the answer, and so belongs to it
+        return line
+
+    def _overdue(self, seconds: float) -> Late | Broken:
+        """What it did instead of answering in time."""
+        if self._hung_up:
+            return Broken(f"{self._hung_up} and did not end")
+        if self._written:
+            half = excerpt(bytes(self._written))
+            return Broken(f"began an answer and did not end it in time: {half}")
+        return Broken("did not read its request") if self._unsent else Late(seconds)
+
+    def _has_ended(self) -> bool:
+        """Whether the process has ended. Its children may keep its pipes open: they are killed."""
+        if not self._ended and self._popen.poll() is not None:
+            self._ended = True
+            _kill_group(self._popen.pid)
+            self._drain(self._read_stdout)
+            self._drain(self._read_stderr)
+        return self._ended
+
+    def _read_stdout(self) -> bool:
+        """Read from its output; whether there was something."""
+        data = _read(self._out)
+        if data == b"":
+            self._forget(self._out)
+            self._hang_up("closed its standard output")
+        elif data:
+            self._written += data
+            if len(data) >= FULL_BYTES:
+                self._deadline = max(self._deadline, time.monotonic() + GRACE_SECONDS)
+            if len(self._written) > self._limits.answer_bytes:
+                self._forget(self._out)  # that is enough; the rest stays in the pipe
+        return bool(data)
+
+    def _read_stderr(self) -> bool:
+        """Read from its error output, of which the end is kept; whether there was something."""
+        data = _read(self._err)
+        if data == b"":
+            self._forget(self._err)
+        elif data:
+            self._stderr += data
+            over = max(0, len(self._stderr) - self._limits.stderr_bytes)
+            del self._stderr[:over]
+            self._dropped += over
+        return bool(data)
+
+    def _drain(self, read: Callable[[], bool]) -> None:
+        for _ in range(MOST_READS):
+            if not read():
+                return
+
+    def _send(self) -> None:
+        """Write as much of the request as the pipe takes, and the rest once it takes more."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._in, self._unsent) :]
+        except BlockingIOError:
+            if self._in not in self._selector.get_map():
+                self._selector.register(self._in, selectors.EVENT_WRITE, self._send)
+            return
+        except BrokenPipeError:
+            self._unsent = memoryview(b"")
+            self._hang_up("closed its standard input")
+        self._forget(self._in)
+
+    def _hang_up(self, what: str) -> None:
+        """A pipe was closed. Usually the process is about to end: wait for that, but not long."""
+        self._hung_up = self._hung_up or what
+        self._deadline = min(self._deadline, time.monotonic() + GRACE_SECONDS)
+        self._wait(self._deadline - time.monotonic())
+
+    def _wait(self, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(max(0.0, seconds))
+
+    def _forget(self, descriptor: int) -> None:
+        with suppress(KeyError):
+            self._selector.unregister(descriptor)
+
+
+def _killed_with_us(group: int) -> subprocess.Popen[bytes] | None:
+    """A shell that kills the process group ``group`` if this process dies; it is sent a line first.
+
+    A runner exits when its input ends, unless it hangs at that moment. Only this process would kill
+    it then, and it may have been killed itself. What the shell reads ends with a line where this
+    process still lives, and without one where it does not.
+    """
+    script = 'read -r released || kill -s KILL -- "-$1"'
+    null = subprocess.DEVNULL
+    with suppress(OSError):  # no shell, or no more processes: the runner has to do without
+        return subprocess.Popen(
+            ["/bin/sh", "-c", script, "sh", str(group)],
+            cwd=START,
+            stdin=subprocess.PIPE,
+            stdout=null,
+            stderr=null,
+            env={},
+            start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
+        )
+    return None
+
+
+def _signal_of(status: int) -> str | None:
+    """The name of the signal that ended a process, also where a shell reports it; else None."""
+    number = -status if status < 0 else status - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"  # a real-time signal
+    return name if status < 0 or name in REPORTED_BY_SHELLS else None
+
+
+def _spawn(command: Command) -> subprocess.Popen[bytes]:
+    try:
+        return start(
+            command.argv,
+            command.env,
+            command.cwd,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise _cannot_start(command, error) from error
+
+
+def _cannot_start(command: Command, error: OSError | ValueError) -> RunnerFailed:
+    """The error that says why a program cannot be started."""
+    program = command.argv[0]
+    what = f"{command.name}: the runner {excerpt(program, 300)}"
+    if command.cwd is not None and not os.path.isdir(command.cwd):
+        return RunnerFailed(
+            f"{what} is to start in {command.cwd}, which is not a folder.", command.fix
+        )
+    if os.sep not in program:
+        path = shutil.which(program, path={**os.environ, **command.env}.get("PATH"))
+        if path is None:
+            return RunnerFailed(f"{what} is not found in PATH.", command.fix)
+    else:
+        path = os.path.join(command.cwd or "", program)
+    if not os.path.exists(path):
+        return RunnerFailed(f"{what} does not exist.", command.fix)
+    if os.path.isdir(path):
+        return RunnerFailed(f"{what} is a folder, not a program.", command.fix)
+    if not os.access(path, os.X_OK):
+        return RunnerFailed(f"{what} is not executable.", f"chmod +x {shlex.quote(path)}")
+    with open(path, "rb") as file:
+        first = file.readline(200).rstrip()
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.ENOENT and first.startswith(b"#!"):
+        return RunnerFailed(f"{what} names an interpreter that does not exist: {excerpt(first)}.")
+    if number == errno.ENOEXEC and not first.startswith(b"#!"):
+        return RunnerFailed(f"{what} is not a program: its first line names no interpreter (#!).")
+    return RunnerFailed(f"{what} cannot be started: {error}.", command.fix)
+
+
+def _limit_memory(pid: int, most: int | None) -> None:
+    """Limit the writable memory of ``pid``, and of what it starts from now on."""
+    if sys.platform != "linux" or most is None:
+        return
+    # It has ended, or may not be limited (set-user-ID): then it runs without a limit.
+    with suppress(OSError):
+        lowest = most
+        for limit in resource.prlimit(pid, resource.RLIMIT_DATA):
+            if limit != resource.RLIM_INFINITY:
+                lowest = min(lowest, limit)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (lowest, lowest))
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # the group is empty
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _not_blocking(pipe: IO[bytes] | None) -> int:
+    assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
+    return pipe.fileno()
+
+
+def _read(descriptor: int) -> bytes | None:
+    """Bytes from the pipe, at most `CHUNK_BYTES`; empty at its end; None: there are none now."""
+    try:
+        return os.read(descriptor, CHUNK_BYTES)
+    except BlockingIOError:
+        return None
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is not None:
+        pipe.close()
