@@ -79,7 +79,7 @@ class Cases:
         """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
         if file not in self._listed:
             cases = list(self._load(file).values())
-            target_plans(cases, targets, whole_corpus=False, pinned=self._pinned)
+            target_plans(cases, targets, pinned=self._pinned)
             labels = [target.label for target in targets]
             self._listed[file] = [self._as_listed(file, case, labels) for case in cases]
         return self._listed[file]

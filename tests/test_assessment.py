@@ -266,8 +266,7 @@ def test_the_digest_of_the_case_files_is_that_on_every_target() -> None:
     """`gqa diff` says by it that case files differ."""
     cases = find(["smoke"]).loaded
     plans = [
-        target_plans(cases, [target_for(ep)], whole_corpus=False)
-        for ep in ("cpu", "cuda", "ort-plugin:nxrt_ep_cpu")
+        target_plans(cases, [target_for(ep)]) for ep in ("cpu", "cuda", "ort-plugin:nxrt_ep_cpu")
     ]
     headers = [header(plan, (), selection_of(plan, "", only_failed=False)) for plan in plans]
     digests = {header.corpus for header in headers}

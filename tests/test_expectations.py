@@ -13,14 +13,13 @@ from typing import Any, cast
 
 import jsonschema
 import pytest
-from case_files import cases_of, entries, write
+from case_files import cases_of, write
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
 from conformance.case.case import Case
 from conformance.case.contract import Contract
-from conformance.case.load import load
 from conformance.harness.outcomes import Crashed, Outcome, Rejected, TimedOut, Unavailable
 from conformance.harness.protocol import DescribedAnswer
 from conformance.harness.runner import RunnerFailed
@@ -539,14 +538,6 @@ def test_a_pattern_of_a_loaded_theme_that_matches_nothing_is_an_error(
     assert sorted(said) == [f"cpu.yaml:7:1: {one}; remove or correct this line" for one in found]
 
 
-def test_a_users_file_with_a_shipped_name_makes_no_expectation_stale(tmp_path: Path) -> None:
-    theme = shipped()[0].known.cases[0].partition("/")[0]
-    cases = load([write(tmp_path, entries("- name: mine"), f"{theme}.yaml")])
-    (plan,) = target_plans(cases, [target_for("cpu")], whole_corpus=False)
-    assert plan.cases == tuple(cases)
-    assert plan.expectations
-
-
 # Invalid files
 
 
@@ -635,7 +626,7 @@ def test_a_bad_file_stops_the_run_before_it_starts(
     write(tmp_path, HEAD + LINE.replace("why:", "wy:"), "expectations/cpu.yaml")
     monkeypatch.setattr("conformance.targets.registry.data_path", lambda name: tmp_path / name)
     with pytest.raises(InputError, match=r"cpu\.yaml:7:5: unknown field 'wy'"):
-        target_plans([], [target_for("cpu")], whole_corpus=False)
+        target_plans([], [target_for("cpu")])
 
 
 # The shipped files

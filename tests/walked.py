@@ -72,7 +72,7 @@ def walk_of_a_case() -> tuple[set[str], set[str]]:
     target = target_for("cpu" if installed else f"exec:{data_path('mutants') / 'runner.py'}")
     cases = load_file(data_path("cases") / "decode_shapes.yaml")
     first, *others = [case for case in cases if case.call.dtype == "float32"][:9]
-    (plan,) = target_plans([first, *others], [target], whole_corpus=False)
+    (plan,) = target_plans([first, *others], [target])
     python = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with patch.dict(os.environ, python), TargetRun(plan) as run:  # the kernel is a script
         assert isinstance(run.run_one(PreparedCase(first))[0], ResultRecord)

@@ -193,10 +193,7 @@ def check(
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
         if explain is not None:
             return _explain(subject, explain, cases, targets)
-        plans = [
-            replace(plan, pinned=tuple(of_cases))
-            for plan in target_plans(cases, targets, whole_corpus=False)
-        ]
+        plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, targets)]
         program = None
         if wanted is None:
             beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
@@ -273,7 +270,7 @@ def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
 
 
 def _described(targets: Sequence[Target]) -> Iterator[DescribedTarget]:
-    for plan in target_plans([], targets, whole_corpus=False):
+    for plan in target_plans([], targets):
         with TargetRun(plan) as run:
             yield run.ready
 

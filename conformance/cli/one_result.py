@@ -60,7 +60,6 @@ def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
         corpus.loaded,
         [target],
         selected=lambda each, _: each.id == case.id,
-        whole_corpus=corpus.whole,
     )
     with TargetRun(plan) as run:
         try:

@@ -258,7 +258,6 @@ def plans_of(
         selected=lambda case, target: (
             corpus.selects(case, target.label) and selects(names_of(case, target.label), case)
         ),
-        whole_corpus=corpus.whole,
         pinned=pinned,
     )
     if not any(plan.cases for plan in planned):

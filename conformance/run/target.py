@@ -11,7 +11,6 @@ from conformance.base.array_types import NUMPY
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
-from conformance.case.corpus import is_shipped
 from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer, OperatorSchema
 from conformance.judge.expectations import (
     Expectation,
@@ -51,14 +50,13 @@ def target_plans(
     targets: Sequence[Target],
     *,
     selected: Callable[[Case, Target], bool] = lambda case, target: True,
-    whole_corpus: bool,
     pinned: Sequence[Path] = (),
 ) -> list[TargetPlan]:
     """A plan for each target: those of the loaded ``cases`` that are ``selected`` for it.
 
     ``pinned`` are the user's expectations files. Raises
-    :class:`conformance.base.yaml_source.InputError` for wrong or stale expectations, and for a file
-    whose target none of ``targets`` can be.
+    :class:`conformance.base.yaml_source.InputError` for wrong expectations, for stale ones of the
+    user's, and for a file whose target none of ``targets`` can be.
     """
     own = load_pinned(pinned)
     _check_targets(pinned, own, targets)
@@ -66,10 +64,6 @@ def target_plans(
     named = dict.fromkeys(target.expectations for target in targets)
     lines = {files: tuple(load_expectations(files)) for files in named}
     check_stale(own, cases, whole=False, later=[line for some in lines.values() for line in some])
-    # A user's file with the name of a shipped one does not make a shipped line stale.
-    shipped = [case for case in cases if is_shipped(case)]
-    for some in lines.values():
-        check_stale(some, shipped, whole=whole_corpus)
     return [
         TargetPlan(
             target,
