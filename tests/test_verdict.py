@@ -109,7 +109,7 @@ def off(call: Call, by: float = 1.0) -> Values:
 def without_values(why: str) -> Prepared:
     """A call for which the oracle has no values."""
     made = prepare(PROMPT)
-    made.__dict__["_usual"] = Answers([], [], why)
+    made.__dict__["_answers"] = Answers([], [], why)
     return made
 
 
@@ -530,7 +530,7 @@ def expected(value: list[float], unit: list[float]) -> Expected:
 
 def expected_of(value: np.ndarray, unit: np.ndarray, dtype: np.dtype[Any]) -> Expected:
     reference = Reference(value, ~np.isnan(unit), dtype)
-    return Expected(reference, np.nan_to_num(unit), value.astype(dtype))
+    return Expected("output", reference, np.nan_to_num(unit))
 
 
 def figures(got: list[float], want: Expected) -> OutputError:
