@@ -91,24 +91,19 @@ def run(
 def use_absolute_paths() -> None:
     """Make the folder for temporary files absolute: Python keeps ``TMPDIR=.`` as it is."""
     with suppress(OSError):  # there is no current folder any more
-        os.environ.update({name: os.path.abspath(os.environ[name]) for name in _set(_FOLDERS)})
+        os.environ.update(_absolute(_FOLDERS))
 
 
-def _absolute() -> dict[str, str]:
+def _absolute(names: Sequence[str] = (*_FOLDERS, *_PATHS)) -> dict[str, str]:
     """The variables with paths, which mean in any folder what they mean in the current one.
 
     An empty entry means the current folder, and is there by an oversight.
     """
-    paths = {
-        name: os.pathsep.join(
-            each if os.path.isabs(each) else os.path.abspath(each)
-            for each in os.environ[name].split(os.pathsep)
-            if each
+    made = {}
+    for name in filter(os.environ.get, names):
+        value = os.environ[name]
+        paths = filter(None, value.split(os.pathsep)) if name in _PATHS else [value]
+        made[name] = os.pathsep.join(
+            path if os.path.isabs(path) else os.path.abspath(path) for path in paths
         )
-        for name in _set(_PATHS)
-    }
-    return {**paths, **{name: os.path.abspath(os.environ[name]) for name in _set(_FOLDERS)}}
-
-
-def _set(names: Sequence[str]) -> list[str]:
-    return [name for name in names if os.environ.get(name)]
+    return made

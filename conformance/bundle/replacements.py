@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -295,14 +296,19 @@ def _unnormed(given: Given) -> Changes | None:
     return None if given.call.q_norm is None else {"q_norm": None, "k_norm": None}
 
 
-def _epsilon(field: str, other: str) -> Callable[[Given], Changes | None]:
+def _epsilons() -> Iterator[Replacement]:
     """The other side's epsilon, where there is a norm and the two differ."""
+    for name, field, words, other in (
+        ("queries", "q_epsilon", "that of keys", "k_epsilon"),
+        ("keys", "k_epsilon", "that of queries", "q_epsilon"),
+    ):
+        changes = partial(_epsilon, field=field, other=other)
+        yield Replacement("norm_epsilon", name, words, changes, "norm_epsilon", SCALE_THRESHOLD)
 
-    def changes(given: Given) -> Changes | None:
-        differ = given.call.q_norm is not None and given.call.q_epsilon != given.call.k_epsilon
-        return {field: getattr(given.call, other)} if differ else None
 
-    return changes
+def _epsilon(given: Given, field: str, other: str) -> Changes | None:
+    differ = given.call.q_norm is not None and given.call.q_epsilon != given.call.k_epsilon
+    return {field: getattr(given.call, other)} if differ else None
 
 
 def _layout(given: Given) -> Changes | None:
@@ -369,22 +375,7 @@ _ATTRIBUTES: Final = (
         "window_edge", "shorter", "one token fewer", _edge(-1), "window_edge", EDGE_THRESHOLD
     ),
     Replacement("qk_norm", "", "no norm of queries and keys", _unnormed, "qk_norm"),
-    Replacement(
-        "norm_epsilon",
-        "queries",
-        "that of keys",
-        _epsilon("q_epsilon", "k_epsilon"),
-        "norm_epsilon",
-        SCALE_THRESHOLD,
-    ),
-    Replacement(
-        "norm_epsilon",
-        "keys",
-        "that of queries",
-        _epsilon("k_epsilon", "q_epsilon"),
-        "norm_epsilon",
-        SCALE_THRESHOLD,
-    ),
+    *_epsilons(),
     Replacement("softcap", "", "no cap", _softcap, "softcap"),
     Replacement("smooth_softmax", "", "no sink", _smooth_softmax, "smooth_softmax"),
     Replacement("causal", "", "the opposite", _causal, "causal"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -283,48 +284,38 @@ def _padded(array: Array, axis: int, first: int, counts: Array) -> Array:
     return padded
 
 
-def _static(shared: bool) -> Callable[[Call], Script]:
-    def variant(call: Call) -> Script:
-        inputs, total = _drawn(call), steps_of(call)[0].total_sequence_length
-        capacity = total + 3
-        for name in ("past_key", "past_value"):
-            past = inputs[name]
-            rest = np.full((*past.shape[:2], capacity - past.shape[2], past.shape[3]), 7.0)
-            inputs[name] = np.concatenate([past, rest.astype(past.dtype)], axis=2)
-        fields = {"max_sequence_length": capacity, "shared_buffer": shared}
-        return _variant(call, [inputs], cache="static", **fields)
-
-    return variant
+def _static(call: Call, *, shared: bool) -> Script:
+    inputs, total = _drawn(call), steps_of(call)[0].total_sequence_length
+    capacity = total + 3
+    for name in ("past_key", "past_value"):
+        past = inputs[name]
+        rest = np.full((*past.shape[:2], capacity - past.shape[2], past.shape[3]), 7.0)
+        inputs[name] = np.concatenate([past, rest.astype(past.dtype)], axis=2)
+    fields = {"max_sequence_length": capacity, "shared_buffer": shared}
+    return _variant(call, [inputs], cache="static", **fields)
 
 
-def _in_pieces(lengths: Callable[[int], Sequence[int]]) -> Callable[[Call], Script]:
-    def variant(call: Call) -> Script:
-        inputs, past = _drawn(call), call.past_sequence_length
-        pieces = lengths(call.sequence_length)
-        calls: list[Arrays] = []
-        start = 0
-        for length in pieces:
-            end = start + length
-            mine = {n: a for n, a in inputs.items() if not calls or not n.startswith("past_")}
-            for name in ("query", "key", "value"):
-                mine[name] = inputs[name][:, start:end]
-            if "attention_bias" in mine:
-                mine["attention_bias"] = inputs["attention_bias"][:, :, start:end, : past + end]
-            for name, number in (
-                ("seqlens_k", past + end - 1),
-                ("total_sequence_length", past + end),
-            ):
-                mine[name] = np.full_like(inputs[name], number)
-            calls.append(mine)
-            start = end
-        return _loop(call, calls, pieces)
-
-    return variant
+def _in_pieces(call: Call, lengths: Sequence[int]) -> Script:
+    inputs, start = _drawn(call), 0
+    calls: list[Arrays] = []
+    for length in lengths:
+        end = start + length
+        total = call.past_sequence_length + end
+        mine = {n: a for n, a in inputs.items() if not calls or not n.startswith("past_")}
+        for name in ("query", "key", "value"):
+            mine[name] = inputs[name][:, start:end]
+        if "attention_bias" in mine:
+            mine["attention_bias"] = inputs["attention_bias"][:, :, start:end, :total]
+        mine["seqlens_k"] = np.full_like(inputs["seqlens_k"], total - 1)
+        mine["total_sequence_length"] = np.full_like(inputs["total_sequence_length"], total)
+        calls.append(mine)
+        start = end
+    return _loop(call, calls, lengths)
 
 
-def _two(length: int) -> tuple[int, int]:
-    first = max(1, (2 * length) // 3)
-    return first, length - first
+def _two_pieces(call: Call) -> Script:
+    first = max(1, (2 * call.sequence_length) // 3)
+    return _in_pieces(call, (first, call.sequence_length - first))
 
 
 def _rejected(call: Call) -> Script:
@@ -640,10 +631,10 @@ _VARIANTS: Final[dict[RelationName, _Variant]] = {
     "permuted_batch": (_with(_permute_batch), _batch_pairs),
     "permuted_heads": (_with(_permute_heads), _head_pairs),
     "repeated_kv_heads": (_repeat_heads, _repeated_pairs),
-    "static_cache": (_static(shared=False), _first_rows),
-    "shared_buffer": (_static(shared=True), _first_rows),
-    "token_by_token": (_in_pieces(lambda length: (1,) * length), _tokens),
-    "in_chunks": (_in_pieces(_two), _tokens),
+    "static_cache": (partial(_static, shared=False), _first_rows),
+    "shared_buffer": (partial(_static, shared=True), _first_rows),
+    "token_by_token": (lambda call: _in_pieces(call, (1,) * call.sequence_length), _tokens),
+    "in_chunks": (_two_pieces, _tokens),
     "in_padded_chunks": (_in_padded_chunks, _padded_tokens),
     "without_padding": (_alone, _alone_pairs),
     "rejected_tokens": (_rejected, _first_rows),
