@@ -38,8 +38,7 @@ def start(
 
     ``options`` are those of `subprocess.Popen`. Raises OSError.
     """
-    env = {**os.environ, **_absolute(), **(environment or {})}
-    return subprocess.Popen(command, env=env, cwd=folder or START, **options)
+    return subprocess.Popen(command, env=_env(environment), cwd=folder or START, **options)
 
 
 def ask(
@@ -52,14 +51,10 @@ def ask(
 
     Raises OSError, and `subprocess.TimeoutExpired` after the ``seconds``.
     """
-    pipe = subprocess.PIPE
-    with start(command, environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        try:
-            out, err = process.communicate(given, seconds)
-        except BaseException:
-            process.kill()
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    env = _env(environment)
+    return subprocess.run(
+        command, env=env, cwd=START, input=given, capture_output=True, timeout=seconds, check=False
+    )
 
 
 def run(
@@ -92,6 +87,10 @@ def use_absolute_paths() -> None:
     """Make the folder for temporary files absolute: Python keeps ``TMPDIR=.`` as it is."""
     with suppress(OSError):  # there is no current folder any more
         os.environ.update(_absolute(_FOLDERS))
+
+
+def _env(more: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, **_absolute(), **(more or {})}
 
 
 def _absolute(names: Sequence[str] = (*_FOLDERS, *_PATHS)) -> dict[str, str]:

@@ -184,6 +184,10 @@ def _place(text: str, error: yaml.reader.ReaderError) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
+def _position(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
 class _Walk:
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -192,8 +196,7 @@ class _Walk:
         self.scalars = yaml.constructor.SafeConstructor()
 
     def note(self, node: yaml.Node, sentence: str) -> None:
-        mark = node.start_mark
-        self.problems.append(Problem(self.source.file, mark.line + 1, mark.column + 1, sentence))
+        self.problems.append(Problem(self.source.file, *_position(node), sentence))
         if too_many(self.problems):
             raise InputError(self.problems)
 
@@ -203,7 +206,7 @@ class _Walk:
         if self.nodes > MAX_NODES:
             self.note(node, f"expands to more than {MAX_NODES} values")
             raise InputError(self.problems)
-        self.source.values[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self.source.values[path] = _position(node)
         if id(node) in above:
             self.note(node, "an alias refers to an element that contains it")
             return None
@@ -226,7 +229,6 @@ class _Walk:
 
     def mapping(self, node: yaml.MappingNode, path: Key, inside: tuple[int, ...]) -> dict[str, Any]:
         made: dict[str, Any] = {}
-        first: dict[str, int] = {}
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 self.note(key_node, "merge keys (<<) are not supported; write the fields out")
@@ -236,12 +238,9 @@ class _Walk:
                 continue
             key = key_node.value
             if key in made:
-                self.note(key_node, f"duplicate key '{key}'; the first is on line {first[key]}")
+                first, _ = self.source.keys[*path, key]
+                self.note(key_node, f"duplicate key '{key}'; the first is on line {first}")
                 continue
-            first[key] = key_node.start_mark.line + 1
-            self.source.keys[(*path, key)] = (
-                key_node.start_mark.line + 1,
-                key_node.start_mark.column + 1,
-            )
+            self.source.keys[*path, key] = _position(key_node)
             made[key] = self.convert(value_node, (*path, key), inside)
         return made
