@@ -16,7 +16,7 @@ from case_files import cases_of, complaints, entries
 from conformance.base.array_types import NUMPY
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.prepare import digest_of, prepare
-from conformance.bundle.sensitive_cases import required_effects
+from conformance.bundle.sensitivity import effects
 from conformance.case.call import Call, GivenCall
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, write_given
@@ -54,7 +54,7 @@ def test_the_values_are_those_of_the_file(tmp_path: Path) -> None:
     assert all((found[name] == arrays[name]).all() for name in arrays)
     bundle = prepare(case.call)
     assert bundle.unjudged is None
-    assert required_effects(case.call) == {}  # nobody chose the values so that a fault shows
+    assert effects(case.call) == {}  # nobody chose the values so that a fault shows
     assert bundle.expected[0]["present_key"].value[0, 0, 0, 0] == arrays["past_key"][0, 0, 0, 0]
 
 

@@ -12,7 +12,6 @@ from numpy.random import RandomState
 
 from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
-from conformance.base.remembered import LastArrays
 from conformance.bundle import inputs
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
@@ -105,7 +104,7 @@ def test_inputs_do_not_depend_on_the_calls_before(monkeypatch: pytest.MonkeyPatc
         return found
 
     together = [drawn(call) for call in calls]
-    monkeypatch.setattr(inputs, "_LAST", LastArrays(0))
+    monkeypatch.setattr(inputs, "_MAX_KEPT", -1)
     assert together == [drawn(call) for call in calls]
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from memory import peak_kib
 
+from conformance.bundle.expected import Expected
 from conformance.bundle.script import script_of
-from conformance.bundle.sensitivity import effects
+from conformance.bundle.sensitivity import effects_of_step
 from conformance.case.call import Call
 from conformance.oracle import Reference
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
@@ -125,4 +126,5 @@ def test_a_large_call_takes_little_memory_and_has_no_effects() -> None:
     values = query_values(found, 0, 1, 3000)
     np.testing.assert_allclose(values.output, references["output"].value[0, 3000, 8:], rtol=1e-12)
     assert (values.keys.hidden[3000], values.keys.hidden[3001]) == ("", "causal")
-    assert effects(inputs, attributes, references, units) == {}
+    expected = {name: Expected(name, one, units[name]) for name, one in references.items()}
+    assert effects_of_step(inputs, attributes, expected) == {}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from conformance.base.remembered import LastArrays, of_the_last
+from conformance.base.remembered import of_the_last
 
 #: Makes eight arrays of 1 MB at a time, and prints how many pages the system cleared for them.
 ARRAYS = """
@@ -36,24 +35,6 @@ def test_what_was_made_of_the_last_object_is_returned_again() -> None:
     first, equal, other = [1, 2], [1, 2], [3]
     assert [made(first), made(first), made(equal), made(other), made(first)] == [3, 3, 3, 3, 3]
     assert [id(of) for of in asked] == [id(of) for of in (first, equal, other, first)]
-
-
-def test_arrays_are_remembered_as_far_as_they_fit() -> None:
-    last, made = LastArrays(3 * 8), list[str]()
-
-    def of(key: str, size: int = 1) -> np.ndarray:
-        return last.of(key, lambda: (made.append(key), np.zeros(size))[1])
-
-    assert of("a") is of("a")
-    of("b"), of("c"), of("a"), of("d")  # b is the one that was asked for first
-    assert made == ["a", "b", "c", "d"]
-    of("a"), of("c"), of("d"), of("b")
-    assert made == ["a", "b", "c", "d", "b"]
-    assert of("large", 4).size == 4  # more than there is room for
-    of("large", 4), of("a")
-    assert made[5:] == ["large", "large", "a"]
-    with pytest.raises(ValueError, match="read-only"):
-        of("a")[0] = 1.0
 
 
 def test_nothing_is_remembered_of_an_error() -> None:

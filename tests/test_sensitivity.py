@@ -13,19 +13,19 @@ from case_files import cases_of, complaints, entries, write
 
 from conformance.base.paths import ROOT
 from conformance.base.signature import INPUT_NAMES
-from conformance.bundle import sensitive_cases
+from conformance.bundle import sensitivity
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
-from conformance.bundle.sensitive_cases import every_effect, required_effects, why_insensitive
 from conformance.bundle.sensitivity import (
     NO_EFFECT,
     REPLACED,
     THRESHOLDS,
-    combined,
+    effects,
     enough,
     insensitive,
     part_of,
     sufficient,
+    why_insensitive,
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
@@ -93,7 +93,7 @@ def test_the_documentation_lists_each_effect() -> None:
 
 def all_effects_of(**fields: Any) -> dict[str, float]:
     """Every effect of a call."""
-    return every_effect(Call(**fields))
+    return effects(Call(**fields), every=True)
 
 
 def effects_of(**fields: Any) -> dict[str, float]:
@@ -190,22 +190,18 @@ def test_a_forgotten_token_equals_one_hidden_by_a_bias(past: int) -> None:
         moved = np.abs(wrong["output"].value - right["output"].value) / unit
         return moved.reshape(2, -1).max(axis=1) / max(CONSTANTS.values())
 
-    found = every_effect(call)
+    found = effects(call, every=True)
     token = min(without(one).min() for one in range(past))
     assert found["past_token"] == pytest.approx(token, rel=0.01)
     assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
 
 
 def test_without_other_tokens_a_missing_past_leaves_nothing() -> None:
-    found = every_effect(Call(key_value="zero_length", past_sequence_length=1))
+    found = all_effects_of(key_value="zero_length", past_sequence_length=1)
     assert found["past"] == found["past_token"] > THRESHOLD
 
 
 def test_a_loop_has_the_largest_effect_of_its_steps() -> None:
-    assert combined([{"softcap": 3.0, "past": 1.0}, {"softcap": 2.0, "past": 7.0}, {}]) == {
-        "softcap": 3.0,
-        "past": 7.0,
-    }
     found = effects_of(loop=(5, 1, 1), local_window_size=3)
     assert set(found) == {"window", "window_edge", "past"}
     assert found["past"] > THRESHOLD
@@ -259,7 +255,7 @@ def first(axis: int) -> Any:
 def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input(
     name: str, fields: dict[str, Any], replaced: Any
 ) -> None:
-    """Many changed calls are computed at once; here one alone, from its own inputs."""
+    """Here the oracle reads the replaced input itself."""
     call = Call.model_validate({**fields, "presents": "both"})
     (step,) = steps_of(call)
     inputs, attributes = draw_inputs(call, step), attributes_of(call)
@@ -275,7 +271,7 @@ def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input
         unit = np.where(right[output].computed, units[output], np.inf)[at]
         shares = np.divide(off, unit, out=np.zeros_like(off), where=off > 0)
         most = max(most, np.nanmax(shares) / max(CONSTANTS.values()))
-    found = every_effect(call)[name]
+    found = effects(call, every=True)[name]
     assert found == float(f"{min(most, 1e9):.3g}") >= enough(name)
 
 
@@ -368,7 +364,7 @@ def test_a_case_with_a_small_effect_cannot_declare_it_as_none(tmp_path: Path) ->
     values = "{values: {low: -0.7, high: 0.7}}"
     body = f"- name: a\n  past_sequence_length: 9\n  scale: 0.3\n  inputs: {{query: {values}}}\n"
     (case,) = cases_of(tmp_path, body + "  dtype: float16\n")
-    effect = required_effects(case.call)["scale"]
+    effect = effects(case.call)["scale"]
     assert NO_EFFECT < effect < THRESHOLD
     said = why_insensitive(case)
     assert said is not None
@@ -414,13 +410,12 @@ def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, 
 
     The record is of all cases, as they were when their file was written.
     """
-    record = f"python -m conformance.maintain.generate cases/{sensitive_cases.RECORD}"
+    record = f"python -m conformance.maintain.generate cases/{sensitivity.RECORD}"
     cases = load([theme])
     cases = cases[:: -(-len(cases) // most)]
-    effects = {case.id: (case, required_effects(case.call)) for case in cases}
-    found = {name: insensitive(*each) for name, each in effects.items()}
+    found = {case.id: insensitive(case) for case in cases}
     assert {name: sentence for name, sentence in found.items() if sentence} == {}
-    assert sensitive_cases._is_recorded(theme), f"after a change of the theme, run: {record}"
+    assert sensitivity.is_recorded(theme), f"after a change of the theme, run: {record}"
 
 
 # As the user sees it

@@ -109,7 +109,7 @@ def off(call: Call, by: float = 1.0) -> Values:
 def without_values(why: str) -> Prepared:
     """A call for which the oracle has no values."""
     made = prepare(PROMPT)
-    made.__dict__["_usual"] = Answers([], [], why)
+    made.__dict__["_answers"] = Answers([], [], why)
     return made
 
 
@@ -530,7 +530,7 @@ def expected(value: list[float], unit: list[float]) -> Expected:
 
 def expected_of(value: np.ndarray, unit: np.ndarray, dtype: np.dtype[Any]) -> Expected:
     reference = Reference(value, ~np.isnan(unit), dtype)
-    return Expected(reference, np.nan_to_num(unit), value.astype(dtype))
+    return Expected("output", reference, np.nan_to_num(unit))
 
 
 def figures(got: list[float], want: Expected) -> OutputError:
@@ -576,7 +576,7 @@ def test_the_figures_are_those_of_all_elements(dtype: Any, undefined: float, see
         np.where(gone, other, a) for other, a in ((np.nan, unit), (0, near), (0, value))
     )
     near = near.astype(dtype)
-    want = replace(expected_of(value, unit, np.dtype(np.float32)), rounded=near)
+    want = expected_of(value, unit, np.dtype(dtype))
     assert np.array_equal(want.value, value)
     assert np.array_equal(want.unit, unit, equal_nan=True)
     for faults in (0, 1, 4):

@@ -10,7 +10,7 @@ from typing import Final
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto
+from onnx import helper
 
 NUMPY: Final[dict[str, np.dtype]] = {
     "float32": np.dtype(np.float32),
@@ -24,14 +24,7 @@ NUMPY: Final[dict[str, np.dtype]] = {
 }
 
 ONNX: Final[dict[str, int]] = {
-    "float32": TensorProto.FLOAT,
-    "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16,
-    "int8": TensorProto.INT8,
-    "uint8": TensorProto.UINT8,
-    "float8e4m3fn": TensorProto.FLOAT8E4M3FN,
-    "int32": TensorProto.INT32,
-    "int64": TensorProto.INT64,
+    word: int(helper.np_dtype_to_tensor_dtype(dtype)) for word, dtype in NUMPY.items()
 }
 
 WORD_OF_ONNX: Final = {number: word for word, number in ONNX.items()}

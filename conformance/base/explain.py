@@ -92,10 +92,9 @@ def explain(
         if word == "[key]":
             name = str(found)
         what = f"'{found}'" if word == "[key]" else f"{name}: found {_found(found)}"
-        listed = (
-            f", allowed: {', '.join(allowed)}" if allowed else f", allowed: {context['expected']}"
-        )
-        return source.problem(location, f"{what}{listed}{did_you_mean(str(found), allowed)}")
+        listed = ", ".join(allowed) or context["expected"]
+        meant = did_you_mean(str(found), allowed)
+        return source.problem(location, f"{what}, allowed: {listed}{meant}")
     message = detail["msg"][:1].lower() + detail["msg"][1:]
     message = re.sub(r"^input should be ", "expected ", message.removeprefix("value error, "))
     if kind in _MESSAGES:  # only those are templates: others quote the file

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
-import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,28 +22,21 @@ def open_plain(path: Path | str, *, follow_links: bool = True, dir_fd: int | Non
 
     Never blocks, as opening a FIFO would. Raises :class:`OSError`; ``strerror`` says what is wrong.
     """
-    return open_with_stat(path, follow_links=follow_links, dir_fd=dir_fd)[0]
-
-
-def open_with_stat(
-    path: Path | str, *, follow_links: bool = True, dir_fd: int | None = None
-) -> tuple[int, os.stat_result]:
-    """As `open_plain`, with what the system says of the file."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags, dir_fd=dir_fd)
     except ValueError:  # of Python: there is a NUL in it, or a lone surrogate
         raise OSError(errno.EINVAL, "no path that a file can have", str(path)) from None
     try:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, found
+    return descriptor
 
 
 def open_folder(path: Path | str) -> int:
@@ -55,67 +49,44 @@ def read_plain(
 ) -> bytes:
     """The content of the regular file ``path``. Raises :class:`OSError`, as `open_plain` does, and
     with ``errno`` `TOO_LARGE` for a file of more than ``most_bytes``.
-
-    Uses system calls directly: a run reads a dozen small files for each case."""
-    descriptor, found = open_with_stat(path, follow_links=follow_links, dir_fd=dir_fd)
-    try:
-        if found.st_size <= most_bytes:
-            content = os.read(descriptor, found.st_size + 1)
-            if len(content) == found.st_size and content:
-                return content
-            # It grows, or its size is not known, or it is larger than one read can be.
-            with os.fdopen(os.dup(descriptor), "rb") as file:
-                content += file.read(most_bytes + 1 - len(content))
-            if len(content) <= most_bytes:
-                return content
-    finally:
-        os.close(descriptor)
-    raise OSError(TOO_LARGE, f"larger than {most_bytes} bytes", str(path))
+    """
+    descriptor = open_plain(path, follow_links=follow_links, dir_fd=dir_fd)
+    with os.fdopen(descriptor, "rb") as file:
+        size = min(os.fstat(descriptor).st_size, most_bytes)
+        content = file.read(size + 1)
+        if size < len(content) <= most_bytes:  # it grows, or its size is not known
+            content += file.read(most_bytes + 1 - len(content))
+    if len(content) > most_bytes:
+        raise OSError(TOO_LARGE, f"larger than {most_bytes} bytes", str(path))
+    return content
 
 
 def write_files(folder: Path | str, files: Mapping[str, bytes]) -> None:
     """Write files by their names below ``folder``, where none of them is yet. Raises OSError."""
     paths = {f"{folder}/{name}": content for name, content in files.items()}
-    for parent in dict.fromkeys(path.rpartition("/")[0] for path in paths):
+    for parent in dict.fromkeys(map(os.path.dirname, paths)):
         os.makedirs(parent, exist_ok=True)
     for path, content in paths.items():
-        write_new(path, content)
-
-
-def write_new(path: Path | str, content: bytes) -> None:
-    """Write a file that is not there yet. Raises :class:`OSError`.
-
-    Uses system calls directly, for the same reason as `read_plain`."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o666)
-    try:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-    finally:
-        os.close(descriptor)
+        with open(path, "xb") as file:
+            file.write(content)
 
 
 @contextmanager
-def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the place of ``path`` once it is complete; until then the old stays.
 
-    A link is followed, and the old file's permissions are kept unless ``mode`` is given. Raises
-    :class:`OSError`: where writing failed, and for a ``path`` that is there and is not a regular
-    file.
+    A link is followed, and the old file's permissions are kept. Raises :class:`OSError`: where
+    writing failed, and for a ``path`` that is there and is not a regular file.
     """
     place = Path(os.path.realpath(path))
-    usual = 0o666 & ~_umask()
-    with suppress(FileNotFoundError):
-        found = place.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        usual = stat.S_IMODE(found.st_mode)
-    descriptor, beside = tempfile.mkstemp(prefix=".gqa-", dir=place.parent)
+    if place.exists() and not place.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    beside = place.with_name(f".gqa-{uuid.uuid4().hex}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with beside.open("xb") as file:
             yield file
-            os.fchmod(file.fileno(), usual if mode is None else mode)
+        with suppress(FileNotFoundError):
+            shutil.copymode(place, beside)
         os.replace(beside, place)
     except BaseException:
         with suppress(OSError):
@@ -168,9 +139,3 @@ def identity(path: Path) -> object:
         return os.path.realpath(path)
     is_kept = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
     return (about.st_dev, about.st_ino) if is_kept else None
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -5,13 +5,6 @@ from __future__ import annotations
 import ctypes
 from contextlib import suppress
 from functools import cache
-from typing import Final
-
-#: Parameters of glibc's mallopt(3), and their values in bytes.
-_SETTINGS: Final = {
-    -1: 256 << 20,  # M_TRIM_THRESHOLD: so much freed memory stays with the process
-    -3: 32 << 20,  # M_MMAP_THRESHOLD: larger blocks only are returned at once; the most it takes
-}
 
 
 @cache
@@ -22,6 +15,6 @@ def reuse_memory() -> None:
     the next one: a quarter of the time in which reference values are computed.
     """
     with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in _SETTINGS.items():
-            mallopt(parameter, value)
+        mallopt = ctypes.CDLL(None).mallopt  # with glibc's numbers of parameters
+        mallopt(-1, 256 << 20)  # M_TRIM_THRESHOLD: so much freed memory stays with the process
+        mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD: larger blocks only are returned at once

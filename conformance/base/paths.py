@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -49,16 +48,7 @@ def file_to_write(name: str) -> Path:
 def cache_root() -> Path:
     """The cache folder: ``$GQA_CACHE``, or the platform's user cache. It can be deleted safely."""
     named = os.environ.get(CACHE_VARIABLE)
-    return Path(named).absolute() if named else _user_cache(*map(os.environ.get, _USER))
-
-
-#: The variables that the platform's user cache depends on.
-_USER: Final = ("XDG_CACHE_HOME", "HOME")
-
-
-@lru_cache(maxsize=1)
-def _user_cache(*_: str | None) -> Path:
-    return platformdirs.user_cache_path("gqa-conformance")
+    return Path(named).absolute() if named else platformdirs.user_cache_path("gqa-conformance")
 
 
 def shown(path: Path) -> str:

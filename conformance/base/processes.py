@@ -38,8 +38,7 @@ def start(
 
     ``options`` are those of `subprocess.Popen`. Raises OSError.
     """
-    env = {**os.environ, **_absolute(), **(environment or {})}
-    return subprocess.Popen(command, env=env, cwd=folder or START, **options)
+    return subprocess.Popen(command, env=_env(environment), cwd=folder or START, **options)
 
 
 def ask(
@@ -52,14 +51,10 @@ def ask(
 
     Raises OSError, and `subprocess.TimeoutExpired` after the ``seconds``.
     """
-    pipe = subprocess.PIPE
-    with start(command, environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        try:
-            out, err = process.communicate(given, seconds)
-        except BaseException:
-            process.kill()
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    env = _env(environment)
+    return subprocess.run(
+        command, env=env, cwd=START, input=given, capture_output=True, timeout=seconds, check=False
+    )
 
 
 def run(
@@ -91,24 +86,23 @@ def run(
 def use_absolute_paths() -> None:
     """Make the folder for temporary files absolute: Python keeps ``TMPDIR=.`` as it is."""
     with suppress(OSError):  # there is no current folder any more
-        os.environ.update({name: os.path.abspath(os.environ[name]) for name in _set(_FOLDERS)})
+        os.environ.update(_absolute(_FOLDERS))
 
 
-def _absolute() -> dict[str, str]:
+def _env(more: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, **_absolute(), **(more or {})}
+
+
+def _absolute(names: Sequence[str] = (*_FOLDERS, *_PATHS)) -> dict[str, str]:
     """The variables with paths, which mean in any folder what they mean in the current one.
 
     An empty entry means the current folder, and is there by an oversight.
     """
-    paths = {
-        name: os.pathsep.join(
-            each if os.path.isabs(each) else os.path.abspath(each)
-            for each in os.environ[name].split(os.pathsep)
-            if each
+    made = {}
+    for name in filter(os.environ.get, names):
+        value = os.environ[name]
+        paths = filter(None, value.split(os.pathsep)) if name in _PATHS else [value]
+        made[name] = os.pathsep.join(
+            path if os.path.isabs(path) else os.path.abspath(path) for path in paths
         )
-        for name in _set(_PATHS)
-    }
-    return {**paths, **{name: os.path.abspath(os.environ[name]) for name in _set(_FOLDERS)}}
-
-
-def _set(names: Sequence[str]) -> list[str]:
-    return [name for name in names if os.environ.get(name)]
+    return made

@@ -116,41 +116,33 @@ def yaml_text(data: object) -> str:
 
 def read_yaml(file: Path) -> Source:
     """Reads ``file``. Raises :class:`InputError` unless it is plain YAML within the limits."""
-    try:
-        return _read(file)
-    except RecursionError:
-        raise InputError([Problem(file, 0, 0, "is nested too deep")]) from None
-
-
-def _read(file: Path) -> Source:
     source = Source(file)
+    walk = _Walk(source)
     try:
         raw = read_plain(file, MAX_BYTES)
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-        if error.errno == TOO_LARGE:
-            reason = f"larger than {MAX_BYTES >> 20} MiB"
-        raise InputError([Problem(file, 0, 0, reason)]) from None
-    try:
         text = raw.decode("utf-8-sig")
         head, rows = _rows(text)
         root = yaml.compose(head, Loader=_LOADER)
+        source.data = None if root is None else walk.convert(root, (), ())
+        wrong = (0, 0, "is empty") if root is None else None
+    except OSError as error:
+        too_large = error.errno == TOO_LARGE
+        limit, why = f"larger than {MAX_BYTES >> 20} MiB", f"cannot be read: {error.strerror}"
+        wrong = 0, 0, limit if too_large else why
     except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise InputError([Problem(file, line, 1, "is not UTF-8 text")]) from None
+        wrong = raw[: error.start].count(b"\n") + 1, 1, "is not UTF-8 text"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = " ".join(filter(None, (error.context, error.problem)))
-        raise InputError([Problem(file, line, column, f"bad YAML: {what}")]) from None
+        wrong = line, column, f"bad YAML: {what}"
     except yaml.reader.ReaderError as error:
-        line, column = _place(text, error)
         sentence = f"bad YAML: the character U+{error.character:04X} is not allowed"
-        raise InputError([Problem(file, line, column, sentence)]) from None
-    if root is None:
-        raise InputError([Problem(file, 0, 0, "is empty")])
-    walk = _Walk(source)
-    source.data = walk.convert(root, (), ())
+        wrong = *_place(text, error), sentence
+    except RecursionError:
+        wrong = 0, 0, "is nested too deep"
+    if wrong:
+        raise InputError([Problem(file, *wrong)])
     if walk.problems:
         raise InputError(walk.problems)
     if rows:
@@ -192,6 +184,10 @@ def _place(text: str, error: yaml.reader.ReaderError) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
+def _position(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
 class _Walk:
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -200,8 +196,7 @@ class _Walk:
         self.scalars = yaml.constructor.SafeConstructor()
 
     def note(self, node: yaml.Node, sentence: str) -> None:
-        mark = node.start_mark
-        self.problems.append(Problem(self.source.file, mark.line + 1, mark.column + 1, sentence))
+        self.problems.append(Problem(self.source.file, *_position(node), sentence))
         if too_many(self.problems):
             raise InputError(self.problems)
 
@@ -211,7 +206,7 @@ class _Walk:
         if self.nodes > MAX_NODES:
             self.note(node, f"expands to more than {MAX_NODES} values")
             raise InputError(self.problems)
-        self.source.values[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self.source.values[path] = _position(node)
         if id(node) in above:
             self.note(node, "an alias refers to an element that contains it")
             return None
@@ -234,7 +229,6 @@ class _Walk:
 
     def mapping(self, node: yaml.MappingNode, path: Key, inside: tuple[int, ...]) -> dict[str, Any]:
         made: dict[str, Any] = {}
-        first: dict[str, int] = {}
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 self.note(key_node, "merge keys (<<) are not supported; write the fields out")
@@ -244,12 +238,9 @@ class _Walk:
                 continue
             key = key_node.value
             if key in made:
-                self.note(key_node, f"duplicate key '{key}'; the first is on line {first[key]}")
+                first, _ = self.source.keys[*path, key]
+                self.note(key_node, f"duplicate key '{key}'; the first is on line {first}")
                 continue
-            first[key] = key_node.start_mark.line + 1
-            self.source.keys[(*path, key)] = (
-                key_node.start_mark.line + 1,
-                key_node.start_mark.column + 1,
-            )
+            self.source.keys[*path, key] = _position(key_node)
             made[key] = self.convert(value_node, (*path, key), inside)
         return made

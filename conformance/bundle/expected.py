@@ -11,6 +11,7 @@ import numpy as np
 from conformance.base.array_types import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.oracle import Reference
 from conformance.oracle.attention import Watched
+from conformance.oracle.tolerance import PastErrors, arithmetic_budget
 
 Array = np.ndarray
 
@@ -31,16 +32,28 @@ class Unlike(NamedTuple):
 class Expected:
     """The oracle's result for one output.
 
-    ``units`` are those of the error model (tolerance.py), ``rounded`` are the values in the
-    output's dtype; both have its shape. ``arithmetic`` exists only for the variant of a relation:
-    the unit of a kernel that rounds to storage only at its end
-    (:func:`conformance.oracle.tolerance.arithmetic_budget`).
+    ``name`` is the output's. ``units`` are those of the error model (tolerance.py), with the
+    output's shape. ``past_error`` are the errors of the past, in a loop.
     """
 
+    name: str
     reference: Reference
     units: Array
-    rounded: Array
-    arithmetic: Array | None = None
+    past_error: PastErrors | None = None
+
+    @cached_property
+    def rounded(self) -> Array:
+        """The values in the output's dtype, with zeros in place of undefined elements."""
+        values = self.value  # which has 0 where it is undefined, unless it is watched
+        if self.reference.watched:
+            values = np.where(self.defined, values, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values.astype(self.reference.dtype)
+
+    @cached_property
+    def arithmetic(self) -> Array:
+        """The units of a kernel that rounds to storage only at its end."""
+        return arithmetic_budget(self.name, self.reference, self.past_error)
 
     @property
     def value(self) -> Array:
@@ -55,7 +68,7 @@ class Expected:
     @property
     def dtype(self) -> str:
         """The required dtype."""
-        return WORD_OF_ONNX[ONNX_OF_NUMPY[self.rounded.dtype]]
+        return WORD_OF_ONNX[ONNX_OF_NUMPY[self.reference.dtype]]
 
     @cached_property
     def unit(self) -> Array:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
 from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
-from conformance.base.remembered import LastArrays
 from conformance.case.call import Call, GivenCall, Values
 from conformance.case.given import given_inputs
 from conformance.case.tensors import Step, Tensor, token_values
@@ -36,8 +36,9 @@ _OF_THE_MODEL: Final = (
 #: Seeded anew for each input: a new one takes 90 microseconds, a seed 1.5.
 _RANDOM: Final = np.random.RandomState()
 
-#: Calls that follow one another often differ in something else than an input.
-_LAST: Final = LastArrays(64 << 20)
+#: Numbers of at most so many elements are kept: calls that follow one another often differ in
+#: something else than an input.
+_MAX_KEPT: Final = 1 << 18
 
 Array = np.ndarray
 
@@ -46,7 +47,7 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
     """All connected inputs of ``step``, constants included, each with its shape and dtype.
 
     In a loop only the first step has a drawn past. Later steps take theirs from the step before
-    (see :mod:`conformance.bundle.contents`), so it is missing here. Raises
+    (:func:`conformance.bundle.prepare.answers_to`), so it is missing here. Raises
     :class:`conformance.case.given.GivenError` where a file with the values cannot be read.
     """
     if isinstance(call, GivenCall):
@@ -78,7 +79,9 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         written = np.int64 if integer else np.float64
         numbers = np.array(tensor.data, dtype=written).reshape(tensor.shape)
     elif tensor.values is not None:
-        numbers = _numbers(call, step, tensor, tensor.values, stream)
+        packed = call.key_value == "packed" and tensor.name == "query"
+        make = _packed if packed and "query" not in call.inputs else _filled
+        numbers = make(call, step, tensor, stream)
     else:
         numbers = _derived(call, step, tensor)
     if tensor.elements:
@@ -95,73 +98,71 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         return exact.astype(NUMPY[tensor.dtype])
 
 
-def _numbers(call: Call, step: Step, tensor: Tensor, values: Values, stream: str | None) -> Array:
-    assert tensor.shape is not None
-    if call.key_value == "packed" and tensor.name == "query" and "query" not in call.inputs:
-        return _packed(call, step, values, stream)
-    return _filled(call, step, tensor.name, tensor.shape, values, tensor.dtype, stream)
-
-
-def _filled(
-    call: Call,
-    step: Step,
-    name: str,
-    shape: tuple[int, ...],
-    values: Values,
-    dtype: str,
-    stream: str | None = None,
-) -> Array:
+def _filled(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Array:
+    name, shape, values = tensor.name, tensor.shape, tensor.values
+    assert shape is not None
+    assert values is not None
     if values.kind == "constant":
         return np.full(shape, values.value)
+    starts: tuple[int, ...] = ()
+    if values.kind == "marked" and len(shape) in (3, 4):
+        starts = tuple(starts_of(step, name, shape[0]).tolist())
+    draw = _drawn if math.prod(shape) <= _MAX_KEPT else _drawn.__wrapped__
     stream = stream or stream_of(call, step, name)
-    # By which tokens are marked:
-    lengths = step.total_lengths, step.new_tokens, step.query_lengths
-    key = (stream, shape, values, dtype in INTEGER_RANGE, call.head_size, name, lengths)
+    integer = tensor.dtype in INTEGER_RANGE
+    numbers: Array = draw(stream, shape, values, integer, call.head_size, name, starts)
+    return numbers
 
-    def drawn() -> Array:
-        _RANDOM.seed(zlib.crc32(stream.encode()))
-        uniform = _RANDOM.random_sample(shape)
-        if dtype in INTEGER_RANGE:
-            return np.floor(values.low + uniform * (values.high - values.low + 1))
-        numbers = values.low + uniform * (values.high - values.low)
-        if values.odd_heads != 1.0 and _has_heads(call, numbers):
-            heads = numbers.reshape(*numbers.shape[:-1], -1, call.head_size)
-            heads[..., 1::2, :] *= values.odd_heads
+
+@lru_cache(maxsize=64)
+def _drawn(
+    stream: str,
+    shape: tuple[int, ...],
+    values: Values,
+    integer: bool,
+    head_size: int,
+    name: str,
+    starts: tuple[int, ...],
+) -> Array:
+    """Drawn numbers, which nobody may change; ``starts`` are those of marked tokens."""
+    _RANDOM.seed(zlib.crc32(stream.encode()))
+    numbers: Array = _RANDOM.random_sample(shape)
+    if integer:
+        numbers = np.floor(values.low + numbers * (values.high - values.low + 1))
+    else:
+        numbers = values.low + numbers * (values.high - values.low)
+        # Whether the last dim is one or more whole heads:
+        of_heads = numbers.ndim > 0 and numbers.size > 0 and shape[-1] % head_size == 0
+        if values.odd_heads != 1.0 and of_heads:
+            numbers.reshape(*shape[:-1], -1, head_size)[..., 1::2, :] *= values.odd_heads
         if values.kind == "marked":
-            return _marked(call, step, name, numbers)
-        return np.rint(numbers / values.step) * values.step if values.step else numbers
-
-    return _LAST.of(key, drawn)
-
-
-def _has_heads(call: Call, numbers: Array) -> bool:
-    """Whether the last dim is one or more whole heads."""
-    return numbers.ndim > 0 and numbers.size > 0 and numbers.shape[-1] % call.head_size == 0
+            if of_heads and starts:
+                _mark(numbers, head_size, name, starts)
+        elif values.step:
+            numbers = np.rint(numbers / values.step) * values.step
+    numbers = np.asarray(numbers)  # of rank 0, it is no array
+    numbers.flags.writeable = False
+    return numbers
 
 
-def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
-    """The ``numbers`` in [-1, 1), changed so that one element stands out in each head of a token.
+def _mark(numbers: Array, size: int, name: str, starts: tuple[int, ...]) -> None:
+    """Change ``numbers`` in [-1, 1) so that one element stands out in each head of a token.
 
     The output is a weighted mean of values. In a mean of similar numbers the contribution of one
     token is lost among rounding errors, and so is a small change of a score, which is a sum. So
     each token has one element, chosen by its place in the sequence, that is large (0.5 to 1) here
     and small in the neighbouring tokens. That element of the output shows how much this one token
-    contributes. Arrays that do not have the shape of tokens are returned unchanged.
+    contributes. ``starts`` are the places of the first token of each sequence.
     """
-    size = call.head_size
-    if numbers.ndim not in (3, 4) or not _has_heads(call, numbers):
-        return numbers
     if numbers.ndim == 3:
         tokens = numbers.reshape(*numbers.shape[:2], -1, size)
     else:
         tokens = numbers.swapaxes(1, 2)[..., :size]
     batch, length, heads, _ = tokens.shape
-    starts = starts_of(step, name, batch)
-    place = starts[:, None] + np.arange(length) + 5 * np.arange(batch)[:, None]
+    place = np.array(starts)[:, None] + np.arange(length) + 5 * np.arange(batch)[:, None]
     place = place[:, :, None] + 3 * np.arange(heads)
     stands_out = np.arange(size) == (_stride(size) * place % size)[..., None]
     tokens[...] = np.where(stands_out, 0.5 + np.abs(tokens) / 2, tokens / spread_of(size, name))
-    return numbers
 
 
 def stream_of(call: Call, step: Step, name: str) -> str:
@@ -197,16 +198,16 @@ def _stride(size: int) -> int:
     return next(stride for stride in strides if math.gcd(stride, size) == 1)
 
 
-def _packed(call: Call, step: Step, values: Values, stream: str | None = None) -> Array:
+def _packed(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Array:
     """Query, key and value side by side, with exactly the values of the unpacked call."""
-    shape = call.batch_size, step.sequence_length
-    return np.concatenate(
-        [
-            _filled(call, step, name, (*shape, width), each, call.dtype, part_of(stream, name))
-            for name, width, each in packed_parts(call, values)
-        ],
-        axis=2,
-    )
+    assert tensor.shape is not None
+    assert tensor.values is not None
+    parts = [
+        replace(tensor, name=name, shape=(*tensor.shape[:2], width), values=values)
+        for name, width, values in packed_parts(call, tensor.values)
+    ]
+    drawn = [_filled(call, step, part, part_of(stream, part.name)) for part in parts]
+    return np.concatenate(drawn, axis=2)
 
 
 def part_of(stream: str | None, name: str) -> str | None:
@@ -240,8 +241,7 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name in ("cos_cache", "sin_cache"):
         # A table of another rank, invalid on purpose, gets the values of a single column.
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
-        table = _LAST.of((tensor.name, rows, half), lambda: _table(tensor.name, rows, half))
-        return table.reshape(tensor.shape)
+        return _table(tensor.name, rows, half).reshape(tensor.shape)
     raise AssertionError(tensor.name)
 
 
@@ -251,6 +251,7 @@ def query_counts(step: Step, shape: tuple[int, ...]) -> Array:
     return np.resize(np.array(counts, dtype=np.float64), shape)
 
 
+@lru_cache(maxsize=8)
 def _table(name: str, rows: int, half: int) -> Array:
     """A rotary table, (rows, half)."""
     frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))

@@ -31,25 +31,26 @@ def build_model(
     dims that have neither name nor value: ONNX Runtime Web rejects concrete present shapes that
     differ from its own inference, and tract cannot unify names with numbers.
     """
-    graph = helper.make_graph(
+    values = constants or {}
+    return model_of(
         [node_of(call, step)],
-        "gqa",
         [_declare(tensor) for tensor in step.inputs if tensor.fed],
         [_declare(tensor) for tensor in step.outputs if tensor.connected],
-        [
-            tensor_of((constants or {})[each.name], each.name)
-            for each in step.inputs
-            if each.constant
-        ],
+        [tensor_of(values[each.name], each.name) for each in step.inputs if each.constant],
     )
-    model = helper.make_model(
-        graph,
-        opset_imports=[
-            helper.make_opsetid("", DEFAULT_OPSET),
-            helper.make_opsetid(DOMAIN, OPSET_VERSION),
-        ],
-        producer_name="gqa-conformance",
-    )
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: Sequence[onnx.TensorProto] = (),
+    opset: int = DEFAULT_OPSET,
+) -> onnx.ModelProto:
+    """A model of these nodes, for the suite's operator and this opset of ONNX."""
+    graph = helper.make_graph(nodes, "gqa", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, OPSET_VERSION)]
+    model = helper.make_model(graph, opset_imports=opsets, producer_name="gqa-conformance")
     model.ir_version = IR_VERSION
     return model
 

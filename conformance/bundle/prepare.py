@@ -34,7 +34,7 @@ from conformance.case.tensors import Step, steps_of
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
 from conformance.oracle import OracleError, Reference
-from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
+from conformance.oracle.tolerance import PastErrors, budgets, past_errors
 
 Array = np.ndarray
 #: What is expected of each output, for each step.
@@ -68,7 +68,7 @@ def prepare(
 class Prepared:
     """The model and inputs of a call, or of its variant, and what is expected of its outputs.
 
-    ``reading`` is the one that ``expected`` is by; None: the usual one.
+    ``reading`` is the one that it is by; None: the usual one.
     """
 
     call: Call
@@ -106,19 +106,18 @@ class Prepared:
     @cached_property
     def files(self) -> dict[str, bytes]:
         """All files, with the fields of the call, the carried inputs and the expected outputs."""
-        answers = self._usual
         outputs = {
-            output_file(index, position): tensor_file(answer.rounded[name], name)
-            for index, answer in enumerate([] if answers.unjudged else answers.steps)
+            output_file(index, position): tensor_file(step[name].rounded, name)
+            for index, step in enumerate(self.expected)
             for position, name in enumerate(self.script.outputs)
+            if step
         }
         carried = [
             {name: arrays[name] for name in step.carry if name in arrays}
-            for step, arrays in zip(self.script.steps, answers.inputs, strict=False)
+            for step, arrays in zip(self.script.steps, self._answers.inputs, strict=False)
         ]
-        about = _json_of(self.call, indent=1).encode()
         return {
-            "case.json": about,
+            "case.json": json.dumps(json.loads(_json_of(self.call)), indent=1).encode(),
             **self.inputs,
             **dict(_input_files(self.script, carried)),
             **outputs,
@@ -151,95 +150,73 @@ class Prepared:
     # What is expected
 
     @cached_property
-    def _usual(self) -> Answers:
+    def _answers(self) -> Answers:
         return answers_to(self.script)
 
     @cached_property
-    def _by_reading(self) -> dict[ReadingName, Answers]:
-        """The answers by those other readings that give the call a meaning."""
-        found = {name: answers_to(script_of(self.call, name)) for name in self.wanted_readings}
-        return {name: answers for name, answers in found.items() if answers.unjudged is None}
+    def _others(self) -> dict[ReadingName, Prepared]:
+        """The same by those other readings that give the call a meaning."""
+        found = {
+            name: replace(self, script=script_of(self.call, name, self.call_steps), reading=name)
+            for name in self.wanted_readings
+        }
+        return {name: other for name, other in found.items() if other.unjudged is None}
 
     @property
     def unjudged(self) -> str | None:
         """Why the call has no defined meaning; None if it has one."""
-        return self._usual.unjudged if self.reading is None else None
+        return self._answers.unjudged
 
-    @cached_property
+    @property
     def expected(self) -> ExpectedSteps:
         """What is expected of each output, for each step; empty if the call has no meaning."""
-        answers = self._usual if self.reading is None else self._by_reading[self.reading]
-        if answers.unjudged is not None:
+        if self.unjudged is not None:
             return tuple({} for _ in self.script.steps)
-        variant = self.relation is not None
-        return tuple(
-            {
-                name: Expected(
-                    value,
-                    answer.units[name],
-                    answer.rounded[name],
-                    arithmetic_budget(name, value, answer.past_error) if variant else None,
-                )
-                for name, value in answer.references.items()
-            }
-            for answer in answers.steps
-        )
+        return tuple(self._answers.steps)
 
     @property
     def readings(self) -> tuple[ReadingName, ...]:
         """The other readings that give the call a meaning."""
-        return tuple(self._by_reading)
+        return tuple(self._others)
 
     def by(self, reading: ReadingName) -> Prepared:
-        """The same with what is expected by one of its ``readings``."""
-        other = replace(self, reading=reading)
-        other.__dict__["_by_reading"] = self._by_reading
-        return other
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """The oracle's answer to one step; ``past_error`` are the errors of its past in a loop."""
-
-    references: Mapping[str, Reference]
-    units: dict[str, Array]
-    past_error: PastErrors | None
-
-    @cached_property
-    def rounded(self) -> dict[str, Array]:
-        """The values of each output in its dtype."""
-        return {name: _rounded(value) for name, value in self.references.items()}
+        """The same by one of its ``readings``."""
+        return self._others[reading]
 
 
 class Answers(NamedTuple):
-    """The steps of a script by one reading: their inputs, with the past, and the answers.
+    """The steps of a script by one reading: their inputs, with the past, and what is expected.
 
     A step without a meaning is the last: ``unjudged`` says why, and it has no answer.
     """
 
     inputs: list[dict[str, Array]]
-    steps: list[Answer]
+    steps: list[dict[str, Expected]]
     unjudged: str | None
 
 
 def answers_to(script: Script) -> Answers:
     """The oracle's answers to the steps of a script."""
-    inputs: list[dict[str, Array]] = []
-    steps: list[Answer] = []
+    answers = Answers([], [], None)
+    references: Mapping[str, Reference] = {}
+    past_error: PastErrors | None = None
     for step in script.steps:
-        past: dict[str, Array] = {}
-        past_error: PastErrors | None = None
-        if step.carry and steps:
-            last = steps[-1]
-            past = {past: last.rounded[present] for past, present in step.carry.items()}
-            past_error = past_errors(last.references, last.past_error)
-        inputs.append({**step.inputs, **past})
+        carried = step.carry if answers.steps else {}
+        past = {past: answers.steps[-1][present].rounded for past, present in carried.items()}
+        past_error = past_errors(references, past_error) if carried else None
+        answers.inputs.append({**step.inputs, **past})
         try:
-            references = script.compute(inputs[-1])
+            references = script.compute(answers.inputs[-1])
         except OracleError as error:
-            return Answers(inputs, steps, str(error).removesuffix("."))
-        steps.append(Answer(references, budgets(references, past_error), past_error))
-    return Answers(inputs, steps, None)
+            return answers._replace(unjudged=str(error).removesuffix("."))
+        units = budgets(references, past_error)
+        answers.steps.append(
+            {
+                name: Expected(name, reference, units[name], past_error)
+                for name, reference in references.items()
+            }
+        )
+    return answers
 
 
 def _input_files(
@@ -266,16 +243,6 @@ def tensor_file(values: Array, name: str) -> bytes:
     return bytes(tensor_of(values, name).SerializeToString(deterministic=True))
 
 
-def _rounded(expected: Reference) -> Array:
-    """The oracle's values in the output's dtype, with zeros in place of undefined elements."""
-    values = expected.value  # which has 0 where it is undefined, unless it is watched
-    if expected.watched:
-        values = np.where(expected.defined, values, 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(expected.dtype)
-
-
-def _json_of(call: Call, indent: int | None = None) -> str:
+def _json_of(call: Call) -> str:
     with undisturbed():  # pydantic's serializers take an interrupt for a value that does not fit
-        text = call.model_dump_json(indent=indent)
-    return text if indent is None else json.dumps(json.loads(text), indent=indent)
+        return call.model_dump_json()

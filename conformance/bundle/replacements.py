@@ -8,8 +8,9 @@ first sequence, one scale for all channels. :data:`REPLACEMENTS` lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from conformance.case.case import EffectName
 from conformance.oracle import Format
 from conformance.oracle.call import OracleCall
 from conformance.oracle.numbers import Float, Int
-from conformance.oracle.rotary import Rotated, query_positions
+from conformance.oracle.rotary import query_positions
 
 #: The threshold for changed inputs that only count as coverage, for a window that is one token
 #: longer or shorter, and for mixed-up channels. One key among hundreds contributes no more to the
@@ -185,83 +186,59 @@ def _total(length: Callable[[OracleCall], int]) -> Callable[[Given], Changes | N
     return changes
 
 
-def _scale(
-    side: str, change: Callable[[Float], Float], when: Callable[[Given], bool]
-) -> Callable[[Given], Changes | None]:
-    """Another scale, by which new tokens are stored and the past is read."""
-    names = {"k": ("key_format", "past_key"), "v": ("value_format", "past_value")}
-    format_name, past_name = names[side]
-
-    def changes(given: Given) -> Changes | None:
-        format: Format = getattr(given.call, format_name)
-        if format.scale is None or not when(given):
-            return None
-        scale = change(format.scale)
-        return {
-            format_name: Format(format.dtype, np.broadcast_to(scale, format.scale.shape)),
-            past_name: getattr(given.call, past_name) * (scale / format.scale),
-        }
-
-    return changes
+#: Scales that a kernel can use in place of the right ones.
+_SCALES: Final[tuple[tuple[str, str, Callable[[Float], Float]], ...]] = (
+    ("doubled", "twice its value", lambda scale: 2.0 * scale),
+    ("shifted", "that of the channel before", lambda scale: np.roll(scale, 1, axis=-1)),
+    ("first", "the first one for all channels", lambda scale: scale[:, :1, :, :1]),
+    ("first_head", "the first head's for all", lambda scale: scale[:, :1]),
+)
+#: Those of them that a case must show, and the thresholds.
+_REQUIRED_SCALES: Final[Mapping[str, tuple[EffectName, float]]] = {
+    "doubled_new": ("quantisation", THRESHOLD),
+    "shifted_new": ("quantisation", THRESHOLD),
+    "doubled_past": ("dequantisation", SCALE_THRESHOLD),
+    "shifted_past": ("channels", EDGE_THRESHOLD),
+}
 
 
 def _scales(side: str) -> Iterator[Replacement]:
-    name, field, present = {
-        "k": ("k_scale", "key", "present_key"),
-        "v": ("v_scale", "value", "present_value"),
-    }[side]
-
-    def new(given: Given) -> bool:
-        return present in given.outputs and bool(getattr(given.call, field).any())
-
-    def past(given: Given) -> bool:
-        return bool(given.call.past_lengths.any())
-
-    def channels(when: Callable[[Given], bool]) -> Callable[[Given], bool]:
-        def differ(given: Given) -> bool:
-            scale = getattr(given.call, f"{field}_format").scale
-            return when(given) and bool(np.ptp(scale) > 0)
-
-        return differ
-
-    def doubled(scale: Float) -> Float:
-        return 2.0 * scale
-
-    def shifted(scale: Float) -> Float:
-        return np.roll(scale, 1, axis=-1)
-
-    def first(scale: Float) -> Float:
-        return scale[:, :1, :, :1]
-
-    def first_head(scale: Float) -> Float:
-        return scale[:, :1]
-
-    def each(
-        found: str,
-        words: str,
-        when: Callable[[Given], bool],
-        parts: tuple[EffectName, EffectName],
-        thresholds: tuple[float, float],
-        output: str,
-    ) -> Iterator[Replacement]:
-        differ = channels(when)
-        for short, used, change, applies, part, threshold in (
-            ("doubled", "twice its value", doubled, when, parts[0], thresholds[0]),
-            ("shifted", "that of the channel before", shifted, differ, parts[1], thresholds[1]),
-            ("first", "the first one for all channels", first, differ, None, THRESHOLD),
-            ("first_head", "the first head's for all", first_head, differ, None, THRESHOLD),
-        ):
-            changes = _scale(side, change, applies)
+    field = {"k": "key", "v": "value"}[side]
+    for when, words, output in (
+        ("new", "when new tokens are stored", f"present_{field}"),
+        ("past", "when the past is read", "output"),
+    ):
+        for short, used, change in _SCALES:
+            name = f"{short}_{when}"
+            part, threshold = _REQUIRED_SCALES.get(name, (None, THRESHOLD))
+            changes = _scale(field, when, change, by_channel=short != "doubled")
             yield Replacement(
-                name, f"{short}_{found}", f"{used} {words}", changes, part, threshold, (output,)
+                f"{side}_scale", name, f"{used} {words}", changes, part, threshold, (output,)
             )
 
-    stored = "when new tokens are stored"
-    both: tuple[EffectName, EffectName] = ("quantisation", "quantisation")
-    yield from each("new", stored, new, both, (THRESHOLD, THRESHOLD), present)
-    read = "when the past is read"
-    both = ("dequantisation", "channels")
-    yield from each("past", read, past, both, (SCALE_THRESHOLD, EDGE_THRESHOLD), "output")
+
+def _scale(
+    field: str, when: str, change: Callable[[Float], Float], *, by_channel: bool
+) -> Callable[[Given], Changes | None]:
+    """Another scale, by which new tokens are stored and the past is read.
+
+    ``by_channel``: only if the scales of the channels differ.
+    """
+
+    def changes(given: Given) -> Changes | None:
+        call, format = given.call, getattr(given.call, f"{field}_format")
+        if format.scale is None or (by_channel and not np.ptp(format.scale)):
+            return None
+        stores = f"present_{field}" in given.outputs and getattr(call, field).any()
+        if not (stores if when == "new" else call.past_lengths.any()):
+            return None
+        scale = change(format.scale)
+        return {
+            f"{field}_format": Format(format.dtype, np.broadcast_to(scale, format.scale.shape)),
+            f"past_{field}": getattr(call, f"past_{field}") * (scale / format.scale),
+        }
+
+    return changes
 
 
 def _tokens(name: str, heads: str) -> Iterator[Replacement]:
@@ -319,14 +296,19 @@ def _unnormed(given: Given) -> Changes | None:
     return None if given.call.q_norm is None else {"q_norm": None, "k_norm": None}
 
 
-def _epsilon(field: str, other: str) -> Callable[[Given], Changes | None]:
+def _epsilons() -> Iterator[Replacement]:
     """The other side's epsilon, where there is a norm and the two differ."""
+    for name, field, words, other in (
+        ("queries", "q_epsilon", "that of keys", "k_epsilon"),
+        ("keys", "k_epsilon", "that of queries", "q_epsilon"),
+    ):
+        changes = partial(_epsilon, field=field, other=other)
+        yield Replacement("norm_epsilon", name, words, changes, "norm_epsilon", SCALE_THRESHOLD)
 
-    def changes(given: Given) -> Changes | None:
-        differ = given.call.q_norm is not None and given.call.q_epsilon != given.call.k_epsilon
-        return {field: getattr(given.call, other)} if differ else None
 
-    return changes
+def _epsilon(given: Given, field: str, other: str) -> Changes | None:
+    differ = given.call.q_norm is not None and given.call.q_epsilon != given.call.k_epsilon
+    return {field: getattr(given.call, other)} if differ else None
 
 
 def _layout(given: Given) -> Changes | None:
@@ -393,22 +375,7 @@ _ATTRIBUTES: Final = (
         "window_edge", "shorter", "one token fewer", _edge(-1), "window_edge", EDGE_THRESHOLD
     ),
     Replacement("qk_norm", "", "no norm of queries and keys", _unnormed, "qk_norm"),
-    Replacement(
-        "norm_epsilon",
-        "queries",
-        "that of keys",
-        _epsilon("q_epsilon", "k_epsilon"),
-        "norm_epsilon",
-        SCALE_THRESHOLD,
-    ),
-    Replacement(
-        "norm_epsilon",
-        "keys",
-        "that of queries",
-        _epsilon("k_epsilon", "q_epsilon"),
-        "norm_epsilon",
-        SCALE_THRESHOLD,
-    ),
+    *_epsilons(),
     Replacement("softcap", "", "no cap", _softcap, "softcap"),
     Replacement("smooth_softmax", "", "no sink", _smooth_softmax, "smooth_softmax"),
     Replacement("causal", "", "the opposite", _causal, "causal"),
@@ -544,117 +511,34 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
-#: Fields that change the rotated queries and keys.
-_TURNING: Final = {
-    "query", "key", "lengths", "query_lengths", "position_ids", "cos", "sin", "interleaved",
-    "q_norm", "k_norm", "q_epsilon", "k_epsilon",
-}  # fmt: skip
-
-
-def turns(changes: Collection[str]) -> bool:
-    """Whether the rotated queries or keys can differ after a change of these fields."""
-    return not _TURNING.isdisjoint(changes)
-
-
-def settings(call: OracleCall) -> tuple[object, ...]:
-    """What must be equal in calls that are computed side by side, after the rotation."""
-    return (
-        call.scale,
-        call.softcap,
-        call.window,
-        call.causal,
-        call.window_cache,
-        call.sink is None,
-    )
-
-
-def side_by_side(
-    calls: Sequence[OracleCall], rotated: Sequence[tuple[Rotated, Rotated]]
-) -> tuple[OracleCall, Rotated, Rotated]:
-    """One call with all sequences of ``calls``, which differ in values only, in their order.
-
-    Sinks and scales become those of each sequence.
-    """
-    one = calls[0]
-    sequences = one.batch_size
-
-    def joined(name: str) -> Any:
-        found = [getattr(call, name) for call in calls]
-        return None if found[0] is None else np.concatenate(found)
-
-    def spread(arrays: Sequence[Any], rank: int) -> Any:
-        """Arrays with a row for each sequence; ``rank`` is that of an array with such rows."""
-        if arrays[0] is None:
-            return None
-        shapes = [array.shape[-(rank - 1) :] for array in arrays]
-        pairs = zip(arrays, shapes, strict=True)
-        return np.concatenate([np.broadcast_to(a, (sequences, *shape)) for a, shape in pairs])
-
-    def format_of(name: str) -> Format:
-        formats = [getattr(call, name) for call in calls]
-        return Format(formats[0].dtype, spread([format.scale for format in formats], 4))
-
-    def turned(index: int) -> Rotated:
-        value = np.concatenate([pair[index].value for pair in rotated])
-        return Rotated(value, value)  # magnitudes are for the error model alone
-
-    whole = replace(
-        one,
-        **{
-            name: joined(name)
-            for name in (
-                "query",
-                "key",
-                "value",
-                "past_key",
-                "past_value",
-                "lengths",
-                "query_lengths",
-            )
-        },
-        bias=spread([call.bias for call in calls], 4),
-        sink=spread([call.sink for call in calls], 2),
-        key_format=format_of("key_format"),
-        value_format=format_of("value_format"),
-    )
-    return whole, turned(0), turned(1)
-
-
-def _last_scales(format: Format) -> Format:
-    return format if format.scale is None else Format(format.dtype, format.scale[:, -1:])
-
-
 def last_heads(call: OracleCall) -> int:
     """The number of query heads of a part of a call: two, whose values can differ in magnitude."""
     return min(call.num_heads // int(call.past_key.shape[1]), 2)
 
 
-def last_part(call: OracleCall) -> Callable[[Changes], Changes]:
-    """The function that restricts fields of ``call`` to a part of it.
+def last_part(call: OracleCall, fields: Changes) -> Changes:
+    """These fields of ``call``, restricted to a part of it.
 
     The part is the last sequence, with its last key/value head and :func:`last_heads` of the query
     heads. Other fields are the same there.
     """
     heads = last_heads(call)
-    parts: dict[str, Callable[[Any], Any]] = {
-        "query": lambda array: array[-1:, :, -heads:],
-        "key": lambda array: array[-1:, :, -1:],
-        "value": lambda array: array[-1:, :, -1:],
-        "past_key": lambda array: array[-1:, -1:],
-        "past_value": lambda array: array[-1:, -1:],
-        "key_format": _last_scales,
-        "value_format": _last_scales,
-        "lengths": lambda array: array[-1:],
-        "query_lengths": lambda array: array[-1:],
-        "position_ids": lambda ids: query_positions(replace(call, position_ids=ids))[-1:],
-        "bias": lambda array: array[-1:, -heads:],
-        "sink": lambda array: array[-heads:],
+    places: dict[str, Any] = {
+        **dict.fromkeys(("lengths", "query_lengths"), np.s_[-1:]),
+        **dict.fromkeys(("key", "value"), np.s_[-1:, :, -1:]),
+        **dict.fromkeys(("past_key", "past_value"), np.s_[-1:, -1:]),
+        "query": np.s_[-1:, :, -heads:],
+        "bias": np.s_[-1:, -heads:],
+        "sink": np.s_[-heads:],
     }
 
-    def restrict(fields: Changes) -> Changes:
-        return {
-            name: parts[name](value) if name in parts and value is not None else value
-            for name, value in fields.items()
-        }
+    def of_part(name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, Format):
+            return value if value.scale is None else Format(value.dtype, value.scale[:, -1:])
+        if name == "position_ids":
+            return query_positions(replace(call, position_ids=value))[-1:]
+        return value[places[name]] if name in places else value
 
-    return restrict
+    return {name: of_part(name, value) for name, value in fields.items()}

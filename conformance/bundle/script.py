@@ -32,8 +32,7 @@ class ScriptStep:
 
     ``connected`` lists the graph's inputs in order. ``inputs`` has an array for each input of the
     node, the constants of the model among them, except those in ``carry``, which are taken from an
-    output of the step before. ``aliases`` maps an output to
-    the input whose memory it occupies.
+    output of the step before. ``aliases`` maps an output to the input whose memory it occupies.
     """
 
     connected: tuple[str, ...]

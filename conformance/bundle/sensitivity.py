@@ -7,20 +7,29 @@ and the oracle computes that call too. The *effect* is the largest change of any
 multiples of that element's error budget. :data:`REPLACEMENTS` lists the changes. If the changed
 call has no meaning, there is no effect value.
 
-Only :func:`insensitive` knows about cases; everything else works on tensors and attributes.
+``cases/sensitive.json`` has the SHA-256 of each theme's file as it was when all its cases were
+found sensitive. A run measures a case only if its file is another one: to measure takes a third of
+the time in which a case is prepared. ``tests/test_sensitivity.py`` measures the whole corpus, and
 ``python -m conformance.maintain.sensitivity`` lists the effects of cases.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from conformance.base.paths import data_path
 from conformance.base.signature import INPUT_NAMES
+from conformance.bundle.expected import Expected
+from conformance.bundle.prepare import answers_to
 from conformance.bundle.replacements import (
     REPLACEMENTS,
     THRESHOLD,
@@ -30,18 +39,19 @@ from conformance.bundle.replacements import (
     equals,
     last_heads,
     last_part,
-    settings,
-    side_by_side,
-    turns,
 )
+from conformance.bundle.script import script_of
+from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
+from conformance.case.corpus import shipped_files
 from conformance.oracle import Attention, OracleError, Reference
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float
 from conformance.oracle.reference import attended, outputs_of, rotated
-from conformance.oracle.rotary import Rotated
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 
+#: The record of the themes whose cases are sensitive, in the folder of the corpus.
+RECORD: Final = "sensitive.json"
 #: A case is insensitive to a feature if the effect is below this: one error budget.
 NO_EFFECT: Final = 1.0
 #: Effects are capped here: a larger one carries no more information, and JSON has no infinity.
@@ -65,33 +75,43 @@ def part_of(name: str) -> str:
     return name if replaced is None or replaced.part is None else replaced.part
 
 
-def effects(
+def effects(call: Call, *, every: bool = False) -> dict[str, float]:
+    """The required effects of the active features of ``call``: the largest over its steps.
+
+    ``every``: those as well that only count as coverage, which take four times as long. Raises
+    :class:`conformance.case.given.GivenError`.
+    """
+    found: dict[str, float] = {}
+    if isinstance(call, GivenCall | GraphCall):  # values of a model are as they are
+        return found
+    script = script_of(call)
+    answers = answers_to(script)
+    if answers.unjudged is not None or script.attributes is None:
+        return found
+    for inputs, expected in zip(answers.inputs, answers.steps, strict=True):
+        skipped = sufficient(found)
+        moved = effects_of_step(inputs, script.attributes, expected, skipped, every=every)
+        found |= {name: max(effect, found.get(name, 0.0)) for name, effect in moved.items()}
+    return found
+
+
+def effects_of_step(
     inputs: Inputs,
     attributes: Attributes,
-    references: Mapping[str, Reference],
-    units: Mapping[str, Float],
+    expected: Mapping[str, Expected],
     skipped: Collection[str] = (),
     *,
     every: bool = False,
 ) -> dict[str, float]:
-    """The required effect of each active feature of one call, except for the ``skipped`` ones.
-
-    ``every``: those as well that only count as coverage, which take four times as long.
+    """The effects of one step, except for the ``skipped`` ones, which another step shows.
 
     Two effects concern the past: ``past``, how far the output moves without all past tokens, and
     ``past_token``, how far it moves without the one past token that contributes least. The latter
     is informational: one token of a thousand may contribute less than one error budget. It is not
     measured for long calls, where that would take most of the time. Nothing is measured of a call
     whose attention does not fit into memory (:attr:`Computation.is_large`).
-
-    Args:
-        inputs: the connected inputs, as given to the oracle.
-        attributes: the attributes that are set.
-        references: the oracle's reference for each connected output.
-        units: the unit budgets of those outputs.
-        skipped: features that another call of the same loop already shows well enough.
-        every: measure all effects, not only those in :data:`THRESHOLDS`.
     """
+    references = {name: one.reference for name, one in expected.items()}
     output = references.get("output")
     if output is None or not output.computed.any():
         return {}
@@ -104,29 +124,24 @@ def effects(
     stored = ("present_key",) if quantised and call.prompts.any() else ()
     given = Given(call, inputs, references)
     wanted = [one for one in REPLACEMENTS if (one.part or every) and one.key not in skipped]
-    found = _replaced_effects(given, references, units, stored, wanted)
+    found = _replaced_effects(given, expected, stored, wanted)
     if "past" not in skipped:
-        found |= _past_effects(call, output, units["output"], every)
+        found |= _past_effects(call, output, expected["output"].units, every)
     return {name: min(float(f"{effect:.3g}"), _LARGEST_EFFECT) for name, effect in found.items()}
 
 
 #: A replacement, the fields of the call that it changes, and the outputs that are compared.
 _Pending = tuple[Replacement, Changes, Sequence[str]]
-#: The same with the changed call and its rotated queries and new keys.
-_Made = tuple[_Pending, OracleCall, tuple[Rotated, Rotated]]
 #: An output: its values, which of them are computed, and their unit budgets.
 _Right = tuple[Float, Bool, Float]
 
 #: The effect of each past token is measured for calls with so many tokens times output elements.
 _TOKEN_ELEMENTS: Final = 1 << 26
-#: Scores that are computed at a time.
-_SCORES: Final = 1 << 16
 
 
 def _replaced_effects(
     given: Given,
-    references: Mapping[str, Reference],
-    units: Mapping[str, Float],
+    expected: Mapping[str, Expected],
     stored: Sequence[str],
     wanted: Sequence[Replacement],
 ) -> dict[str, float]:
@@ -138,7 +153,7 @@ def _replaced_effects(
     call, found = given.call, dict[str, float]()
     pending: list[_Pending] = []
     for one in wanted:
-        compared = [name for name in dict.fromkeys((*one.outputs, *stored)) if name in references]
+        compared = [name for name in dict.fromkeys((*one.outputs, *stored)) if name in expected]
         changes = one.changes(given) if compared else None
         if changes is None:
             continue
@@ -147,7 +162,7 @@ def _replaced_effects(
         elif one.part:
             found[one.key] = 0.0
     right = {
-        name: (references[name].value, references[name].computed, units[name])
+        name: (expected[name].value, expected[name].reference.computed, expected[name].units)
         for name in {name for _, _, compared in pending for name in compared}
     }
     heads = last_heads(call)
@@ -157,69 +172,32 @@ def _replaced_effects(
         for name, (value, computed, unit) in right.items():
             at = np.s_[-1:, :, -width:] if name == "output" else np.s_[-1:, -1:]
             of_part[name] = value[at], computed[at], unit[at]
-        restrict = last_part(call)
-        part = replace(call, **restrict(vars(call)))
-        restricted = [(one, restrict(changes), compared) for one, changes, compared in pending]
-        for (one, _, _), effect in _measured(part, of_part, restricted):
+        part = replace(call, **last_part(call, vars(call)))
+        restricted = [(one, last_part(call, fields), names) for one, fields, names in pending]
+        for one, effect in _measured(part, of_part, restricted):
             if effect >= one.enough:
                 found[one.key] = effect
         pending = [each for each in pending if each[0].key not in found]
-    found |= {one.key: effect for (one, _, _), effect in _measured(call, right, pending)}
+    found |= {one.key: effect for one, effect in _measured(call, right, pending)}
     return {name: found[name] for name in REPLACED if name in found}
 
 
 def _measured(
     call: OracleCall, right: Mapping[str, _Right], pending: Sequence[_Pending]
-) -> Iterator[tuple[_Pending, float]]:
-    """The effects on a call; nothing for a changed call that has no meaning.
-
-    Changed calls that differ in tensors only are computed side by side, as one batch.
-    """
-    if not pending:
-        return
-    usual = rotated(call)
-    groups: dict[object, list[_Made]] = {}
-    for each in pending:
-        changed = replace(call, **each[1])
-        alike = (*each[2], *settings(changed))
+) -> Iterator[tuple[Replacement, float]]:
+    """The effects on a call; nothing for a changed call that has no meaning."""
+    for one, changes, compared in pending:
+        changed = replace(call, **changes)
         with suppress(OracleError):
-            turned = rotated(changed) if turns(each[1]) else usual
-            groups.setdefault(alike, []).append((each, changed, turned))
-    scores = call.batch_size * call.num_heads * call.sequence_length * call.total
-    at_once = max(1, _SCORES // max(1, scores))
-    for made in groups.values():
-        for start in range(0, len(made), at_once):
-            some = made[start : start + at_once]
-            try:
-                yield from _side_by_side(some, right)
-            except OracleError:
-                for one in some:
-                    with suppress(OracleError):
-                        yield from _side_by_side([one], right)
+            wrong = outputs_of(attended(changed, *rotated(changed)), compared)
+            if all(wrong[name].value.shape == right[name][0].shape for name in compared):
+                yield one, max(_distance(wrong[name], *right[name]) for name in compared)
 
 
-def _side_by_side(
-    made: Sequence[_Made],
-    right: Mapping[str, _Right],
-) -> Iterator[tuple[_Pending, float]]:
-    """The effects of changed calls with their rotated queries and keys. Raises OracleError."""
-    work = attended(*side_by_side([call for _, call, _ in made], [turned for _, _, turned in made]))
-    names = {name for (_, _, compared), _, _ in made for name in compared}
-    found = outputs_of(work, names)
-    if any(found[name].value.shape[1:] != right[name][0].shape[1:] for name in names):
-        return
-    effects = {name: _distances(found[name], len(made), right[name]) for name in names}
-    for index, (each, _, _) in enumerate(made):
-        yield each, max(float(effects[name][index]) for name in each[2])
-
-
-def _distances(reference: Reference, calls: int, right: _Right) -> Float:
-    """How far one output of each of ``calls``, of which a reference has all sequences, is off."""
-    value, computed, units = right
-    wrong = reference.value.reshape(calls, *value.shape)
-    unit = np.where(computed & reference.computed.reshape(wrong.shape), units, np.nan)
-    off: Float = shares(wrong, value, unit, _WIDEST).reshape(calls, -1).max(axis=1, initial=0.0)
-    return off
+def _distance(wrong: Reference, value: Float, computed: Bool, units: Float) -> float:
+    """How far an output is off, in error budgets."""
+    unit = np.where(computed & wrong.computed, units, np.nan)
+    return float(shares(wrong.value, value, unit, _WIDEST).max(initial=0.0))
 
 
 def _past_effects(
@@ -287,25 +265,59 @@ def enough(name: str) -> float:
     return REPLACED[name].enough if name in REPLACED else THRESHOLDS.get(name, np.inf)
 
 
-def combined(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
-    """The effects of a loop: the largest over its calls, because one call can show a fault."""
-    found: dict[str, float] = {}
-    for each in calls:
-        for name, effect in each.items():
-            found[name] = max(effect, found.get(name, 0.0))
-    return found
+def why_insensitive(case: Case) -> str | None:
+    """As `insensitive`, but measured only if the file of the case is not recorded as sensitive.
+
+    Raises :class:`conformance.case.given.GivenError`.
+    """
+    return None if is_recorded(case.file) else insensitive(case)
 
 
-def insensitive(case: Case, found: Mapping[str, float]) -> str | None:
+def insensitive(case: Case, found: Mapping[str, float] | None = None) -> str | None:
     """Why the case cannot detect a fault, or names a part in ``insensitive_to`` wrongly.
 
-    None if it is sensitive enough. ``found`` are the effects of its call. A case that must be
-    rejected has no values to compare and is always accepted; one that may either compute or be
-    rejected is treated like any other.
+    None if it is sensitive enough. ``found`` are the effects of its call, if they are known. A case
+    that must be rejected has no values to compare and is always accepted; one that may either
+    compute or be rejected is treated like any other.
     """
     if case.contract.demands == "rejects":
         return None
+    found = effects(case.call) if found is None else found
     return " ".join(shortfalls(found, case.insensitive_to)) or None
+
+
+def record_text(cases: Sequence[Case]) -> str:
+    """The record of the files of these ``cases``; ends the command if one is insensitive."""
+    for case in cases:
+        why = insensitive(case)
+        if why is not None:
+            raise SystemExit(f"{case.id}: {why}")
+    files = sorted({case.file for case in cases})
+    return json.dumps({file.name: _digest(file) for file in files}, indent=1) + "\n"
+
+
+@lru_cache(maxsize=1024)
+def is_recorded(file: Path) -> bool:
+    """Whether the file is one of the corpus, and as it was when its cases were measured."""
+    shipped = shipped_files().get(file.stem)
+    return (
+        shipped is not None
+        and file.resolve() == shipped.resolve()
+        and _digest(file) == _recorded().get(file.name)
+    )
+
+
+@cache
+def _recorded() -> dict[str, str]:
+    """The record; empty if it cannot be read, so that everything is measured."""
+    found: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        found = json.loads((data_path("cases") / RECORD).read_bytes())
+    return found
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def lines(found: Mapping[str, float]) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ def computation_of(call: Call, prepared: Prepared, step: int) -> Computation:
 
     The call must be of a single node and have a meaning: ``prepared.unjudged`` is None.
     """
-    script = script_of(call, prepared.reading)
+    script = prepared.script
     inputs: Arrays = dict(script.steps[step].inputs)
     for past, present in script.steps[step].carry.items():
         before = prepared.expected[step - 1][present]

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from conformance.base.array_types import NUMPY
-from conformance.base.signature import DOMAIN, OPSET_VERSION
+from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.bundle.inputs import draw_inputs, positions
-from conformance.bundle.model import IR_VERSION, declare, node_of
-from conformance.bundle.script import Array, Arrays, Script, ScriptStep, script_with
+from conformance.bundle.model import DEFAULT_OPSET, declare, model_of, node_of
+from conformance.bundle.script import CARRY, Array, Arrays, Script, ScriptStep, script_with
 from conformance.case.call import Call
 from conformance.case.tensors import Step, attributes_of, steps_of
 from conformance.case.variants import RelationName
@@ -31,17 +31,33 @@ Outputs = Sequence[Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Numbers of a call and of its variant that must agree.
+    """Numbers of a call and of its variant that must agree: elements of one output.
 
-    ``own`` selects them from the outputs of the call, ``other`` from those of the variant; both
-    return arrays of one shape. They are applied to the values and to the arrays of the error model.
-    The call's own values are multiplied by ``factor``, a power of two, before the comparison.
+    ``index`` selects them in a step of the call, ``other_index`` in a step of the variant; where
+    ``other_step`` is None, in the outputs of all its steps, joined along the tokens. The call's own
+    values are multiplied by ``factor``, a power of two, before the comparison.
     """
 
     output: str
-    own: Callable[[Outputs], Array]
-    other: Callable[[Outputs], Array]
+    index: Any = ...
+    other_index: Any = ...
+    step: int = -1
+    other_step: int | None = -1
     factor: float = 1.0
+
+    def own(self, outputs: Outputs) -> Array:
+        """Those of the call, from its outputs or from arrays of the error model."""
+        numbers: Array = outputs[self.step][self.output][self.index]
+        return numbers
+
+    def other(self, outputs: Outputs) -> Array:
+        """Those of the variant, likewise."""
+        if self.other_step is None:
+            whole = np.concatenate([step[self.output] for step in outputs], axis=1)
+        else:
+            whole = outputs[self.other_step][self.output]
+        numbers: Array = whole[self.other_index]
+        return numbers
 
 
 def variant_script(call: Call, relation: RelationName) -> Script:
@@ -65,41 +81,43 @@ def _changed(call: Call, **fields: Any) -> Call:
     return Call.model_validate({**call.model_dump(), **fields})
 
 
-def _same_inputs(**fields: Any) -> Callable[[Call], Script]:
-    """Changes ``fields`` of the node and keeps its inputs, except those no longer connected."""
+def _variant(call: Call, calls: Sequence[Arrays], **fields: Any) -> Script:
+    """The node of ``call`` with other ``fields``, and those inputs of each call that it has."""
+    changed = _changed(call, **fields)
+    names = {tensor.name for tensor in steps_of(changed)[0].inputs if tensor.connected}
+    return script_with(changed, [{n: a for n, a in one.items() if n in names} for one in calls])
+
+
+def _with(
+    change: Callable[[Call, Arrays], Arrays] = lambda call, inputs: {}, **fields: Any
+) -> Callable[[Call], Script]:
+    """Changes ``fields`` of the node, and replaces the inputs that ``change`` returns."""
 
     def variant(call: Call) -> Script:
-        changed, inputs = _changed(call, **fields), _drawn(call)
-        names = {tensor.name for tensor in steps_of(changed)[0].inputs if tensor.connected}
-        return script_with(changed, [{n: a for n, a in inputs.items() if n in names}])
+        inputs = _drawn(call)
+        return _variant(call, [inputs | change(call, inputs)], **fields)
 
     return variant
 
 
 def _constants_as_inputs(call: Call) -> Script:
     """The same calls of a model without constants."""
-    inputs = [draw_inputs(call, step) for step in steps_of(call)]
-    return script_with(_changed(call, constants=()), inputs)
+    return _variant(call, [draw_inputs(call, step) for step in steps_of(call)], constants=())
 
 
-def _with(change: Callable[[Call, Arrays], Arrays], **fields: Any) -> Callable[[Call], Script]:
-    """Changes ``fields`` of the node, and replaces the inputs that ``change`` returns."""
-
-    def variant(call: Call) -> Script:
-        inputs = _drawn(call)
-        return script_with(_changed(call, **fields), [{**inputs, **change(call, inputs)}])
-
-    return variant
+def _take_heads(call: Call, array: Array, heads: Array) -> Array:
+    """These heads of [B, S, heads * D]."""
+    return np.take(array, _columns(call, heads), axis=2)
 
 
-def _heads(call: Call, array: Array, heads: int) -> Array:
-    """[B, S, heads * D] as [B, S, heads, D]."""
-    return array.reshape(*array.shape[:2], heads, call.head_size)
+def _columns(call: Call, heads: Array) -> Array:
+    """The places of these heads in the last dim of [B, S, heads * D]."""
+    return (heads[:, None] * call.head_size + np.arange(call.head_size)).reshape(-1)
 
 
 def _rows(array: Array) -> Array:
     """[B, S, heads, D] as [B, S, heads * D]."""
-    return array.reshape(*array.shape[:2], array.shape[2] * array.shape[3])
+    return array.reshape(*array.shape[:2], -1)
 
 
 def _head_order(call: Call) -> tuple[Array, Array]:
@@ -112,9 +130,9 @@ def _head_order(call: Call) -> tuple[Array, Array]:
 
 def _permute_heads(call: Call, inputs: Arrays) -> Arrays:
     query, kv = _head_order(call)
-    changed: Arrays = {"query": _rows(_heads(call, inputs["query"], call.num_heads)[:, :, query])}
+    changed: Arrays = {"query": _take_heads(call, inputs["query"], query)}
     for name in ("key", "value"):
-        changed[name] = _rows(_heads(call, inputs[name], call.kv_num_heads)[:, :, kv])
+        changed[name] = _take_heads(call, inputs[name], kv)
     for name in ("past_key", "past_value"):
         if name in inputs:
             changed[name] = inputs[name][:, kv]
@@ -141,27 +159,27 @@ def _permute_batch(call: Call, inputs: Arrays) -> Arrays:
     }
 
 
+def _repeated(call: Call) -> Array:
+    """The key/value head of each query head."""
+    return np.repeat(np.arange(call.kv_num_heads), call.num_heads // call.kv_num_heads)
+
+
 def _repeat_heads(call: Call) -> Script:
-    group = call.num_heads // call.kv_num_heads
-    inputs = _drawn(call)
+    inputs, heads = _drawn(call), _repeated(call)
     for name in ("key", "value"):
-        heads = _heads(call, inputs[name], call.kv_num_heads)
-        inputs[name] = _rows(np.repeat(heads, group, axis=2))
+        inputs[name] = _take_heads(call, inputs[name], heads)
     for name in ("past_key", "past_value"):
         if name in inputs:
-            inputs[name] = np.repeat(inputs[name], group, axis=1)
-    return script_with(_changed(call, kv_num_heads=call.num_heads), [inputs])
+            inputs[name] = np.take(inputs[name], heads, axis=1)
+    return _variant(call, [inputs], kv_num_heads=call.num_heads)
 
 
 def _pack(call: Call) -> Script:
-    changed = _changed(call, key_value="packed")
-    packed = []
-    for step in steps_of(call):
-        inputs = draw_inputs(call, step)
+    calls = [draw_inputs(call, step) for step in steps_of(call)]
+    for inputs in calls:
         parts = [inputs[name] for name in ("query", "key", "value")]
         inputs["query"] = np.concatenate(parts, axis=2)
-        packed.append({n: a for n, a in inputs.items() if n not in ("key", "value")})
-    return script_with(changed, packed)
+    return _variant(call, calls, key_value="packed")
 
 
 def _alone(call: Call) -> Script:
@@ -172,7 +190,6 @@ def _alone(call: Call) -> Script:
     """
     inputs, step = _drawn(call), steps_of(call)[0]
     chunks = {} if step.query_lengths is None else {"query_seqlens": (1,)}
-    one = _changed(call, batch_size=1, total_sequence_lengths=None, **chunks)
     calls = []
     for b in _with_queries(step):
         total = step.total_lengths[b]
@@ -192,7 +209,7 @@ def _alone(call: Call) -> Script:
             mine["attention_bias"] = mine["attention_bias"][:, :, :queries, :columns]
         mine["total_sequence_length"] = np.full_like(mine["total_sequence_length"], columns)
         calls.append(mine)
-    return script_with(one, calls)
+    return _variant(call, calls, batch_size=1, total_sequence_lengths=None, **chunks)
 
 
 def _queries(step: Step, b: int) -> int:
@@ -240,18 +257,19 @@ def _in_padded_chunks(call: Call) -> Script:
         mine["query_seqlens"] = counts.astype(np.int32)
         mine["total_sequence_length"] = np.full((), bound, np.int32)
         calls.append(mine)
+    counts_of_all = tuple((_ROWS,) * call.batch_size for _ in calls)
+    return _loop(
+        call, calls, [_ROWS] * len(calls), query_seqlens=counts_of_all, total_sequence_lengths=None
+    )
+
+
+def _loop(call: Call, calls: list[Arrays], lengths: Sequence[int], **fields: Any) -> Script:
+    """A loop of calls of these lengths; the first has a past, without rows if ``call`` has none."""
     if call.cache_kind == "none":
         shape = (call.batch_size, call.kv_num_heads, 0, call.head_size)
         calls[0] |= {n: np.zeros(shape, NUMPY[call.dtype]) for n in ("past_key", "past_value")}
-    changed = _changed(
-        call,
-        loop=tuple(_ROWS for _ in calls),
-        sequence_length=1,
-        cache=call.cache or "concatenated",
-        query_seqlens=tuple((_ROWS,) * call.batch_size for _ in calls),
-        total_sequence_lengths=None,
-    )
-    return script_with(changed, calls)
+    cache = call.cache or "concatenated"
+    return _variant(call, calls, loop=tuple(lengths), sequence_length=1, cache=cache, **fields)
 
 
 def _padded(array: Array, axis: int, first: int, counts: Array) -> Array:
@@ -266,53 +284,38 @@ def _padded(array: Array, axis: int, first: int, counts: Array) -> Array:
     return padded
 
 
-def _static(shared: bool) -> Callable[[Call], Script]:
-    def variant(call: Call) -> Script:
-        inputs, total = _drawn(call), steps_of(call)[0].total_sequence_length
-        capacity = total + 3
-        changed = _changed(call, cache="static", max_sequence_length=capacity, shared_buffer=shared)
-        for name in ("past_key", "past_value"):
-            past = inputs[name]
-            rest = np.full((*past.shape[:2], capacity - past.shape[2], past.shape[3]), 7.0)
-            inputs[name] = np.concatenate([past, rest.astype(past.dtype)], axis=2)
-        return script_with(changed, [inputs])
-
-    return variant
+def _static(call: Call, *, shared: bool) -> Script:
+    inputs, total = _drawn(call), steps_of(call)[0].total_sequence_length
+    capacity = total + 3
+    for name in ("past_key", "past_value"):
+        past = inputs[name]
+        rest = np.full((*past.shape[:2], capacity - past.shape[2], past.shape[3]), 7.0)
+        inputs[name] = np.concatenate([past, rest.astype(past.dtype)], axis=2)
+    fields = {"max_sequence_length": capacity, "shared_buffer": shared}
+    return _variant(call, [inputs], cache="static", **fields)
 
 
-def _in_pieces(lengths: Callable[[int], Sequence[int]]) -> Callable[[Call], Script]:
-    def variant(call: Call) -> Script:
-        inputs, past = _drawn(call), call.past_sequence_length
-        pieces = lengths(call.sequence_length)
-        changed = _changed(
-            call, loop=tuple(pieces), sequence_length=1, cache=call.cache or "concatenated"
-        )
-        calls: list[Arrays] = []
-        start = 0
-        for length in pieces:
-            end = start + length
-            mine = {n: a for n, a in inputs.items() if calls == [] or not n.startswith("past_")}
-            for name in ("query", "key", "value"):
-                mine[name] = inputs[name][:, start:end]
-            if "attention_bias" in mine:
-                mine["attention_bias"] = inputs["attention_bias"][:, :, start:end, : past + end]
-            mine["seqlens_k"] = np.full_like(inputs["seqlens_k"], past + end - 1)
-            mine["total_sequence_length"] = np.full_like(
-                inputs["total_sequence_length"], past + end
-            )
-            calls.append(mine)
-            start = end
-        if call.cache_kind == "none":
-            shape = (call.batch_size, call.kv_num_heads, 0, call.head_size)
-            calls[0] |= {n: np.zeros(shape, NUMPY[call.dtype]) for n in ("past_key", "past_value")}
-        return script_with(changed, calls)
-
-    return variant
+def _in_pieces(call: Call, lengths: Sequence[int]) -> Script:
+    inputs, start = _drawn(call), 0
+    calls: list[Arrays] = []
+    for length in lengths:
+        end = start + length
+        total = call.past_sequence_length + end
+        mine = {n: a for n, a in inputs.items() if not calls or not n.startswith("past_")}
+        for name in ("query", "key", "value"):
+            mine[name] = inputs[name][:, start:end]
+        if "attention_bias" in mine:
+            mine["attention_bias"] = inputs["attention_bias"][:, :, start:end, :total]
+        mine["seqlens_k"] = np.full_like(inputs["seqlens_k"], total - 1)
+        mine["total_sequence_length"] = np.full_like(inputs["total_sequence_length"], total)
+        calls.append(mine)
+        start = end
+    return _loop(call, calls, lengths)
 
 
-def _two(length: int) -> tuple[int, int]:
-    first = max(1, (2 * length) // 3)
-    return first, length - first
+def _two_pieces(call: Call) -> Script:
+    first = max(1, (2 * call.sequence_length) // 3)
+    return _in_pieces(call, (first, call.sequence_length - first))
 
 
 def _rejected(call: Call) -> Script:
@@ -346,23 +349,15 @@ def _other_later(call: Call, inputs: Arrays) -> Arrays:
     return changed
 
 
-def _rotary_before(call: Call) -> Script:
-    """Query and new keys rotated in float64 and rounded to storage beforehand."""
-    inputs, rows = _drawn(call), positions(steps_of(call)[0]).astype(np.int64)
-    for name, heads in (("query", call.num_heads), ("key", call.kv_num_heads)):
-        if inputs[name].shape[1]:
-            inputs[name] = _apply_rotary(call, inputs, inputs[name], heads, rows)
-    kept = {
-        name: array
-        for name, array in inputs.items()
-        if name not in ("cos_cache", "sin_cache", "position_ids")
-    }
-    fields: dict[str, Any] = {"rotary": "none", "rotary_dim": None, "rotary_cache_length": None}
-    return script_with(_changed(call, **fields, position_ids=False), [kept])
+def _turned(call: Call, inputs: Arrays) -> Arrays:
+    """Query and new keys rotated in float64 and rounded to storage."""
+    rows = positions(steps_of(call)[0]).astype(np.int64)
+    names = [name for name in ("query", "key") if inputs[name].shape[1]]
+    return {name: _apply_rotary(call, inputs, inputs[name], rows) for name in names}
 
 
-def _apply_rotary(call: Call, inputs: Arrays, array: Array, heads: int, rows: Array) -> Array:
-    x = _heads(call, array.astype(np.float64), heads)
+def _apply_rotary(call: Call, inputs: Arrays, array: Array, rows: Array) -> Array:
+    x = array.astype(np.float64).reshape(*array.shape[:2], -1, call.head_size)
     rows = np.clip(rows[:, : array.shape[1]], 0, len(inputs["cos_cache"]) - 1)
     cos, sin = (
         inputs[name].astype(np.float64)[rows][:, :, None] for name in ("cos_cache", "sin_cache")
@@ -401,8 +396,7 @@ def _causal_bias(call: Call, inputs: Arrays) -> Arrays:
 
 
 def _long_window(call: Call) -> Script:
-    total = steps_of(call)[0].total_sequence_length
-    return _same_inputs(local_window_size=total)(call)
+    return _with(local_window_size=steps_of(call)[0].total_sequence_length)(call)
 
 
 def _sink_of_zero(call: Call, inputs: Arrays) -> Arrays:
@@ -413,7 +407,7 @@ def _scale_in_query(call: Call) -> Script:
     assert call.scale is not None
     inputs = _drawn(call)
     inputs["query"] = inputs["query"] * inputs["query"].dtype.type(4.0)
-    return script_with(_changed(call, scale=call.scale / 4), [inputs])
+    return _variant(call, [inputs], scale=call.scale / 4)
 
 
 def _double_values(call: Call, inputs: Arrays) -> Arrays:
@@ -425,38 +419,29 @@ def _double_values(call: Call, inputs: Arrays) -> Arrays:
 
 
 def _graph(call: Call, nodes: Sequence[onnx.NodeProto], inputs: Arrays, outputs: Mapping[str, int],
-           opset: int) -> onnx.ModelProto:  # fmt: skip
+           opset: int = DEFAULT_OPSET) -> onnx.ModelProto:  # fmt: skip
     """A model of ``nodes``; all dims are unnamed. ``outputs`` maps a name to its rank."""
-    words = {np.dtype(np.int32): "int32", np.dtype(np.int64): "int64"}
-    graph = helper.make_graph(
-        list(nodes),
-        "gqa",
-        [declare(n, words.get(a.dtype, call.dtype), [None] * a.ndim) for n, a in inputs.items()],
+    dtypes = {name: WORD_OF_ONNX[ONNX_OF_NUMPY[array.dtype]] for name, array in inputs.items()}
+    return model_of(
+        nodes,
+        [declare(name, dtypes[name], [None] * array.ndim) for name, array in inputs.items()],
         [declare(name, call.dtype, [None] * rank) for name, rank in outputs.items()],
+        opset=opset,
     )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, OPSET_VERSION)]
-    model = helper.make_model(graph, opset_imports=opsets, producer_name="gqa-conformance")
-    model.ir_version = IR_VERSION
-    return model
+
+
+#: Fields of a borrower that the layer before it does not have.
+_OF_THE_BORROWER: Final = {
+    "rotary", "rotary_dim", "rotary_cache_length", "position_ids", "attention_bias", "head_sink",
+    "qk_output", "qk_norm", "qk_norm_epsilon", "presents",
+}  # fmt: skip
 
 
 def _lender(call: Call) -> Call:
     """The call of the layer that owns the cache; it appends the borrower's tokens."""
-    return _changed(
-        call,
-        key_value="new",
-        past_sequence_length=call.past_sequence_length - call.sequence_length,
-        rotary="none",
-        rotary_dim=None,
-        rotary_cache_length=None,
-        position_ids=False,
-        attention_bias="none",
-        head_sink=False,
-        qk_output=None,
-        qk_norm=False,
-        qk_norm_epsilon=None,
-        presents="both",
-    )
+    past = call.past_sequence_length - call.sequence_length
+    fields = {"key_value": "new", "past_sequence_length": past}
+    return Call.model_validate({**call.model_dump(exclude=_OF_THE_BORROWER), **fields})
 
 
 def _borrowed(call: Call) -> Script:
@@ -488,17 +473,12 @@ def _borrowed(call: Call) -> Script:
     def compute(arrays: Arrays) -> dict[str, Reference]:
         mine = {name: arrays[renamed.get(name, name)] for name in first}
         made = reference(mine, attributes_of(lender), ("output", *present))
-        past = {
-            past: made[name].value.astype(NUMPY[call.dtype])
-            for past, name in (("past_key", "present_key"), ("past_value", "present_value"))
-        }
+        past = {past: made[name].value.astype(NUMPY[call.dtype]) for past, name in CARRY.items()}
         borrowed = {name: arrays[name] for name in (*second, *lengths)} | past
-        return {
-            "lender_output": made["output"],
-            **reference(borrowed, attributes_of(call), names),
-        }
+        own_outputs = reference(borrowed, attributes_of(call), names)
+        return {"lender_output": made["output"], **own_outputs}
 
-    model = _graph(call, nodes, inputs, {"lender_output": 3, **ranks}, opset=18)
+    model = _graph(call, nodes, inputs, {"lender_output": 3, **ranks})
     return Script(model, (ScriptStep(tuple(inputs), inputs),), outputs, compute)
 
 
@@ -553,175 +533,118 @@ def _standard(call: Call) -> Script:
 # The numbers that must agree
 
 
-def _get(name: str, step: int = -1) -> Callable[[Outputs], Array]:
-    return lambda outputs: outputs[step][name]
-
-
-def _connected(call: Call) -> tuple[str, ...]:
-    return steps_of(call)[0].connected_outputs
+def _connected(call: Call, start: str = "") -> list[str]:
+    """The names of the outputs, or of those that start so."""
+    return [name for name in steps_of(call)[0].connected_outputs if name.startswith(start)]
 
 
 def _all_outputs(call: Call) -> list[Comparison]:
     """Every output of every step equals the variant's."""
-    steps = steps_of(call)
     return [
-        Comparison(name, _get(name, i), _get(name, i))
-        for i, step in enumerate(steps)
+        Comparison(name, step=index, other_step=index)
+        for index, step in enumerate(steps_of(call))
         for name in step.connected_outputs
     ]
 
 
 def _output_only(call: Call) -> list[Comparison]:
-    return [Comparison("output", _get("output"), _get("output"))]
+    return [Comparison("output")]
 
 
-def _presents(call: Call, pick: Callable[[Array], Array]) -> list[Comparison]:
-    """The presents of the last step; ``pick`` selects the part that both have."""
-    return [
-        Comparison(name, _picked(name, pick), _picked(name, pick))
-        for name in _connected(call)
-        if name.startswith("present_")
-    ]
-
-
-def _picked(
-    name: str, pick: Callable[[Array], Array], step: int = -1
-) -> Callable[[Outputs], Array]:
-    return lambda outputs: pick(outputs[step][name])
+def _presents(call: Call, index: Any = ...) -> list[Comparison]:
+    """The part of the presents of the last step that both have."""
+    return [Comparison(name, index, index) for name in _connected(call, "present_")]
 
 
 def _tokens(call: Call) -> list[Comparison]:
     """The output, compared with those of the variant's steps in sequence; the last presents."""
-    joined = Comparison(
-        "output", _get("output"), lambda outputs: np.concatenate([o["output"] for o in outputs], 1)
-    )
-    return [joined, *_presents(call, lambda present: present)]
+    return [Comparison("output", other_step=None), *_presents(call)]
 
 
 def _padded_tokens(call: Call) -> list[Comparison]:
     """The output rows and the cached tokens of each sequence, beside those of all its chunks."""
     step = steps_of(call)[0]
-
-    def joined(outputs: Outputs) -> Array:
-        return np.concatenate([o["output"] for o in outputs], axis=1)
-
     made = []
     for b in _with_queries(step):
-        queries, total = _queries(step, b), step.total_lengths[b]
-        made.append(
-            Comparison(
-                "output",
-                _picked("output", lambda o, b=b, n=queries: o[b, :n]),  # type: ignore[misc]
-                lambda outputs, b=b, n=queries: joined(outputs)[b, :n],  # type: ignore[misc]
-            )
-        )
-        for name in ("present_key", "present_value"):
-            tokens = _picked(name, lambda p, b=b, n=total: p[b, :, :n])  # type: ignore[misc]
-            made.append(Comparison(name, tokens, tokens))
+        rows = np.s_[b, : _queries(step, b)]
+        made.append(Comparison("output", rows, rows, other_step=None))
+        made += _presents(call, np.s_[b, :, : step.total_lengths[b]])
     return made
 
 
 def _first_rows(call: Call) -> list[Comparison]:
     """The last output, and the rows of the last presents that both buffers have."""
     total = steps_of(call)[-1].total_sequence_length
-    return [*_output_only(call), *_presents(call, lambda present: present[:, :, :total])]
+    return [*_output_only(call), *_presents(call, np.s_[:, :, :total])]
 
 
 def _alone_pairs(call: Call) -> list[Comparison]:
     step = steps_of(call)[0]
     made = []
     for place, b in enumerate(_with_queries(step)):
-        queries, total = _queries(step, b), step.total_lengths[b]
-        made.append(
-            Comparison(
-                "output",
-                _picked("output", lambda o, b=b, n=queries: o[b : b + 1, :n]),  # type: ignore[misc]
-                _get("output", place),
-            )
-        )
+        own, rows = np.s_[b : b + 1, : _queries(step, b)], slice(step.total_lengths[b])
+        made.append(Comparison("output", own, other_step=place))
         made += [
-            Comparison(
-                name,
-                _picked(name, lambda p, b=b, n=total: p[b : b + 1, :, :n]),  # type: ignore[misc]
-                _picked(name, lambda p, n=total: p[:, :, :n], place),  # type: ignore[misc]
-            )
-            for name in step.connected_outputs
-            if name.startswith("present_")
+            Comparison(name, np.s_[b : b + 1, :, rows], np.s_[:, :, rows], other_step=place)
+            for name in _connected(call, "present_")
         ]
     return made
 
 
 def _batch_pairs(call: Call) -> list[Comparison]:
-    return [
-        Comparison(name, _picked(name, lambda a: np.roll(a, 1, axis=0)), _get(name))
-        for name in _connected(call)
-    ]
+    order = np.roll(np.arange(call.batch_size), 1)
+    return [Comparison(name, order) for name in _connected(call)]
 
 
 def _head_pairs(call: Call) -> list[Comparison]:
     query, kv = _head_order(call)
-
-    def output(array: Array) -> Array:
-        return _rows(_heads(call, array, call.num_heads)[:, :, query])
-
-    picks: dict[str, Callable[[Array], Array]] = {
-        "output": output,
-        "present_key": lambda present: present[:, kv],
-        "present_value": lambda present: present[:, kv],
-        "output_qk": lambda scores: scores[:, query],
-    }
-    return [Comparison(name, _picked(name, picks[name]), _get(name)) for name in _connected(call)]
+    indexes = {"output": np.s_[:, :, _columns(call, query)], "output_qk": np.s_[:, query]}
+    return [Comparison(name, indexes.get(name, np.s_[:, kv])) for name in _connected(call)]
 
 
 def _repeated_pairs(call: Call) -> list[Comparison]:
-    group = call.num_heads // call.kv_num_heads
-    presents = [
-        Comparison(name, _picked(name, lambda p: np.repeat(p, group, axis=1)), _get(name))
-        for name in _connected(call)
-        if name.startswith("present_")
-    ]
+    index = np.s_[:, _repeated(call)]
+    presents = [Comparison(name, index) for name in _connected(call, "present_")]
     return [*_output_only(call), *presents]
 
 
 def _early_pairs(call: Call) -> list[Comparison]:
     queries = _half(call)
-    rows = call.past_sequence_length + queries
-    early = _picked("output", lambda output: output[:, :queries])
-    return [
-        Comparison("output", early, early),
-        *_presents(call, lambda present: present[:, :, :rows]),
-    ]
+    early, rows = np.s_[:, :queries], slice(call.past_sequence_length + queries)
+    return [Comparison("output", early, early), *_presents(call, np.s_[:, :, rows])]
 
 
 def _doubled_pairs(call: Call) -> list[Comparison]:
     """Output and present_value multiplied by two; present_key unchanged."""
     factors = {"output": 2.0, "present_value": 2.0}
-    return [
-        Comparison(name, _get(name), _get(name), factors.get(name, 1.0))
-        for name in _connected(call)
-    ]
+    return [Comparison(name, factor=factors.get(name, 1.0)) for name in _connected(call)]
 
 
 #: For each relation, how to make the variant, and the numbers that must agree.
 _Variant = tuple[Callable[[Call], Script], Callable[[Call], list[Comparison]]]
 _VARIANTS: Final[dict[RelationName, _Variant]] = {
     "constants_as_inputs": (_constants_as_inputs, _all_outputs),
-    "omitted_presents": (_same_inputs(presents="none"), _output_only),
-    "omitted_key_value": (_same_inputs(key_value="omitted"), _all_outputs),
+    "omitted_presents": (_with(presents="none"), _output_only),
+    "omitted_key_value": (_with(key_value="omitted"), _all_outputs),
     "packed_qkv": (_pack, _all_outputs),
     "each_sequence_alone": (_alone, _alone_pairs),
     "permuted_batch": (_with(_permute_batch), _batch_pairs),
     "permuted_heads": (_with(_permute_heads), _head_pairs),
     "repeated_kv_heads": (_repeat_heads, _repeated_pairs),
-    "static_cache": (_static(shared=False), _first_rows),
-    "shared_buffer": (_static(shared=True), _first_rows),
-    "token_by_token": (_in_pieces(lambda length: (1,) * length), _tokens),
-    "in_chunks": (_in_pieces(_two), _tokens),
+    "static_cache": (partial(_static, shared=False), _first_rows),
+    "shared_buffer": (partial(_static, shared=True), _first_rows),
+    "token_by_token": (lambda call: _in_pieces(call, (1,) * call.sequence_length), _tokens),
+    "in_chunks": (_two_pieces, _tokens),
     "in_padded_chunks": (_in_padded_chunks, _padded_tokens),
     "without_padding": (_alone, _alone_pairs),
     "rejected_tokens": (_rejected, _first_rows),
     "other_later_tokens": (_with(_other_later), _early_pairs),
-    "rotary_before": (_rotary_before, _all_outputs),
+    "rotary_before": (
+        _with(
+            _turned, rotary="none", rotary_dim=None, rotary_cache_length=None, position_ids=False
+        ),
+        _all_outputs,
+    ),
     "constant_bias": (_with(_constant_bias, attention_bias="full"), _all_outputs),
     "long_window": (_long_window, _all_outputs),
     "causal_as_bias": (_with(_causal_bias, attention_bias="full", causal=0), _all_outputs),

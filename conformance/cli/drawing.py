@@ -15,7 +15,6 @@ from conformance.bundle import sensitivity
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.prepare import prepare
 from conformance.bundle.script import ALIASES, CARRY
-from conformance.bundle.sensitive_cases import every_effect
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.tensors import Step, Tensor
@@ -56,7 +55,9 @@ def draw(console: Console, case: Case) -> None:
         of = " of the first GroupQueryAttention" if graph is not None else ""
         console.print(Text(f"attributes{of}  {words}"), soft_wrap=True)
     console.print()
-    effects = {} if case.contract.demands == "rejects" else every_effect(case.call)
+    effects = (
+        {} if case.contract.demands == "rejects" else sensitivity.effects(case.call, every=True)
+    )
     for label, line in (*sensitivity.lines(effects), *_about(case)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
 

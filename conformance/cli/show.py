@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from conformance.bundle.prepare import prepare
-from conformance.bundle.sensitive_cases import why_insensitive
+from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.base.paths import data_path, file_to_write
-from conformance.bundle import sensitive_cases
+from conformance.bundle import sensitivity
 from conformance.case.case_file import schema as cases_schema
 from conformance.case.load import load
 from conformance.case.variants import document as relations_page
@@ -41,14 +41,12 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "docs/relations.md": relations_page,
     "docs/inputs.md": lambda: looked_at.text(load([data_path("cases")])),
     "docs/coverage.md": lambda: coverage.text(load([data_path("cases")]), looked_at.recorded()),
-    f"cases/{sensitive_cases.RECORD}": lambda: sensitive_cases.record_text(
-        load([data_path("cases")])
-    ),
+    f"cases/{sensitivity.RECORD}": lambda: sensitivity.record_text(load([data_path("cases")])),
 }
 
 #: Files that are written only if they are named: all but one take long, one needs ONNX Runtime.
 NAMED: Final = (
-    f"cases/{sensitive_cases.RECORD}",
+    f"cases/{sensitivity.RECORD}",
     "docs/inputs.md",
 )
 

@@ -15,8 +15,7 @@ from typing import Final
 from conformance.base.paths import data_path
 from conformance.base.signature import INPUTS
 from conformance.bundle.replacements import REPLACEMENTS
-from conformance.bundle.sensitive_cases import every_effect
-from conformance.bundle.sensitivity import REPLACED, enough
+from conformance.bundle.sensitivity import REPLACED, effects, enough
 from conformance.case.case import Case
 
 #: The first row of an input: its name, in how many cases it is connected, and how many look at it.
@@ -40,7 +39,7 @@ def text(cases: Sequence[Case]) -> str:
         tensors = (tensor for tensor in case.steps[-1].inputs if tensor.connected)
         connected.update(tensor.name for tensor in tensors if 0 not in (tensor.shape or ()))
         connected.update(("key", "value") if case.call.key_value == "packed" else ())
-        found = every_effect(case.call)
+        found = effects(case.call, every=True)
         applied.update(found.keys())
         large = [name for name, effect in found.items() if effect >= enough(name)]
         seen.update(large)

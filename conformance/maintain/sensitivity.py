@@ -9,8 +9,7 @@ from typing import Final
 
 from conformance.base.yaml_source import InputError
 from conformance.bundle.replacements import REPLACEMENTS
-from conformance.bundle.sensitive_cases import every_effect
-from conformance.bundle.sensitivity import THRESHOLDS, insensitive, lines
+from conformance.bundle.sensitivity import THRESHOLDS, effects, insensitive, lines
 from conformance.case.corpus import NothingMeant, find, names_of
 from conformance.case.given import GivenError
 from conformance.case.selection import SelectionError, compile_expression
@@ -39,21 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         selects = compile_expression(given.expression)
         cases = [case for case in find(given.paths).named if selects(names_of(case, None), case)]
-        found = [(case, every_effect(case.call)) for case in cases]
+        found = [(case, effects(case.call, every=True)) for case in cases]
     except (InputError, NothingMeant, SelectionError, GivenError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     refused = 0
     by_feature: dict[tuple[str, str], list[float]] = {}
-    for case, effects in found:
-        sentence = insensitive(case, effects)
+    for case, moved in found:
+        sentence = insensitive(case, moved)
         refused += sentence is not None
         if case.contract.demands != "rejects":
-            for name, effect in effects.items():
+            for name, effect in moved.items():
                 if name not in case.insensitive_to:
                     by_feature.setdefault((name, case.call.dtype), []).append(effect)
         if not given.summary and (sentence or not given.insensitive):
-            told = (f"{label} {line}" for label, line in lines(effects))
+            told = (f"{label} {line}" for label, line in lines(moved))
             print(f"{case.id}  {'; '.join(told)}")
             if sentence:
                 print(f"    {sentence}")

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.bundle.sensitive_cases import required_effects
-from conformance.bundle.sensitivity import NO_EFFECT, part_of, shortfalls
+from conformance.bundle.sensitivity import NO_EFFECT, effects, part_of, shortfalls
 from conformance.case.call import Call
 
 #: Seeds and values of queries tried for a row's numbers.
@@ -28,7 +27,7 @@ def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
 
 def _effects(fields: Mapping[str, Any], dtype: str) -> dict[str, float]:
     call = {name: value for name, value in fields.items() if name in Call.model_fields}
-    return required_effects(Call.model_validate({**call, "dtype": dtype}))
+    return effects(Call.model_validate({**call, "dtype": dtype}))
 
 
 def sensitive(

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from conformance.bundle.prepare import Prepared, digest_of, prepare
-from conformance.bundle.sensitive_cases import why_insensitive
+from conformance.bundle.sensitivity import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped

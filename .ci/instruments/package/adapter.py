@@ -24,7 +24,6 @@ from conformance.bundle.script import script_of
 from conformance.case.case import Case
 from conformance.case.load import load, load_file
 from conformance.maintain.power import can_run, scores
-from conformance.oracle.tolerance import arithmetic_budget
 from conformance.run.records import case_record
 
 
@@ -65,9 +64,7 @@ def prepared(case: Case) -> dict[str, Any]:
         answers = answers_to(variant.script)
         made["variant"] = _of_script(variant, answers)
         made["variant"]["arithmetic"] = [
-            {name: arithmetic_budget(name, of, step.past_error) for name, of in outputs.items()}
-            for step in answers.steps
-            for outputs in [step.references]
+            {name: of.arithmetic for name, of in step.items()} for step in answers.steps
         ]
     record = case_record(case).model_dump(mode="json")
     for field in ("title", "why", "contract"):
@@ -84,7 +81,7 @@ def _of_script(prepared: Prepared, answers: Answers) -> dict[str, Any]:
         **_expected(answers),
         "unjudged": answers.unjudged,
         "rounded": [
-            {name: tensor_file(step.rounded[name], name) for name in prepared.script.outputs}
+            {name: tensor_file(step[name].rounded, name) for name in prepared.script.outputs}
             for step in answers.steps
             if answers.unjudged is None
         ],
@@ -96,18 +93,14 @@ def _expected(answers: Answers) -> dict[str, Any]:
     steps = [] if answers.unjudged is not None else answers.steps
 
     def each(made: Any) -> list[Mapping[str, Any]]:
-        return [{n: made(n, of, step) for n, of in step.references.items()} for step in steps]
+        return [{name: made(of) for name, of in step.items()} for step in steps]
 
     return {
-        "expected": each(lambda n, of, step: of.value.astype(np.float64)),
-        "dtypes": each(lambda n, of, step: str(np.dtype(of.dtype))),
-        "defined": each(lambda n, of, step: of.defined),
-        "budgets": each(lambda n, of, step: np.where(of.defined, step.units[n], np.nan)),
-        "watched": each(
-            lambda n, of, step: {
-                why: np.where(there, step.units[n], np.nan) for why, there in of.watched.items()
-            }
-        ),
+        "expected": each(lambda of: of.value.astype(np.float64)),
+        "dtypes": each(lambda of: str(np.dtype(of.reference.dtype))),
+        "defined": each(lambda of: of.reference.defined),
+        "budgets": each(lambda of: np.where(of.reference.defined, of.units, np.nan)),
+        "watched": each(lambda of: of.watched),
     }
 
 
