@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from conformance.base.remembered import LastArrays, of_the_last
+from conformance.base.remembered import LastArrays
 
 #: Makes eight arrays of 1 MB at a time, and prints how many pages the system cleared for them.
 ARRAYS = """
@@ -23,19 +23,6 @@ for _ in range(50):
     del arrays
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-
-
-def test_what_was_made_of_the_last_object_is_returned_again() -> None:
-    asked: list[list[int]] = []
-
-    @of_the_last
-    def made(of: list[int]) -> int:
-        asked.append(of)
-        return sum(of)
-
-    first, equal, other = [1, 2], [1, 2], [3]
-    assert [made(first), made(first), made(equal), made(other), made(first)] == [3, 3, 3, 3, 3]
-    assert [id(of) for of in asked] == [id(of) for of in (first, equal, other, first)]
 
 
 def test_arrays_are_remembered_as_far_as_they_fit() -> None:
@@ -54,18 +41,6 @@ def test_arrays_are_remembered_as_far_as_they_fit() -> None:
     assert made[5:] == ["large", "large", "a"]
     with pytest.raises(ValueError, match="read-only"):
         of("a")[0] = 1.0
-
-
-def test_nothing_is_remembered_of_an_error() -> None:
-    @of_the_last
-    def made(of: list[int]) -> int:
-        return 1 // len(of)
-
-    numbers: list[int] = []
-    with pytest.raises(ZeroDivisionError):
-        made(numbers)
-    numbers.append(1)
-    assert made(numbers) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc returns memory by its own rules")
