@@ -368,25 +368,6 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     return Desk(tmp_path, shared_cache)
 
 
-def test_expectations_of_a_users_runner_make_its_run_green(gqa: Gqa, desk: Desk) -> None:
-    ep = desk.runner("rejects")
-    run = ("run", "three.yaml", "--ep", ep, "--name", "mine")
-    assert gqa(*run, "--results", "r.jsonl").status == 1
-    made = ("expect", "--ep", "mine", "--from", "r.jsonl", "--expectations", "known.yaml")
-    done = gqa(*made, "--dry-run")
-    assert (done.status, "+  - cases: three/faulty" in done.out) == (0, True)
-    assert not (desk.folder / "known.yaml").exists()
-    done = gqa(*made)
-    assert done.out == "known.yaml: 1 new line for 1 unexpected of 3 results.\n"
-    assert gqa(*run, "--expectations", "known.yaml").status == 0
-    known = "expected  unsupported (known.yaml:3): TODO: why"
-    assert known in gqa(*run, "--expectations", "known.yaml").out
-    text = (desk.folder / "known.yaml").read_text()
-    (desk.folder / "known.yaml").write_text(text.replace("unsupported", "crash"))
-    done = gqa(*run, "--expectations", "known.yaml")
-    assert (done.status, "known.yaml:3 has another expectation" in done.out) == (1, True)
-
-
 # The shipped files
 
 

@@ -82,40 +82,6 @@ def test_a_damaged_file_is_an_error_and_no_other(noise: bytes, at: int) -> None:
                 read_model(file)
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"", "bad.onnx: the file is empty."),
-        (b"hello, world: not a model", "bad.onnx: not an ONNX model, or a damaged one: "),
-        (decoder(Layer()).SerializeToString()[:-50], "bad.onnx: not an ONNX model, or a damaged"),
-        (b"\x00\x00\x00\x00ORTM\x00\x00", "a model in ONNX Runtime's own format"),
-        (b"\x08\x0a", "bad.onnx: not an ONNX model: it has no graph or no operator sets."),
-        (
-            helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(),
-            "bad.onnx: its graph has no nodes.",
-        ),
-    ],
-    ids=["empty", "text", "cut off", "ort", "no graph", "no nodes"],
-)
-def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, sentence: str) -> None:
-    file = tmp_path / "bad.onnx"
-    file.write_bytes(content)
-    with pytest.raises(ModelError) as error:
-        read_model(file)
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_folder_stands_for_its_only_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"this folder has no .onnx file."):
-        read_model(tmp_path)
-    file = saved(decoder(Layer()), tmp_path)
-    assert read_model(tmp_path).path == file
-    saved(decoder(Layer()), tmp_path, "vision.onnx")
-    with pytest.raises(ModelError, match=r"2 .onnx files; name one of them: tiny.onnx, vision.on"):
-        read_model(tmp_path)
-
-
 # Graphs
 
 

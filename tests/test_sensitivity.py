@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from as_user import Desk
-from case_files import cases_of, entries, write
+from case_files import cases_of
 
 from conformance.base.paths import ROOT
 from conformance.bundle import sensitive_cases
@@ -388,27 +386,3 @@ def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, 
 
 
 # As the user sees it
-
-REFUSED = "The case cannot show a fault in window: changing it moves the result by only 0 error"
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    """With a file of a user that has the name of a theme of the corpus."""
-    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-    write(
-        made.folder, entries(WIDE.replace("- name: a", "- name: wide") + "- name: b"), "window.yaml"
-    )
-    return made
-
-
-def test_pytest_warns_with_the_sentence(desk: Desk) -> None:
-    arguments = ("window.yaml", "--ep", desk.runner("correct"), "-p", "conformance.pytest_plugin")
-    done = desk.run(sys.executable, "-m", "pytest", *arguments, environment=ALONE)
-    assert done.status == 0
-    assert "2 passed, 1 warning" in done.out
-    assert REFUSED in done.out
-    assert "Traceback" not in done.both
-
-
-ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "FAULT_ON": "no bundle"}

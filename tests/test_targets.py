@@ -20,7 +20,7 @@ from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
-from conformance.targets.registry import Target, built_in, eps_of, target_for, targets_for
+from conformance.targets.registry import Target, eps_of, target_for, targets_for
 
 
 @pytest.fixture(scope="module")
@@ -139,22 +139,6 @@ def test_expectations_apply_whatever_the_name(gqa: Gqa) -> None:
     assert done.status == 0
     assert f"{case} on mine@" in done.out
     assert f"gqa run '{case}' --ep cpu --name mine" in done.out
-
-
-def test_an_option_that_a_target_refuses(tmp_path: Path) -> None:
-    tool = tmp_path / "compute-sanitizer"
-    tool.touch()
-    programs = Programs(compute_sanitizer=str(tool))
-    for eps in (["cuda-graph"], ["cuda", "cuda-graph"]):
-        with pytest.raises(TargetError) as caught:
-            targets_for(eps, programs)
-        assert str(caught.value) == (
-            "cuda-graph cannot run with --compute-sanitizer: under it each tensor is an "
-            "allocation of its own, and CUDA allocates nothing while it captures a graph."
-        )
-    checked = names(built_in(programs))  # by gqa doctor
-    assert "cuda" in checked
-    assert "cuda-graph" not in checked
 
 
 def test_labels_are_what_ids_of_a_run_without_ep_name() -> None:

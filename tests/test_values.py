@@ -27,7 +27,7 @@ from conformance.case.corpus import find
 from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
 from conformance.report.value_files import arrays_of, values_json
-from conformance.report.values import Asked, Element, NoSuchPlace, Returned, Values, values_of
+from conformance.report.values import Asked, Element, Returned, Values, values_of
 from conformance.results.records import OutputErrorRecord, ResultRecord
 from conformance.results.writer import Writer
 from conformance.run.records import case_record
@@ -310,27 +310,6 @@ def test_a_step_of_a_loop() -> None:
     values = shown(case, None, returned)
     assert (values.step, values.element) == (2, Element("output", (0, 1, 20)))
     assert shown(case, Asked(step=1), returned).element is None
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (Asked(batch=2), "There is no batch 2: the call has batch 0 … 1."),
-        (Asked(token=3), "There is no token 3: the call has token 0 … 2."),
-        (Asked(step=1), "There is no step 1: the case has the steps 0 … 0."),
-        (Asked(element=Element("outputs", (0,))), "There is no outputs: the case has output, "),
-        (
-            Asked(element=Element("output", (0, 0))),
-            "There is no output[0, 0]: output has the shape [2, 3, 64].",
-        ),
-        (Asked(element=Element("output", (0, -1, 0))), "There is no output[0, -1, 0]: output"),
-    ],
-)
-def test_a_place_that_is_not_there(tmp_path: Path, asked: Asked, says: str) -> None:
-    (case,) = cases_of(tmp_path, RICH)
-    with pytest.raises(NoSuchPlace) as caught:
-        shown(case, asked)
-    assert str(caught.value).startswith(says)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
