@@ -130,28 +130,6 @@ def test_modules_that_are_no_package_have_different_names() -> None:
     assert {name for name, count in names.items() if count > 1} == set()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pyproject.toml",
-        "README.md",
-        "conftest.py",
-        "conformance/__init__.py",
-        "cases/shared_kv.yaml",
-        "runners/README.md",
-        "reports/report.html.j2",
-        "expectations/cpu.yaml",
-        "docs/tolerance.md",
-        "benchmarks/README.md",
-        ".ci/run",
-    ],
-)
-def test_files_are_where_users_expect_them(name: str) -> None:
-    if not (ROOT / "pyproject.toml").is_file():
-        pytest.skip("not a checkout")
-    assert (ROOT / name).is_file()
-
-
 def test_links_lead_from_the_readme_to_every_page() -> None:
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("not a checkout")
@@ -165,10 +143,3 @@ def test_links_lead_from_the_readme_to_every_page() -> None:
         links = re.findall(r"\]\(([^):]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
         found |= {(page.parent / link).resolve() for link in links} - reached
     assert pages <= reached
-
-
-def test_conftest_is_three_lines() -> None:
-    conftest = ROOT / "conftest.py"
-    if not conftest.is_file():
-        pytest.skip("not a checkout")
-    assert len(conftest.read_text(encoding="utf-8").splitlines()) == 3

@@ -77,26 +77,9 @@ def test_what_the_runtime_prints_is_no_answer(tmp_path: Path) -> None:
     assert "[('AnyExecutionProvider', {'device_id': '1'})]" in done.stderr
 
 
-@pytest.mark.parametrize(("says", "sentence"), [("hello", "said 'hello\\n': "), ("", "ended: ")])
-def test_a_bare_loop_that_says_something_else(says: str, sentence: str) -> None:
-    command = [sys.executable, "-c", f"print({says!r}, end={says and chr(10)!r})"]
-    with pytest.raises(SystemExit) as ended:
-        beside_a_loop.Bare(command, os.environ)
-    assert str(ended.value).startswith(f"The bare loop {sentence}")
-
-
 # The history of ratios
 
 history = pytest.importorskip("history")
-
-
-def test_a_ratio_that_is_worse_by_more_than_a_fifth_is_named() -> None:
-    nights = [{"ratios": {"a run": ratio}} for ratio in (9.0, *[2.0] * 6, 30.0)]
-    assert list(history.worse({"a run": 2.41, "another": 99.0}, nights)) == [
-        "a run: 2.41, usually 2.00."
-    ]
-    assert not list(history.worse({"a run": 2.4}, nights))
-    assert not list(history.worse({"a run": 99.0}, nights[:2]))  # too few to know what is usual
 
 
 def test_the_history_gets_a_line_with_all_ratios_and_worse_ones_end_it_with_1(
@@ -124,20 +107,6 @@ def test_the_history_gets_a_line_with_all_ratios_and_worse_ones_end_it_with_1(
         "- a run: 1.30, usually 1.00.",
     ]
     assert [line["ratios"]["a run"] for line in history.lines_of(file)] == [1, 1, 1, 1.3]
-
-
-def test_a_benchmark_that_fails_takes_nothing_from_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failing(paths: list[Path]) -> list[object]:
-        raise SystemExit("It ended with 3.")
-
-    benchmarks = {"bad": failing, "good": lambda _: [history.Ratio("a run", 1.0, None, "2 ms")]}
-    monkeypatch.setattr(history, "BENCHMARKS", benchmarks)
-    monkeypatch.setattr("sys.argv", ["history.py", str(tmp_path / "history.jsonl")])
-    assert history.main() == 1
-    assert "bad: It ended with 3." in capsys.readouterr().out
-    assert history.lines_of(tmp_path / "history.jsonl")[0]["ratios"] == {"a run": 1.0}
 
 
 @pytest.mark.slow

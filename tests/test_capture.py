@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,7 +21,6 @@ from onnx import TensorProto, helper
 
 from conformance.bundle.prepare import digest_of, prepare
 from conformance.case.load import load_file
-from conformance.cli import capture as options
 from conformance.model import captured
 from conformance.model.capture import Captured, CaptureError, Tokens, capture
 from conformance.model.configuration import Configuration
@@ -314,12 +311,6 @@ def refused(gqa: Gqa, folder: Path, file: Path) -> str:
     return done.err
 
 
-def write_header(stream: IO[bytes], *shape: int) -> None:
-    """The header of an array of integers in an archive."""
-    fields = {"descr": "<i8", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, fields)
-
-
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 and nonsense", b"\x93NUMPY"])
 def test_a_file_of_inputs_that_is_none(gqa: Gqa, folder: Path, content: bytes) -> None:
     file = folder / "inputs.npz"
@@ -329,70 +320,7 @@ def test_a_file_of_inputs_that_is_none(gqa: Gqa, folder: Path, content: bytes) -
     assert "is not an .npz file, or a damaged one" in refused(gqa, folder, file)
 
 
-def test_a_file_of_inputs_that_inflates(
-    gqa: Gqa, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Headers say how much it would be, so nothing is read."""
-    monkeypatch.setattr("conformance.model.capture.MOST_BYTES", 1 << 26)
-    file = folder / "inputs.npz"
-    with (
-        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("input_ids.npy", "w", force_zip64=True) as stream,
-    ):
-        write_header(stream, 1 << 15, 1 << 9)
-        for _ in range(1 << 7):
-            stream.write(bytes(1 << 20))
-    assert file.stat().st_size < 1 << 20
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    said = f"{file}: its arrays have 0.125 GiB, and at most 0.0625 GiB are read.\n"
-    assert refused(gqa, folder, file) == said
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
-
-
-def test_a_file_of_inputs_that_ends_early(gqa: Gqa, folder: Path) -> None:
-    file = folder / "inputs.npz"
-    with zipfile.ZipFile(file, "w") as archive, archive.open("input_ids.npy", "w") as stream:
-        write_header(stream, 1, 9)
-    said = f"{file}: input_ids.npy has not the 72 bytes that its shape needs.\n"
-    assert refused(gqa, folder, file) == said
-
-
 # Tokens
-
-
-@pytest.mark.parametrize("text", ["3, 1 4\n1", "[3, 1, 4, 1]", "[[3, 1, 4, 1]]", "3\n1\n4\n1\n"])
-def test_token_ids(text: str, folder: Path) -> None:
-    (folder / "ids.txt").write_text(text)
-    assert options._ids(folder / "ids.txt") == (3, 1, 4, 1)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "there is no token id; write the numbers of tokens, as in 2, 17, 4."),
-        (b"hello", "'hello' is no token id"),
-        (b"1 -2", "'-2' is no token id"),
-        (b"[1.5]", "'1.5' is no token id"),
-        (b"[true]", "'True' is no token id"),
-        (b"[2, null]", "'None' is no token id"),
-        (b"99999999999999999999", "is no token id"),
-        (b"\xff", "cannot be read: it is not text."),
-        (b"3 32", "the token 32 is not in its vocabulary of 32, 0 to 31."),
-    ],
-)
-def test_files_without_token_ids(check: Check, folder: Path, content: bytes, message: str) -> None:
-    (folder / "ids.txt").write_bytes(content)
-    done = check(Decoder().save(folder), status=2)
-    assert message in done.err
-
-
-def test_options_that_exclude_each_other(check: Check, gqa: Gqa, folder: Path) -> None:
-    model = Decoder().save(folder)
-    done = check(model, "--capture", "x.npz", status=2)
-    assert "Give --prompt-ids or --capture, not both." in done.err
-    done = check(model, "--lengths", "3", status=2)
-    assert "exclude --batch, --lengths and --explain." in done.err
-    assert "give --prompt-ids, too." in gqa("check", str(model), "--steps", "3").err
 
 
 # What a decoder feeds

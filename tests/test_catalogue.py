@@ -52,19 +52,6 @@ FAKE = TargetEntry(
     script=StandaloneProgram("sh", "tract", "tract", options="--fake"),
 )
 
-#: Runs a module as ``python -m`` does, in a process in which the fake target has an entry.
-AS_MODULE = f"""
-import runpy, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from conformance.targets import catalogue
-from test_catalogue import FAKE
-catalogue.TARGETS = (*(catalogue.TARGETS if "all" in sys.argv.pop(1) else ()), FAKE)
-module = sys.argv.pop(1)
-for name in [name for name in sys.modules if name.startswith("conformance.cli")]:
-    del sys.modules[name]
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-"""
-
 
 @pytest.fixture
 def gqa(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Gqa]:
@@ -77,32 +64,7 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     return Desk(tmp_path / "desk", shared_cache)
 
 
-def words(desk: Desk, *arguments: str) -> str:
-    """What a module says with the fake target, with each run of white space as one space."""
-    done = desk.run(sys.executable, "-c", AS_MODULE, *arguments)
-    assert done.status == 0, done.both
-    return " ".join(done.out.split())
-
-
 # A new entry
-
-
-def test_the_command_line_takes_a_new_entry(desk: Desk) -> None:
-    said = words(desk, "all", "conformance", "run", "--help")
-    assert f"{TARGETS[-1].name}, fake, exec:PATH, " in said
-    assert "--fake-library FILE The library of the fake target." in said
-
-
-def test_pytest_takes_a_new_entry(desk: Desk) -> None:
-    said = words(desk, "all", "pytest", "--help")
-    assert f"{TARGETS[-1].name}, fake, exec:PATH, ort-plugin:WORD)" in said
-    assert "--fake-library=FILE The library of the fake target." in said
-
-
-def test_doctor_checks_a_new_entry(desk: Desk) -> None:
-    said = words(desk, "only", "conformance", "doctor", "--fake-library", "x")
-    assert said.startswith("✓ fake ")
-    assert "needs nothing but this test" in said
 
 
 def test_runs_and_exports_take_a_new_entry(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
-from as_user import Desk, Gqa
+from as_user import Desk
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from onnx import TensorProto, helper
 from test_check_pins import FEW, Check
@@ -22,10 +21,9 @@ from conformance.base.paths import data_path
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.model import exports
-from conformance.model.answers import Answer, answer, short, where_of, workaround
+from conformance.model.answers import Answer, answer, short, where_of
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages
-from conformance.model.entries import theme_of
 from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of
 from conformance.model.headline import Column, headline
@@ -33,8 +31,6 @@ from conformance.model.known import KnownTarget
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
-from conformance.report.findings import page_of
-from conformance.results.reader import read
 from conformance.results.records import ResultRecord
 
 needs_onnxruntime = pytest.mark.skipif(
@@ -114,14 +110,6 @@ def test_lengths_and_batches_can_be_asked_for() -> None:
         "prompt_1", "prompt_17", "chunk_9_on_8", "decode_on_16",
         "prompt_1_batch_2", "prompt_17_batch_2", "chunk_9_on_8_batch_2", "decode_on_16_batch_2",
     ]  # fmt: skip
-
-
-def test_large_caches_are_tried_less_often() -> None:
-    large = {**FORM.fields, "kv_num_heads": 32, "num_heads": 32, "head_size": 128}
-    stages = stages_of(replace(FORM, fields={**large, "local_window_size": 4096}), Lengths())
-    found = [stage.label for stage in stages]
-    assert {"prompt_17", "decode_on_4096"} <= set(found)
-    assert "ragged_decode_4101_2048" not in found
 
 
 # Answers
@@ -251,15 +239,6 @@ def test_messages_are_shortened(message: str, text: str) -> None:
     assert "\n" not in short(message)
 
 
-def test_the_workaround_of_a_finding_is_quoted() -> None:
-    link = "docs/findings/webgpu-borrowed-window.md"
-    assert "attention_bias" in workaround(link)
-    page = " ".join((page_of(link) or "").split())
-    assert all(sentence in page for sentence in workaround(link).split(". "))
-    assert "below" not in workaround(link)  # there is nothing below in an answer
-    assert workaround("https://example.org/") == ""
-
-
 # Parts of a model as one graph
 
 
@@ -339,12 +318,6 @@ def test_a_past_that_another_input_decides_is_not_cut_out(tmp_path: Path) -> Non
     assert cut_out(behind(model, 1, *moves("Slice", "start", "end")), tmp_path) == []
 
 
-def test_a_layer_that_borrows_directly_is_cut_out_first(tmp_path: Path) -> None:
-    model = decoder(Layer(), Layer(borrows=0), Layer(borrows=0))
-    (cut,) = cut_out(behind(model, 1, *moves("Identity")), tmp_path)
-    assert [node.layer for node in cut.nodes] == [0, 2]
-
-
 def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path) -> None:
     model = decoder(Layer(), Layer(borrows=0))
     (cut,) = cut_out(behind(model, 1, *moves("Celu")), tmp_path)
@@ -380,15 +353,6 @@ def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None
 # The command
 
 
-def test_a_target_that_is_right(check: Check, desk: Desk, tiny: Path) -> None:
-    done = check(tiny, "--ep", desk.runner("correct"), *FEW)
-    lines = done.out.splitlines()
-    assert f"{tiny}, made by tests 1.0: 4 attention nodes, 4 different calls" in lines
-    assert "miniature@1.0 runs the attention of every layer right." in lines
-    rows = [line for line in lines if line.endswith("right") or "✓ right" in line]
-    assert [row.split("  ")[0] for row in rows] == ["0", "1", "2", "3", "0 and 2", "1 and 3"]
-
-
 def test_a_target_that_is_silently_wrong(
     check: Check, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,55 +370,6 @@ def test_a_target_that_is_silently_wrong(
     assert "one chat          ✗ silently wrong for prompts from 12 tokens on" in done.out
     assert "for example  layer 2, a prompt of 12 tokens" in done.out
     assert f"case         {wanted}" in done.out
-
-
-PIN = """\
-target: {target}
-expectations:
-  - {{cases: "tiny/*", versions: ">=0", verdict: unsupported, link: "https://a.b", why: Known.}}
-"""
-
-
-def test_known_results_are_pinned_by_hand(
-    check: Check, refusing: str, tiny: Path, tmp_path: Path
-) -> None:
-    done = check(tiny, "--ep", refusing, *FEW, status=1)
-    assert "○ refused" in done.out
-    assert ": query has rank 2" in done.out
-    pins = tmp_path / "known.yaml"
-    text = PIN.format(target=json.dumps(refusing))
-    for content, status, said in (
-        (text, 0, "Known."),
-        (text.replace("tiny", "x"), 2, "no case matches 'x/*'; remove or correct this line"),
-    ):
-        pins.write_text(content)
-        done = check(tiny, "--ep", refusing, *FEW, "--expect", str(pins), status=status)
-        assert said in done.both
-
-
-def test_the_cases_can_be_kept_and_run_without_the_model(
-    check: Check, gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path
-) -> None:
-    kept, results = tmp_path / "kept.yaml", tmp_path / "r.jsonl"
-    done = check(tiny, "--ep", desk.runner("correct"), *FEW, "--save-cases", str(kept))
-    assert done.out.splitlines()[-1] == f"Cases:   {kept}"
-    done = gqa("run", str(kept), "--ep", desk.runner("correct"), "--results", str(results))
-    assert done.status == 0, done.both
-    ids = [case.id for case in load_file(kept)]
-    assert [result.case for result in read(results).results] == ids
-    assert "kept/sharing_global[stage=decode_on_11]" in ids
-
-
-def test_results_and_report_are_written(
-    check: Check, desk: Desk, tiny: Path, tmp_path: Path
-) -> None:
-    html, results = tmp_path / "r.html", tmp_path / "r.jsonl"
-    outputs = "--html", str(html), "--results", str(results)
-    check(tiny, "--ep", desk.runner("correct"), *FEW, *outputs)
-    page = html.read_text()
-    assert "4 attention nodes, 4 different calls" in page
-    assert "sliding window of 8, borrowing the cache of layer 0" in page
-    assert read(results).footer is not None
 
 
 @pytest.mark.parametrize(
@@ -532,43 +447,6 @@ def test_no_node_can_be_checked(check: Check, tmp_path: Path) -> None:
     assert second.endswith("GroupQueryAttention: num_heads and kv_num_heads must be at least 1")
     assert third.startswith("cpu@")
     assert "does not load the model: " in third
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("none.onnx",), "none.onnx: cannot be read: No such file or directory."),
-        (("TINY", "--lengths", "0"), "'0' is not a list of numbers from 1 to 8192, as in 1,2"),
-        (("TINY", "--lengths", "a"), "'a' is not a list of numbers from 1 to 8192"),
-        (("TINY", "--batch", "1,65"), "'1,65' is not a list of numbers from 1 to 64"),
-        (("TINY", "--html", "TINY"), "--html would overwrite"),
-        (("TINY", "--save-cases", "cases.txt"), "--save-cases needs a file that ends in .yaml."),
-        (("TINY", "--ep", "cpuu"), "cpuu"),
-        (("TINY", "--expect", "none.yaml"), "none.yaml: cannot be read: No such file or directory"),
-    ],
-)
-def test_bad_arguments(gqa: Gqa, tiny: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = gqa("check", *(str(tiny) if each == "TINY" else each for each in arguments))
-    assert done.status == 2
-    assert message in done.err
-    assert "Traceback" not in done.both
-
-
-def test_other_commands_say_which_one_takes_a_model(gqa: Gqa, tiny: Path) -> None:
-    for command in ("run", "list"):
-        done = gqa(command, str(tiny))
-        assert done.status == 2
-        assert done.err == (
-            f"'{tiny}' is an ONNX model, not a case file; gqa check {tiny} checks it.\n"
-        )
-
-
-@pytest.mark.parametrize(
-    ("name", "theme"),
-    [("gemma.onnx", "gemma"), ("a b/model.onnx", "a_b"), ("my (1).onnx", "my_1")],
-)
-def test_the_theme_is_named_after_the_model(tmp_path: Path, name: str, theme: str) -> None:
-    assert theme_of(tmp_path / name) == theme
 
 
 def test_the_theme_exports_is_what_its_command_writes() -> None:

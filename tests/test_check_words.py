@@ -159,20 +159,6 @@ def test_right_since_a_release(plain: Subject) -> None:
     assert said(right, right) == ["cpu 1.23.2–1.24.4 runs the attention of every layer right."]
 
 
-def test_which_calls_it_is_stands_in_the_headline_of_one_column(plain: Subject) -> None:
-    def for_prompts(group: Group, stage: Stage) -> dict[str, object]:
-        return REFUSED if stage.phase == "prompt" else RIGHT
-
-    made = table(plain, {"cpu@1.20.1": wrong, "cpu@1.32.0": for_prompts})
-    assert sentences(made)[0].startswith(
-        "cpu: in one chat and in batches since 1.32.0 refused in layers 0–1 (1.20.1: silently wrong"
-    )
-    made = table(plain, {"cpu@1.23.2": for_prompts, "cpu@1.32.0": for_prompts})
-    assert sentences(made)[0].startswith(
-        "cpu 1.23.2–1.32.0: in one chat and in batches refused for prompts in layers 0–1; with"
-    )
-
-
 def test_adapters_and_builds_of_one_release_stay_apart(plain: Subject) -> None:
     made = table(plain, {"cpu@1.32.0": right, "cpu@1.32.0#2": right})
     assert made.targets == ("cpu@1.32.0", "cpu@1.32.0#2")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from case_files import cases_of, complaints, entries
+from case_files import cases_of
 from onnx import numpy_helper
 
 from conformance.base.paths import data_path
@@ -20,7 +20,7 @@ from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
 from conformance.case.load import load_file
 from conformance.case.properties import comparison_test
-from conformance.case.tensors import ShapeError, steps_of
+from conformance.case.tensors import steps_of
 from conformance.report.repro.model_source import IMPORTS, model_source
 from conformance.run.records import case_record
 
@@ -114,68 +114,6 @@ def test_a_program_makes_the_same_model(fields: dict[str, Any], tmp_path: Path) 
         fed = {name: step.inputs[name] for name in step.connected if name not in step.carry}
         assert fed.keys() <= call.keys() <= {*step.connected}
         assert all(call[name].tobytes() == array.tobytes() for name, array in fed.items())
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "sentence"),
-    [
-        (
-            {"constants": ("head_sink",)},
-            "constants",
-            "head_sink is not connected, so it cannot be a constant",
-        ),
-        (
-            {"head_sink": True, "constants": ("head_sink", "head_sink")},
-            "constants",
-            "head_sink is listed twice",
-        ),
-        (
-            {**SCALES, "constants": ("k_scale",)},
-            "constants",
-            "k_scale is the tensor of v_scale; name that",
-        ),
-        (
-            {"inputs": {"value": {"same_as": "key", "dtype": "float16"}}},
-            "inputs.value",
-            "value is the tensor of key: nothing else fits",
-        ),
-        (
-            {"inputs": {"value": {"same_as": "past_key"}}},
-            "inputs.value",
-            "past_key has no tensor of its own",
-        ),
-        (
-            {"inputs": {"value": {"same_as": "key"}, "key": {"same_as": "value"}}},
-            "inputs.key",
-            "value has no tensor of its own",
-        ),
-        (
-            {"loop": (3, 1), "inputs": {"past_value": {"same_as": "past_key"}}},
-            "inputs.past_value",
-            "a loop and a shared buffer need a tensor for each past",
-        ),
-    ],
-)  # fmt: skip
-def test_what_has_no_meaning_is_an_error(fields: dict[str, Any], field: str, sentence: str) -> None:
-    with pytest.raises(ShapeError) as caught:
-        steps_of(Call(**fields))
-    assert (caught.value.field, str(caught.value)) == (field, sentence)
-
-
-def test_a_case_file_says_where_it_is_wrong(tmp_path: Path) -> None:
-    body = """
-    - {name: one, constants: [query]}
-    - {name: two, relation: constants_as_inputs}
-    - name: three
-      relation: token_by_token
-      sequence_length: 3
-      head_sink: true
-      constants: [head_sink]
-    """
-    said = complaints(tmp_path, entries(body))
-    assert [line.split(":")[0] for line in said] == ["6", "7", "9"]
-    assert "constants_as_inputs: constants must be listed" in said[1]
-    assert "token_by_token: constants must be empty" in said[2]
 
 
 def test_cases_are_found_by_their_constants() -> None:

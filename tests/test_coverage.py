@@ -10,13 +10,12 @@ from case_files import cases_of
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
-from conformance.base.signature import INPUTS
 from conformance.case.call import Call
 from conformance.case.case import Case
-from conformance.case.features import BY_NAME, FEATURES, RULES, features_of
+from conformance.case.features import FEATURES, features_of
 from conformance.case.tensors import steps_of
 from conformance.maintain.coverage import faults, looked_at, pair_counts, text
-from conformance.maintain.covering import legal_pairs, pairs_in, pairs_of, rows_for, title_of
+from conformance.maintain.covering import legal_pairs, pairs_in, rows_for
 from conformance.maintain.looked_at import recorded
 from conformance.maintain.looked_at import text as inputs_text
 
@@ -121,20 +120,6 @@ def test_a_pair_without_a_case_is_reported(tmp_path: Path) -> None:
     assert not any(fault.startswith("heads gqa × softcap given") for fault in faults(cases))
 
 
-def test_a_rule_that_a_case_contradicts_is_reported(tmp_path: Path) -> None:
-    body = """
-    - name: a
-      sequence_length: 5
-      local_window_size: 3
-      causal: 0
-      contract: {source: a document, demands: DEMANDS}
-    """
-    told = faults(cases_of(tmp_path, body.replace("DEMANDS", "either")))
-    assert any(fault.startswith("causal bidirectional × window shorter: 1 cases") for fault in told)
-    told = faults(cases_of(tmp_path, body.replace("DEMANDS", "rejects")))
-    assert not any(fault.startswith("causal bidirectional × window shorter") for fault in told)
-
-
 @pytest.mark.parametrize(
     ("body", "unread"),
     [
@@ -155,48 +140,6 @@ def test_what_the_result_does_not_depend_on_is_not_counted(
     assert values[unread] is not None
     assert looked_at(case) == {**values, unread: None}
     assert not any(unread in pair[::2] for pair in pair_counts([case]))
-
-
-def test_the_lengths_of_a_decode_are_read(tmp_path: Path) -> None:
-    body = "past_sequence_length: 4, batch_size: 2, total_sequence_lengths: [5, 2]"
-    (case,) = cases_of(tmp_path, f"- {{name: a, {body}}}")
-    assert looked_at(case)["lengths"] == "ragged"
-
-
-def test_an_input_is_looked_at_where_a_replacement_moves_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A bias of zeros, and the lengths of equal sequences, are connected but not looked at."""
-    cases = cases_of(
-        tmp_path,
-        """
-        - {name: bias, sequence_length: 3, attention_bias: full}
-        - name: zeros
-          sequence_length: 3
-          attention_bias: full
-          inputs: {attention_bias: {values: {kind: constant, value: 0}}}
-          insensitive_to: [attention_bias]
-        - {name: packed, past_sequence_length: 3, key_value: packed}
-        """,
-    )
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "inputs.md").write_text(inputs_text(cases), encoding="utf-8")
-    monkeypatch.setattr("conformance.maintain.looked_at.data_path", tmp_path.joinpath)
-    found = recorded()
-    assert [*found] == [parameter.name for parameter in INPUTS]
-    named = ("query", "key", "past_value", "attention_bias", "seqlens_k", "head_sink")
-    assert [found[name] for name in named] == [3, 3, 1, 1, 0, 0]
-    (row,) = (line for line in text(cases, found).splitlines() if "| `attention_bias` |" in line)
-    assert row.startswith("| `attention_bias` | 2 | 0 | 1 | 1 | ")
-
-
-def test_rules_use_only_existing_values() -> None:
-    known = {feature.name: set(feature.values) for feature in FEATURES}
-    for rule in RULES:
-        assert len(rule.values) >= 2
-        assert rule.reason.endswith(".")
-        for name, values in rule.values.items():
-            assert set(values) <= known[name], rule.reason
 
 
 def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> None:
@@ -224,24 +167,3 @@ def test_the_committed_page_on_inputs_is_what_the_command_writes(corpus: list[Ca
 def test_the_rows_have_all_legal_pairs(corpus: list[Case]) -> None:
     pairs = pairs_in(case for case in corpus if case.theme == "pairs")
     assert rows_for(pairs) == []
-
-
-def test_rows_for_a_new_feature_are_found_from_the_rows_before(corpus: list[Case]) -> None:
-    """Without the rows that have query_seqlens, each of its pairs gets a row again."""
-    pairs = [case for case in corpus if case.theme == "pairs"]
-    before = [case for case in pairs if case.call.query_seqlens is None]
-    there = pairs_in(before)
-    made = rows_for(there)
-    assert 0 < len(made) < len({case.name for case in pairs}) - len({c.name for c in before}) + 9
-    found = there | {pair for row in made for pair in pairs_of(row)}
-    goals = {pair for pair in legal_pairs() if all(name != "dtype" for name, _ in pair)}
-    assert not goals - found
-
-
-@pytest.mark.parametrize("phase", BY_NAME["phase"].values)
-def test_the_title_of_a_row_says_its_phase_and_is_not_taken_twice(phase: str) -> None:
-    row = {feature.name: feature.values[0] for feature in FEATURES} | {"phase": phase}
-    call = Call(past_sequence_length=4)
-    first = title_of(row, call, ())
-    assert first[0].isupper() or first[0].isdigit()
-    assert title_of(row, call, {first}) == f"{first} (2)"

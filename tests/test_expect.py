@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +12,10 @@ import pytest
 import synthetic_runs as runs
 import yaml
 from as_user import Desk, Gqa
-from case_files import cases_of, entries, write
+from case_files import cases_of, write
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
-from conformance.base.yaml_source import InputError
 from conformance.case.case import Case
 from conformance.judge.expectations import (
     Expectation,
@@ -28,11 +26,8 @@ from conformance.judge.expectations import (
 )
 from conformance.maintain.known.expect import Expected, expect
 from conformance.maintain.known.observed import observed
-from conformance.maintain.known.releases import releases_of
 from conformance.maintain.known.update import TODO, unexpected_in
-from conformance.results.errors import ResultsError
-from conformance.results.records import BeyondBudget, ResultRecord, RunsDiffer
-from conformance.results.verdicts import was_tried
+from conformance.results.records import BeyondBudget, RunsDiffer
 from conformance.run.records import case_record
 
 #: Features, axes, entries without axes, and calls that must be rejected.
@@ -214,25 +209,6 @@ def test_a_feature_that_came_with_a_release_is_one_line(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("shown", "versions"),
     [
-        ((0, 1, 2, 3), [">=1.0"]),
-        ((2, 3), [">=1.2"]),
-        ((1,), [">=1.1,<1.2"]),
-        ((0, 2, 3), [">=1.2", ">=1.0,<1.1"]),
-    ],
-)
-def test_a_range_is_open_only_where_the_newest_release_shows_it(
-    lab: Lab, shown: Sequence[int], versions: list[str]
-) -> None:
-    for place, version in enumerate(RELEASES):
-        lab.release(version, {"capped": wrong()} if place in shown else {})
-    lab.expect()
-    assert [item["versions"] for item in lab.written()] == versions
-    assert {str(item["cases"]) for item in lab.written()} == {"theme/capped[*"}
-
-
-@pytest.mark.parametrize(
-    ("shown", "versions"),
-    [
         ((0,), ">=1.2,<1.3.0.dev20260901"),
         ((0, 1), ">=1.2,<1.3.0.dev20261001"),
         ((0, 1, 2), ">=1.2,<1.3"),
@@ -251,14 +227,6 @@ def test_a_range_is_exact_for_the_pre_releases_that_were_tried(
     assert [item["versions"] for item in lab.written()] == [versions]
     assert lab.unexpected() == 0
     assert not lab.expect(save=False).changed
-
-
-def test_bounds_are_the_shortest_that_separate_what_was_tried() -> None:
-    releases = releases_of(["1.31.1", "1.30.0", "1.31.0", "1.32.0.dev2026", "my build", "1.31.1+c"])
-    assert releases.versions == ("1.30.0", "1.31.0", "1.31.1", "1.32.0.dev2026")
-    bounds = [releases.before(place) for place in range(4)]
-    assert bounds == ["1.30", "1.31", "1.31.1", "1.32.0.dev2026"]
-    assert releases.range_of(1, 2) == ">=1.31,<1.32.0.dev2026"
 
 
 def test_cases_are_named_by_their_axes_or_by_their_ids(lab: Lab) -> None:
@@ -317,24 +285,6 @@ def test_a_mended_defect_ends_with_the_first_release_that_does_not_show_it(lab: 
     assert made.told == (f"{lab.file}:5: the range of versions is >=1.0,<1.3 now, not >=1.0.",)
 
 
-def test_a_mended_defect_ends_after_the_last_release_that_shows_it(lab: Lab) -> None:
-    """Not after one that was tried with other cases only, or of which an earlier line decides."""
-    lab.file.write_text(OLD)
-    lab.release("1.0.0", {"capped": wrong()})
-    lab.release("1.2.3", {"plain": wrong()}, only="plain")
-    lab.release("1.3.0", {"plain": wrong()})
-    lab.release("1.4.0", {"plain": wrong()}, only="plain")
-    assert lab.expect().text == OLD.replace("'>=1.0'", '">=1.0,<1.2"')
-    assert not lab.expect().changed
-
-
-def test_a_defect_of_older_releases_moves_the_range(lab: Lab) -> None:
-    lab.file.write_text(OLD)
-    lab.release("1.0.0", {"capped": wrong(), "plain": wrong()})
-    lab.release("1.2.3", {"capped": wrong(), "plain": wrong()})
-    assert lab.expect().text == OLD.replace('">=1.1"', '">=1.0"')
-
-
 def test_a_line_that_no_release_shows_any_more_is_told(lab: Lab) -> None:
     lab.file.write_text(OLD)
     lab.release("1.1.0", {"capped": wrong()})
@@ -370,24 +320,6 @@ def test_a_file_without_lines_gets_some(lab: Lab, before: str) -> None:
     assert [item["cases"] for item in lab.written()] == ["theme/alone"]
 
 
-def test_a_list_in_brackets_is_an_error_and_the_file_stays(lab: Lab) -> None:
-    item = '{cases: theme/alone, versions: "", verdict: crash, link: "https://a", why: So.}'
-    lab.file.write_text(f"target: {TARGET}\nexpectations: [{item}]\n")
-    lab.release("1.0.0", {"plain": wrong()})
-    with pytest.raises(InputError, match=r"known\.yaml"):
-        lab.expect()
-
-
-def test_a_file_of_another_target_is_an_error(lab: Lab) -> None:
-    lab.file.write_text("target: cpu\nexpectations: []\n")
-    lab.release("1.0.0", {})
-    with pytest.raises(InputError, match="the file is for the target 'cpu'"):
-        lab.expect()
-
-
-# Results that are left out
-
-
 def test_a_version_that_cannot_be_ordered_is_told(lab: Lab) -> None:
     lab.release("1.0.0", {})
     lab.release("my build", {"plain": wrong()})
@@ -396,27 +328,7 @@ def test_a_version_that_cannot_be_ordered_is_told(lab: Lab) -> None:
     assert made.told == (f"Results of {TARGET}@my build: no range of versions can have them.",)
 
 
-def test_results_of_a_case_that_is_gone_or_has_another_contract_are_told(lab: Lab) -> None:
-    lab.release("1.0.0", {"plain": wrong(), "alone": wrong()})
-    other = CASES.replace("- name: alone", "- name: lonely").replace(
-        "demands: rejects", "demands: either"
-    )
-    write(lab.folder, entries(other))
-    made = lab.expect()
-    assert made.told == (
-        "Results of theme/alone: there is no such case.",
-        "Results of theme/refused[seed=1] and 1 other cases: the contract is another now.",
-    )
-
-
-def test_a_packed_file_is_read_and_a_target_without_results_is_an_error(lab: Lab) -> None:
-    file = lab.release("1.0.0", {"plain": wrong()})
-    packed = file.with_suffix(".jsonl.xz")
-    packed.write_bytes(lzma.compress(file.read_bytes()))
-    lab.results = [packed]
-    assert lab.expect().update.unexpected == 6
-    with pytest.raises(ResultsError, match="none of the target 'other'; they have mine"):
-        expect("other", [packed], lab.file, ())
+# Results that are left out
 
 
 # Flaky cases
@@ -456,56 +368,6 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     return Desk(tmp_path, shared_cache)
 
 
-def test_expectations_of_a_users_runner_make_its_run_green(gqa: Gqa, desk: Desk) -> None:
-    ep = desk.runner("rejects")
-    run = ("run", "three.yaml", "--ep", ep, "--name", "mine")
-    assert gqa(*run, "--results", "r.jsonl").status == 1
-    made = ("expect", "--ep", "mine", "--from", "r.jsonl", "--expectations", "known.yaml")
-    done = gqa(*made, "--dry-run")
-    assert (done.status, "+  - cases: three/faulty" in done.out) == (0, True)
-    assert not (desk.folder / "known.yaml").exists()
-    done = gqa(*made)
-    assert done.out == "known.yaml: 1 new line for 1 unexpected of 3 results.\n"
-    assert gqa(*run, "--expectations", "known.yaml").status == 0
-    known = "expected  unsupported (known.yaml:3): TODO: why"
-    assert known in gqa(*run, "--expectations", "known.yaml").out
-    text = (desk.folder / "known.yaml").read_text()
-    (desk.folder / "known.yaml").write_text(text.replace("unsupported", "crash"))
-    done = gqa(*run, "--expectations", "known.yaml")
-    assert (done.status, "known.yaml:3 has another expectation" in done.out) == (1, True)
-
-
-def test_a_stale_line_of_a_users_file_is_an_error_only_for_cases_of_the_run(
-    gqa: Gqa, desk: Desk
-) -> None:
-    ep = desk.runner("correct")
-    line = '  - {cases: "%s", versions: "", verdict: crash, link: "https://a", why: So.}\n'
-    head = f"target: {ep}\nexpectations:\n"
-    run = ("run", "three.yaml", "--ep", ep, "--expectations", "known.yaml")
-    (desk.folder / "known.yaml").write_text(head + line % "four/gone" + line % "three/gone")
-    done = gqa(*run)
-    assert done.status == 2
-    assert done.err == (
-        "known.yaml:4:1: no case matches 'three/gone'; remove or correct this line\n"
-    )
-    (desk.folder / "known.yaml").write_text(head + line % "four/gone")
-    assert gqa(*run).status == 0
-
-
-def test_a_users_file_for_a_target_that_does_not_run_is_an_error(gqa: Gqa, desk: Desk) -> None:
-    line = '  - {cases: "*", versions: "", verdict: crash, link: "https://a", why: So.}\n'
-    (desk.folder / "known.yaml").write_text(f"target: tract\nexpectations:\n{line}")
-    done = gqa("run", "three.yaml", "--ep", "cpu", "--expectations", "known.yaml")
-    said = "known.yaml: the file is for the target 'tract', and the run has cpu\n"
-    assert (done.status, done.err) == (2, said)
-
-
-def test_a_target_without_a_shipped_file_needs_one(gqa: Gqa, desk: Desk) -> None:
-    done = gqa("expect", "--ep", "exec:./mine", "--from", "r.jsonl")
-    assert done.status == 2
-    assert "'exec:./mine' has no file in the suite; name yours with --expectations" in done.err
-
-
 # The shipped files
 
 
@@ -541,21 +403,3 @@ def test_a_shipped_line_that_names_a_theme_is_not_for_a_users_case(tmp_path: Pat
     assert not shipped.covers(Subject(case))
     wide = replace(shipped, known=line.known.model_copy(update={"cases": ("*",)}))
     assert wide.covers(Subject(case))
-
-
-def test_only_results_that_were_tried_are_observed(lab: Lab) -> None:
-    lab.release("1.0.0", {"plain": ("skip", {})})
-    found = observed(TARGET, lab.results, ())
-    assert list(found.at.values()).count(()) == 6
-    lab.release("1.0.0", {})
-    counts = [len(results) for results in observed(TARGET, lab.results, ()).at.values()]
-    assert (counts.count(1), counts.count(2)) == (6, len(lab.cases) - 6)
-    assert not was_tried(ResultRecord.model_validate(runs.result(verdict="skip").model_dump()))
-
-
-def test_results_that_cannot_be_read_are_bad_input(gqa: Gqa, desk: Desk) -> None:
-    done = gqa("expect", "--ep", "cpu", "--from", "nowhere.jsonl", "--expectations", "e.yaml")
-    assert (done.status, done.err.strip()) == (
-        2,
-        "Cannot read results from nowhere.jsonl: No such file or directory.",
-    )

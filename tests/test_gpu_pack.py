@@ -72,11 +72,6 @@ def test_parts_hold_the_folder(site: Path, packed: Path, tmp_path: Path) -> None
     assert os.access(tmp_path / "again" / "one" / "capi" / "lib.so", os.X_OK)
 
 
-def test_parts_from_before_are_replaced(site: Path, packed: Path) -> None:
-    assert len(split_archive.write_parts(site, packed, 60_000, ABOUT)["parts"]) == 2
-    assert sorted(content(packed)) == ["manifest.json", "part-00", "part-01"]
-
-
 def spoil(packed: Path, what: str) -> None:
     first, third = packed / "part-00", packed / "part-02"
     manifest = packed / "manifest.json"
@@ -90,15 +85,6 @@ def spoil(packed: Path, what: str) -> None:
             data = bytearray(third.read_bytes())
             data[500] ^= 1
             third.write_bytes(data)
-        case "a folder":
-            third.unlink()
-            third.mkdir()
-        case "no manifest":
-            manifest.unlink()
-        case "half a manifest":
-            manifest.write_bytes(manifest.read_bytes()[:40])
-        case "another manifest":
-            manifest.write_text('{"format": "gqa-gpu-pack/1"}')
         case "another whole":
             manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "sha256": "0"}))
 
@@ -109,10 +95,6 @@ def spoil(packed: Path, what: str) -> None:
         ("missing", "part-00 is missing, part-02 is missing; copy it again."),
         ("short", "part-02 has 100 of 30,000 bytes; copy it again."),
         ("damaged", "part-02 is damaged; copy it again."),
-        ("a folder", "part-02 cannot be read (Is a directory); copy it again."),
-        ("no manifest", "manifest.json is missing; .ci/gpu-pack writes it."),
-        ("half a manifest", "manifest.json cannot be read: "),
-        ("another manifest", "manifest.json is not a manifest of .ci/gpu-pack (gqa-gpu-pack/1)."),
         ("another whole", "the parts are not those of manifest.json; copy all of them again."),
     ],
 )
@@ -132,12 +114,6 @@ def test_an_archive_cannot_write_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(split_archive.PartsError, match="cannot be unpacked"):
         split_archive.unpack_parts([file], tmp_path / "into")
     assert not (tmp_path / "outside").exists()
-
-
-def test_a_part_that_is_no_archive(tmp_path: Path) -> None:
-    (tmp_path / "part-00").write_bytes(b"no xz")
-    with pytest.raises(split_archive.PartsError, match="cannot be unpacked"):
-        split_archive.unpack_parts([tmp_path / "part-00"], tmp_path / "into")
 
 
 # ── The command ──────────────────────────────────────────────────────────────────────────────────
@@ -183,17 +159,6 @@ def test_the_pack_has_the_pinned_release(
     assert capsys.readouterr().out.endswith("for Python 3.12 on x86_64: onnxruntime-gpu 1.2.3\n")
 
 
-def test_the_pack_can_be_of_another_release_with_libraries(
-    tmp_path: Path, pip: list[list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["--version", "1.30.0", "--libraries"]
-    assert pack.main([str(tmp_path / "out"), *arguments]) == 0
-    assert pip[0][-1] == "onnxruntime-gpu[cuda,cudnn]==1.30.0"
-    (tmp_path / "file").touch()
-    assert pack.main([str(tmp_path / "file" / "out")]) == 3
-    assert "Not a directory" in capsys.readouterr().err
-
-
 def test_parts_are_unpacked_by_the_python_that_they_are_for(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,14 +170,6 @@ def test_parts_are_unpacked_by_the_python_that_they_are_for(
         assert split_archive.main(words) == status
     assert content(tmp_path / "into") == content(site)
     assert " is for Python 3.2 on " in capsys.readouterr().err
-
-
-def test_what_pip_cannot_install_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert pack.main([str(tmp_path / "out"), "--version", "0", "--pip", "--no-index"]) == 3
-    assert capfd.readouterr().err.endswith(
-        ".ci/gpu-pack: pip could not install what the pack consists of; it says why above.\n"
-    )
-    assert not (tmp_path / "out").exists()
 
 
 # ── The day ──────────────────────────────────────────────────────────────────────────────────────
@@ -232,11 +189,6 @@ def day(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=300,
     )
-
-
-def test_a_day_needs_a_folder() -> None:
-    assert (day().returncode, day("--minutes").returncode) == (2, 2)
-    assert day().stderr.startswith("Usage: .ci/gpu-day OUT ")
 
 
 @pytest.mark.slow

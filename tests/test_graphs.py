@@ -267,16 +267,6 @@ def test_a_graph_without_an_attention(tmp_path: Path) -> None:
     assert said.endswith("no node is a GroupQueryAttention, at least outside If, Loop and Scan")
 
 
-def test_files_that_are_no_graph(tmp_path: Path) -> None:
-    assert wrong(tmp_path, b"\x0a\x05hello world").endswith("graph.onnx: it is not an ONNX model")
-    assert "is not an ONNX model, or has no nodes" in wrong(tmp_path, b"")
-    assert "larger than 4 MiB; save it without its weights" in wrong(tmp_path, bytes(5 << 20))
-    (said,) = complaints(tmp_path, entries("- name: one\n  graph: nowhere.onnx"))
-    assert said == "7:12: nowhere.onnx: it cannot be read: No such file or directory"
-    (said,) = complaints(tmp_path, entries("- name: one\n  graph: ."))
-    assert said == "7:12: .: it cannot be read: Is a directory"
-
-
 # What depends on the content
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from case_files import HEAD, cases_of, complaints, entries, write
+from case_files import cases_of, complaints, entries, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import mistakes
@@ -21,12 +18,10 @@ from conformance.base import yaml_source
 from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import (
     MAX_BYTES,
-    MAX_PROBLEMS,
     InputError,
     Problem,
     read_yaml,
 )
-from conformance.case import load as loading
 from conformance.case.case_file import schema
 from conformance.case.load import case_files, load, load_file
 from conformance.case.tensors import steps_of
@@ -201,68 +196,8 @@ cases:
     assert set(plain.call.inputs) == {"position_ids", "head_sink"}
 
 
-@settings(max_examples=40)
-@given(
-    axes=st.dictionaries(
-        st.sampled_from(["dtype", "batch_size", "head_size", "softcap", "seed", "of_my_own"]),
-        st.integers(1, 4),
-        min_size=1,
-        max_size=4,
-    ),
-    data=st.data(),
-)
-def test_a_matrix_is_the_product_minus_what_is_excluded(
-    axes: dict[str, int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    values: dict[str, list[Any]] = {
-        "dtype": ["float32", "float16", "bfloat16"],
-        "batch_size": [1, 2, 3, 4],
-        "head_size": [8, 16, 24, 32],
-        "softcap": [None, 0.5, 1.0, 50.0],
-        "seed": [0, 1, 2, 3],
-        "of_my_own": ["w", "x", "y", "z"],
-    }
-    labels = {axis: values[axis][:count] for axis, count in axes.items()}
-    matrix: dict[str, Any] = {
-        axis: {label: {"sequence_length": 5 + ord(label)} for label in chosen}
-        if axis == "of_my_own"
-        else chosen
-        for axis, chosen in labels.items()
-    }
-    product = [dict(zip(labels, each, strict=True)) for each in itertools.product(*labels.values())]
-    exclude = data.draw(
-        st.lists(
-            st.fixed_dictionaries({}, optional={a: st.sampled_from(v) for a, v in labels.items()})
-            .filter(bool),
-            max_size=2,
-        )
-    )  # fmt: skip
-    left = product
-    futile = False
-    for one in exclude:
-        kept = [each for each in left if not set(one.items()) <= set(each.items())]
-        futile |= len(kept) == len(left)
-        left = kept
-    folder = tmp_path_factory.mktemp("matrix")
-    entry = {"name": "a", "matrix": matrix, "exclude": exclude}
-    file = write(folder, HEAD + yaml.safe_dump([entry], sort_keys=False))
-    if futile or not left:
-        with pytest.raises(
-            InputError, match="excludes no combination" if futile else "no combination is left"
-        ):
-            load_file(file)
-        return
-    made = load_file(file)
-    shown = [{a: {None: "none"}.get(v, str(v)) for a, v in each.items()} for each in left]
-    assert [case.axes for case in made] == shown
-    assert len({case.id for case in made}) == len(made)
-
-
 # Mistakes: location and message
 
-HEADS = "num_heads 3 is not a multiple of kv_num_heads 2"
-ON_PURPOSE = "; a call that is invalid on purpose needs the contract 'rejects' or 'either'"
-OWN_AXIS = "an axis of your own maps the label of each value to the fields it sets"
 MISTAKES = mistakes()
 
 
@@ -295,124 +230,6 @@ def test_a_mistake_is_reported_with_its_location(tmp_path: Path, body: str, comp
 )
 def test_limits_that_are_just_allowed(tmp_path: Path, fields: str) -> None:
     assert len(cases_of(tmp_path, f"- {{name: a, {fields}}}")) == 1
-
-
-def test_the_size_of_a_matrix_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "MAX_CASES", 4)
-    assert len(cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2], causal: [0, 1]}}")) == 4
-    body = "- {name: a, matrix: {seed: [1, 2, 3], causal: [0, 1]}}"
-    assert complaints(tmp_path, entries(body)) == [
-        "6:15: expands to 6 cases; at most 4 are allowed"
-    ]
-
-
-def test_any_file_name_gives_valid_ids(tmp_path: Path) -> None:
-    for name in ("my theme.yaml", "a[1].yaml", "a::b.yaml", "é.yaml"):
-        file = write(tmp_path, entries("- name: a"), name)
-        with pytest.raises(InputError) as caught:
-            load_file(file)
-        assert str(caught.value) == (
-            f"{file}: the file name is part of every case id; use letters, digits, '_', '.', '+',"
-            " '-'"
-        )
-    assert (
-        load_file(write(tmp_path, entries("- name: a"), "a.b-c_1+2.yaml"))[0].theme == "a.b-c_1+2"
-    )
-
-
-WHOLE_FILES = {
-    "empty": ("", ["is empty"]),
-    "comments only": ("# nothing\n", ["is empty"]),
-    "number": ("5\n", ["1:1: a case file must be a mapping of fields"]),
-    "list": ("# x\n- 1\n", ["2:1: a case file must be a mapping of fields"]),
-    "two documents": (
-        "a: 1\n---\nb: 2\n",
-        ["2:1: bad YAML: expected a single document in the stream but found another document"],
-    ),
-    "not UTF-8": (b"format: gqa-cases/2\nquestion: \xff?\n", ["2:1: is not UTF-8 text"]),
-    "UTF-16": ("format: gqa-cases/2".encode("utf-16"), ["1:1: is not UTF-8 text"]),
-    "control character": (
-        "é: 1\nquestion: é \a?\n",
-        ["2:13: bad YAML: the character U+0007 is not allowed"],
-    ),
-    "NUL": ("a: \0", ["1:4: bad YAML: the character U+0000 is not allowed"]),
-    "another format": (
-        "format: gqa-cases/3\nquestion: Q?\ncases: [{name: a, contract: {source: x}}]\n",
-        ["1:9: format: found 'gqa-cases/3', allowed: gqa-cases/2; did you mean 'gqa-cases/2'?"],
-    ),
-    "nothing that should be there": (
-        "fromat: gqa-cases/2\n",
-        [
-            "1:1: the field 'cases' is missing",
-            "1:1: the field 'format' is missing",
-            "1:1: the field 'question' is missing",
-            "1:1: unknown field 'fromat'; did you mean 'format'?",
-        ],
-    ),
-    "no question": (
-        "format: gqa-cases/2\nquestion: ''\ncases: [{name: a, contract: {source: x}}]\n",
-        ["2:11: question: must not be empty, found ''"],
-    ),
-    "no case": (
-        "format: gqa-cases/2\nquestion: Q?\ncases: []\n",
-        ["3:8: cases: expected 1 or more items, found an empty list"],
-    ),
-    "cases that are a mapping": (
-        "format: gqa-cases/2\nquestion: Q?\ncases: {name: a}\n",
-        ["3:8: cases: expected a list, found a mapping"],
-    ),
-    "mistake in defaults": (
-        "format: gqa-cases/2\nquestion: Q?\n"
-        "defaults: {num_heads: 3, contract: {source: x}}\n"
-        "cases: [{name: a}, {name: b}, {name: c, num_heads: 4}]\n",
-        [f"3:23: {HEADS}{ON_PURPOSE}"],
-    ),
-    "too deep": (f"a: {'[' * 900}{']' * 900}\n", ["is nested too deep"]),
-    "too large": (b"# " + b"x" * MAX_BYTES, ["larger than 1 MiB"]),
-}
-
-
-@pytest.mark.parametrize(("text", "said"), WHOLE_FILES.values(), ids=WHOLE_FILES)
-def test_a_file_without_any_valid_part(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
-    assert complaints(tmp_path, text) == said
-
-
-def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
-    file = tmp_path / "gone.yaml"
-    with pytest.raises(InputError, match=f"^{file}: cannot be read: No such file or directory$"):
-        load_file(file)
-    with pytest.raises(InputError, match=f"^{tmp_path}: cannot be read: Is a directory$"):
-        read_yaml(tmp_path)
-
-
-def test_all_mistakes_of_a_file_are_reported_at_once_in_order(tmp_path: Path) -> None:
-    assert complaints(
-        tmp_path,
-        entries(
-            """
-            - {name: a, num_heads: 3}
-            - {name: a}
-            - name: b
-              matrix: {seed: [1, 1], dtpe: [x]}
-            - name: c
-              matrix: {seed: [1, 2]}
-              exclude: [{seed: 3}]
-            - {name: d, cache: static}
-            """
-        ),
-    ) == [
-        f"6:26: {HEADS}{ON_PURPOSE}",
-        "7:12: the name 'a' is already used on line 6",
-        "9:24: the value 1 is twice in this axis; ids would collide",
-        f"9:28: 'dtpe' is not a field of a call; did you mean 'dtype'?; {OWN_AXIS}",
-        "12:22: 'seed' has no value 3: 1, 2",
-        "13:22: a static cache needs max_sequence_length",
-    ]
-
-
-def test_a_mistake_shared_by_many_combinations_is_reported_once(tmp_path: Path) -> None:
-    body = "- {name: a, num_heads: 3, matrix: {seed: [1, 2, 3], dtype: [float32, float16]}}"
-    assert complaints(tmp_path, entries(body)) == [f"6:26: {HEADS}{ON_PURPOSE}"]
 
 
 def test_excluded_combinations_need_not_be_valid(tmp_path: Path) -> None:
@@ -448,28 +265,6 @@ def test_a_case_may_be_invalid_on_purpose(tmp_path: Path, demands: str) -> None:
 # Several files
 
 
-def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
-    one = write(tmp_path, entries("- {name: a, sed: 1}"), "one.yaml")
-    write(tmp_path, entries("- name: a"), "right.yaml")
-    two = write(tmp_path, "format: gqa-cases/2\na: *b\n", "two.yml")
-    with pytest.raises(InputError) as caught:
-        load([tmp_path])
-    assert str(caught.value).split("\n") == [
-        f"{one}:6:15: unknown field 'sed'; did you mean 'seed'?",
-        f"{two}:2:4: bad YAML: found undefined alias",
-    ]
-
-
-def test_two_files_with_the_same_stem_collide(tmp_path: Path) -> None:
-    one = write(tmp_path, entries("- name: a"), "x/same.yaml")
-    two = write(tmp_path, entries("- name: b"), "y/same.yml")
-    with pytest.raises(InputError) as caught:
-        load([tmp_path])
-    assert str(caught.value) == (
-        f"{two}: the theme 'same' is also used by {one}; ids would collide"
-    )
-
-
 def test_a_file_is_loaded_once_however_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,48 +289,11 @@ def test_folders_are_searched_for_case_files_only(tmp_path: Path) -> None:
     assert case_files([hidden]) == [hidden / "own.yaml"]
 
 
-def test_all_paths_without_cases_are_reported_at_once(tmp_path: Path) -> None:
-    write(tmp_path, "a: 1", "x/other.yaml")
-    with pytest.raises(InputError) as caught:
-        case_files([tmp_path / "no.yaml", tmp_path / "x"])
-    assert str(caught.value).split("\n") == [
-        f"{tmp_path}/no.yaml: no such file or folder",
-        f"{tmp_path}/x: no case file (format: gqa-cases/2) in this folder",
-    ]
-
-
 def test_a_file_named_explicitly_needs_no_header(tmp_path: Path) -> None:
     file = write(tmp_path, "a: 1\n")
     assert case_files([file]) == [file]
     assert not is_case_file(file)
     assert not is_case_file(tmp_path / "no.yaml")
-
-
-def test_paths_below_the_current_folder_are_shown_as_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = write(tmp_path, "a: *b", "x/theme.yaml")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"^x/theme\.yaml:1:4: bad YAML"):
-        load([file])
-
-
-def test_problems_are_sorted_and_unique() -> None:
-    late, early = Problem(Path("a"), 12, 1, "x"), Problem(Path("a"), 3, 20, "y")
-    assert InputError([late, early, late]).problems == [early, late]
-    assert str(Problem(Path("/a"), 0, 0, "of the file")) == "/a: of the file"
-
-
-def test_of_very_many_problems_the_first_are_listed(tmp_path: Path) -> None:
-    file = write(tmp_path, entries("\n".join("- {}" for _ in range(3_000))))
-    with pytest.raises(InputError) as caught:
-        load([file])
-    said = str(caught.value).split("\n")
-    assert len(said) == MAX_PROBLEMS + 1
-    assert said[0] == f"{file}:6:5: the field 'name' is missing"
-    assert said[-1] == "… and more; these are the first"
-    problems = [Problem(Path("a"), line, 1, "x") for line in range(MAX_PROBLEMS)]
-    assert str(InputError(problems)).count("\n") == MAX_PROBLEMS - 1
 
 
 def test_a_sentence_is_one_printable_line() -> None:
@@ -547,39 +305,6 @@ def test_a_sentence_is_one_printable_line() -> None:
 
 
 # Hostile files
-
-
-def bomb(levels: int, width: int) -> str:
-    """Aliases of aliases: ``width ** levels`` values when written out."""
-    lines = [f"a0: &a0 [{', '.join(['x'] * width)}]"]
-    for level in range(1, levels):
-        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * width)}]")
-    return "\n".join(lines) + "\n"
-
-
-def test_an_alias_bomb_is_rejected_with_little_time_and_memory(tmp_path: Path) -> None:
-    """10^15 values; measured in a separate process with limited memory."""
-    file = write(tmp_path, entries("- name: a") + bomb(15, 10))
-    code = (
-        "import sys, time; from pathlib import Path; import conformance.case.load as l\n"
-        "sys.path.append(sys.argv[2]); from memory import peak_kib\n"
-        "before = peak_kib(); start = time.monotonic()\n"
-        "try: l.load([Path(sys.argv[1])])\n"
-        "except l.InputError as error: print(error)\n"
-        "print(peak_kib() - before)\n"
-        "print(time.monotonic() - start)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, file, Path(__file__).parent],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    sentence, growth, seconds = done.stdout.splitlines()
-    assert sentence.endswith(": expands to more than 60000 values")
-    assert int(growth) < 200_000
-    assert float(seconds) < 10
 
 
 def test_values_at_the_limits_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -618,55 +343,10 @@ def test_both_yaml_parsers_give_the_same_result(
         monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
 
 
-FRAGMENTS = st.sampled_from(
-    [
-        *"[]{}:,-&*!|>?#%@`'\"~\n\t\\ ",
-        "\n  ",
-        "\n- ",
-        "- name: a",
-        ": ",
-        "<<",
-        "&a ",
-        "*a",
-        "!!python/object:os.X ",
-        "!!binary ",
-        "!!timestamp ",
-        "---\n",
-        "...",
-        "format: gqa-cases/2\n",
-        "question: Q?\n",
-        "defaults:\n",
-        "cases:\n",
-        "matrix: ",
-        "exclude: ",
-        "contract: {source: x}",
-        "inputs: ",
-        "key",
-        "null",
-        "true",
-        "0x1F",
-        "1_000",
-        "1e999",
-        ".nan",
-        "-.inf",
-        "2001-01-01",
-        "12:30:45",
-        "\ufeff",
-        "\u2028",
-        "é",
-        "𝄞",
-    ]
-)
-
-
-@settings(max_examples=200)
-@given(text=st.one_of(st.text(), st.lists(FRAGMENTS, max_size=40).map("".join)))
-def test_the_loader_handles_any_text(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    survive(tmp_path_factory, text.encode("utf-8", "surrogatepass"))
-
-
 @settings(max_examples=100)
-@given(content=st.binary(max_size=200))
+@given(
+    content=st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "replace"))
+)
 def test_the_loader_handles_any_bytes(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -771,37 +451,6 @@ def test_the_schema_accepts_what_the_loader_accepts(tmp_path: Path, body: str) -
 def test_the_schema_rejects_what_the_loader_rejects(tmp_path: Path, body: str) -> None:
     assert complaints(tmp_path, entries(body))
     assert not SCHEMA.is_valid(yaml.safe_load(entries(body)))
-
-
-def test_a_tag_must_not_be_a_pytest_marker(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text(
-        "format: gqa-cases/2\nquestion: Q?\ntags: [skip]\n"
-        "defaults: {contract: {source: https://example.org}}\ncases: [{name: a}]\n"
-    )
-    with pytest.raises(InputError, match=r"3:8: .*is one of pytest's own marks"):
-        load_file(file)
-
-
-def test_an_invalid_entry_does_not_hide_mistakes_in_others(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text(
-        "format: gqa-cases/2\nquestion: Q?\n"
-        "defaults: {contract: {source: https://example.org}}\n"
-        "cases:\n"
-        "  - {name: a, sed: 1}\n"
-        "  - {name: b, num_heads: 5}\n"
-        "  - {name: b, matrix: {seed: [1, 1]}}\n"
-    )
-    with pytest.raises(InputError) as caught:
-        load_file(file)
-    lines = [(problem.line, problem.sentence[:30]) for problem in caught.value.problems]
-    assert lines == [
-        (5, "unknown field 'sed'; did you m"),
-        (6, "num_heads 5 is not a multiple "),
-        (7, "the name 'b' is already used o"),
-        (7, "the value 1 is twice in this a"),
-    ]
 
 
 def test_a_contract_follows_from_the_features_of_a_call(tmp_path: Path) -> None:

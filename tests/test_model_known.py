@@ -145,16 +145,3 @@ def test_a_node_is_explained(gqa: Gqa, desk: Desk, tmp_path: Path, node: str) ->
         assert line in done.out
     assert "The nearest cases of the corpus:\n  prompt_65 " in done.out
     assert "  key_value zero_length        right in " in done.out
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("7", "has no attention node '7'; its layers are 0 to 3."),
-        ("attn", "'attn' is the name of 4 nodes: /model/layers.0/attn/GroupQueryAttention, "),
-    ],
-)
-def test_a_node_that_is_not_there(gqa: Gqa, tmp_path: Path, name: str, message: str) -> None:
-    done = gqa("check", str(saved(decoder(*GEMMA), tmp_path)), "--explain", name)
-    assert (done.status, done.out) == (2, "")
-    assert message in done.err

@@ -21,22 +21,14 @@ from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
 from conformance.case.corpus import find
-from conformance.cli.power_table import PAGE, replaced, share, summary
-from conformance.harness.jobs import Job
-from conformance.harness.outcomes import Outcome
-from conformance.harness.session import Session
 from conformance.maintain.power import (
     KILLERS,
     MUTANTS,
-    SECONDS,
     Mutant,
     Power,
-    PowerError,
     can_run,
     kills,
     known_mutants,
-    recorded_killers,
-    stale,
 )
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
@@ -116,24 +108,6 @@ def test_a_mutant_that_ends_its_process_is_not_retried_forever(mutants: dict[str
     assert len(score.kills) <= 4
 
 
-def test_the_correct_kernel_has_the_time_of_its_case(
-    mutants: dict[str, Mutant], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does the work of all mutants, and does not hang."""
-    seconds: dict[str, float | None] = {}
-    run = Session.run
-
-    def noting(session: Session, job: Job) -> Outcome:
-        seconds[job.key.split()[0]] = job.seconds
-        return run(session, job)
-
-    monkeypatch.setattr(Session, "run", noting)
-    power(mutants, ["window_ignored"], WINDOW)
-    (case,) = find([WINDOW]).named
-    assert seconds == {"probe": case.time_limit_seconds, "window_ignored": SECONDS}
-    assert case.time_limit_seconds > SECONDS
-
-
 def printed_beside_the_mutants(script: str) -> str:
     """What a program prints that imports modules of the mutants."""
     folders = [MUTANTS, ROOT / "runners" / "common"]
@@ -142,38 +116,6 @@ def printed_beside_the_mutants(script: str) -> str:
     return subprocess.run(
         argv, env=environment, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-
-
-def test_a_mutant_cannot_change_the_arguments_that_it_shares() -> None:
-    """It is run; one that writes to a copy, and returns the same, is not."""
-    script = """
-        import areas, registry, weak_mutation
-        import numpy as np
-        from kernel import Call, Kernel
-
-        @registry.mutant(Kernel.finish)
-        def writes(kernel, call, output):
-            output[...] = 0
-            return Kernel.finish(kernel, call, output)
-
-        @registry.mutant(Kernel.finish)
-        def equal(kernel, call, output):
-            return Kernel.finish(kernel, call, output.copy())
-
-        @registry.mutant(Kernel.put)
-        def writes_where_it_may(kernel, space, at, rows):
-            Kernel.put(kernel, space, at, rows)
-
-        kernel = weak_mutation.probe()()
-        call = Call({"query": np.ones((1, 2, 4), "f")}, {}, ["output"], 1, 2, heads=1, size=4)
-        output, space = np.ones((1, 2, 1, 4), "f"), np.zeros((1, 3, 4), "f")
-        assert kernel.finish(call, output).sum() == 8
-        kernel.put(space, 1, np.ones((1, 1, 4), "f"))
-        assert (output.sum(), space.sum()) == (8, 4)
-        output[...] = space[...] = 0  # both can be written to again
-        print(*{"writes", "equal", "writes_where_it_may"} & kernel.memory["touched"])
-    """
-    assert printed_beside_the_mutants(script) == "writes\n"
 
 
 def test_numbers_are_rounded_to_float16_as_numpy_does() -> None:
@@ -213,17 +155,6 @@ def test_mutants_that_the_probe_skips_pass(mutants: dict[str, Mutant]) -> None:
     assert tried[0] < tried[1] * 0.6
 
 
-@pytest.mark.slow
-def test_a_quick_run_stops_at_the_third_theme(mutants: dict[str, Mutant]) -> None:
-    themes = ["window", "causal", "packed_qkv", "softcap"]
-    cases = list(find(themes).named)
-    made = Power([mutants["scale_ignored"]], cases, quick=True)
-    made.run()
-    (score,) = made.scores
-    assert len(score.themes) == 3
-    assert len(score.kills) < 10
-
-
 @pytest.mark.parametrize(
     ("verdict", "kind", "basis", "vague", "kill"),
     [
@@ -252,40 +183,6 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
     mutant = Mutant("m", "a", "w", kind)  # type: ignore[arg-type]
     record = ResultRecord.model_construct(verdict=verdict, vague=vague, hazard=hazard)
     assert kills(mutant, case, record) is kill
-
-
-def test_recorded_killers_must_match_the_corpus() -> None:
-    killers = {"a": ["x", "y"], "b": ["x"]}
-    assert stale(killers, ["x", "z"], ["a", "b"]) == ""
-    assert stale(killers, ["y"], ["a", "b"]) == "the killers of b no longer exist"
-    assert stale(killers, ["x", "y"], ["a"]) == "the mutant b is gone"
-    assert stale(killers, ["x", "y"], ["a", "b", "c"]) == "the mutant c is new"
-
-
-def test_missing_recorded_killers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("conformance.maintain.power.KILLERS", tmp_path / "none.json")
-    with pytest.raises(PowerError, match="Fix: gqa power --record"):
-        recorded_killers()
-
-
-def test_the_table_is_written_into_the_page() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    written = replaced(text, "new")
-    assert "-->\n\nnew\n\n<!-- end -->" in written
-    assert replaced(written, "old") == replaced(text, "old")
-    with pytest.raises(ValueError, match="no place"):
-        replaced("", "new")
-    numbers = (None, 0.25, 1234.0, float("inf"))
-    assert [share(number) for number in numbers] == ["–", "0.25", "1e3", "∞"]
-
-
-def test_the_summary_has_a_row_for_each_area(mutants: dict[str, Mutant]) -> None:
-    made = power(mutants, ["window_one_longer", "window_ignored", "sink_ignored"], WINDOW)
-    text = summary(made)
-    assert "| masks | 2 | 2 | 2 | `window_one_longer`: A local window sees" in text
-    assert "| sink | 1 | 0 | 0 | `sink_ignored`: head_sink is not read (not in numbers) |" in text
-    assert "2 of 3 mutants killed" in text
-    assert "passes all 1 cases" in text
 
 
 def gqa_power(*arguments: str) -> Done:

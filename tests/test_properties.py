@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,7 @@ from shipped import shipped_cases
 
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.case.call import Call
-from conformance.case.corpus import names_of
-from conformance.case.features import FEATURES, features_of
+from conformance.case.features import FEATURES
 from conformance.case.properties import NAMES, OPERATORS, VOCABULARY, WORDS
 from conformance.case.selection import SelectionError, compile_expression
 from conformance.case.tensors import Step, steps_of
@@ -198,26 +196,6 @@ def test_an_axis_of_the_same_name_counts(text: str, name: str, selected: bool) -
     assert compile_expression(text)([name]) is selected
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("head_siz>=3", "a call has no 'head_siz'; did you mean 'head_size'?"),
-        ("dtype!=flaot16", "'dtype' has no value 'flaot16'; did you mean 'float16'?"),
-        ("dims!=9", "'dims' has no value '9'; it has symbolic, static"),
-        ("softcap!=much", "'softcap' has no value 'much'; it has none, given, numbers"),
-        ("dtype>3", "'dtype' is no number; its values are float32, float16, bfloat16"),
-        ("head_size>big", "'big' is not a number"),
-        ("head_size<1..3", "'1..3' is not a number"),
-        ("head_size = ", "expected a value after 'head_size=', found the end"),
-        ("head_size = and", "expected a value after 'head_size=', found 'and'"),
-    ],
-)
-def test_a_comparison_without_meaning_is_an_error(text: str, sentence: str) -> None:
-    with pytest.raises(SelectionError) as caught:
-        compile_expression(text)
-    assert str(caught.value) == f"-k '{text}': {sentence}"
-
-
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_comparison_has_an_answer_for_every_call(operator: str) -> None:
     """Also for calls that are invalid on purpose, whose attributes can be anything."""
@@ -264,24 +242,3 @@ def test_everything_that_a_call_has_can_be_compared() -> None:
     fields = set(Call.model_fields) - {"graph", "attributes", "inputs", "outputs"}
     names = {*fields, *ATTRIBUTE_BY_NAME, *INPUT_NAMES, *OUTPUT_NAMES}
     assert {*NAMES} == names | {feature.name for feature in FEATURES}
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("softcap", lambda found, call: found["softcap"] == "given"),
-        ("shared_kv", lambda found, call: found["key_value"] in ("zero_length", "omitted")),
-        ("window=shorter", lambda found, call: found["window"] == "shorter"),
-        ("dtype=float16", lambda found, call: call.dtype == "float16"),
-        ("head_size>=256", lambda found, call: call.head_size >= 256),
-    ],
-)
-def test_of_the_corpus(text: str, wanted: Callable[[dict[str, str | None], Call], bool]) -> None:
-    """All calls that are so, and of the others those whose names say it."""
-    expression, old = compile_expression(text), 0
-    for case in shipped_cases():
-        names = names_of(case, None)
-        is_so = wanted(features_of(case.call, case.steps), case.call)
-        assert expression(names, case) is (is_so or expression(names))
-        old += expression(names)
-    assert ("=" in text) or old > 0

@@ -53,7 +53,6 @@ onnxruntime = pytest.importorskip(
 )
 
 FOLDER = RUNNERS / "onnxruntime"
-COMMON = RUNNERS / "common"
 RUNNER = FOLDER / "runner.py"
 CPU = "CPUExecutionProvider"
 README = (RUNNERS / "README.md").read_text()
@@ -110,14 +109,6 @@ def test_a_build_that_cannot_say_reports_no_operator(module: Callable[[str], Mod
     assert schema_of(get_all_operator_schema=list) is None
     other = SimpleNamespace(domain="com.microsoft", name=OP_TYPE, since_version=1)
     assert schema_of(get_all_operator_schema=lambda: [other]) is None
-
-
-def test_types_of_an_operator_are_named_as_in_the_protocol(
-    module: Callable[[str], ModuleType],
-) -> None:
-    found = ["tensor(float)", "tensor(double)", "tensor(int4)", "seq(tensor(float))"]
-    words = module("ort_availability").type_words(set(found))
-    assert words == ["float32", "float64", "int4", "seq(tensor(float))"]
 
 
 def test_a_call_has_the_threads_that_it_was_told(start: Start) -> None:
@@ -266,12 +257,6 @@ def test_rejected_at_run_names_the_step(cpu: Runner, tmp_path: Path) -> None:
     assert answer["changed"] == []
 
 
-def test_a_wrong_dtype_is_left_to_onnxruntime_to_reject(cpu: Runner, tmp_path: Path) -> None:
-    [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(1, np.float16)})
-    answer = cpu.run(tmp_path, step(files))
-    assert (answer["outcome"], answer["code"]) == ("rejected", "INVALID_ARGUMENT")
-
-
 def test_errors_that_count_as_rejections(module: Callable[[str], ModuleType]) -> None:
     execution = module("ort_execution")
     state = onnxruntime.capi.onnxruntime_pybind11_state
@@ -313,20 +298,6 @@ def test_placement_is_where_the_operator_ran(module: Callable[[str], ModuleType]
     assert placement_of([(gqa, cuda), (gqa, CPU)], cuda) == CPU
     assert placement_of([("Cast", cuda), ("Add", CPU)], cuda) == CPU
     assert placement_of([], cuda) == CPU
-
-
-def test_the_nodes_of_a_profile(module: Callable[[str], ModuleType]) -> None:
-    events = [
-        {"cat": "Session", "name": "session_initialization", "args": {}},
-        {"cat": "Node", "name": "a_fence_before", "args": {"op_name": "GroupQueryAttention"}},
-        {
-            "cat": "Node",
-            "name": "a_kernel_time",
-            "args": {"op_name": "GroupQueryAttention", "provider": "CUDAExecutionProvider"},
-        },
-    ]
-    nodes = module("ort_execution").profiled_nodes(json.dumps(events))
-    assert nodes == [("GroupQueryAttention", "CUDAExecutionProvider")]
 
 
 def test_a_graph_folded_at_load_ran_on_the_cpu(cpu: Runner, tmp_path: Path) -> None:
@@ -421,11 +392,6 @@ def test_a_tensor_file_larger_than_one_read(
         raw = np.arange(count, dtype=np.int32).tobytes()
         files.write_tensor(path, files.Tensor("x", TensorProto.INT32, (count,), raw))
         assert files.read_tensor(path).raw == raw
-
-
-def test_packed_dims_are_read(module: Callable[[str], ModuleType]) -> None:
-    data = b"\x0a\x03\x01\x80\x01" + b"\x10\x02" + b"\x4a\x80\x01" + bytes(128)
-    assert module("tensor_file").parse(data).dims == (1, 128)
 
 
 BAD_TENSORS = {

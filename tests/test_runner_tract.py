@@ -32,7 +32,7 @@ from spoken_runner import (
 )
 
 from conformance.harness.jobs import Job
-from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
+from conformance.harness.outcomes import TimedOut
 from conformance.harness.protocol import StepFiles
 from conformance.harness.runner import Command, Limits
 from conformance.harness.session import Session
@@ -137,12 +137,6 @@ def test_without_a_binary_the_fix_is_to_install_one(start: Start) -> None:
     }
 
 
-def test_a_missing_binary_is_named(start: Start, tmp_path: Path) -> None:
-    answer = start("--tract", tmp_path / "none").ask(cmd="describe")
-    assert answer["reason"] == f"{tmp_path}/none cannot be started: No such file or directory."
-    assert answer["fix"] == "gqa setup tract"
-
-
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -161,12 +155,6 @@ def test_a_program_with_another_command_line_is_unavailable(
     assert said in answer["reason"]
     assert "\n" not in answer["reason"]
     assert answer["fix"] == "gqa setup tract"
-
-
-def test_the_fix_for_a_named_binary_is_not_to_build_another(start: Start, tmp_path: Path) -> None:
-    answer = start("--tract", tmp_path / "none", "--named").ask(cmd="describe")
-    assert answer["outcome"] == "unavailable"
-    assert answer["fix"] is None
 
 
 def test_errors_of_the_system_are_not_blamed_on_the_release(start: Start, fake: Path) -> None:
@@ -317,30 +305,6 @@ def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
     return Job("case", files_in(folder), (StepFiles(files=files),), seconds=seconds)
 
 
-@pytest.mark.parametrize(
-    ("fault", "outcome", "said"),
-    [
-        (
-            "panic",
-            Crashed,
-            "The runtime's process ended in a panic: panicked at tract-core-0.23.9/",
-        ),
-        ("SIGSEGV", Crashed, "The runtime's process died of SIGSEGV."),
-        ("garbage", InfrastructureFailure, "cli.py: "),
-        ("odd", InfrastructureFailure, "cli.py: "),
-    ],
-)
-def test_the_harness_tells_the_runtime_from_the_runner(
-    fake: Path, relu: tuple[Path, dict[str, str]], fault: str, outcome: type, said: str
-) -> None:
-    with pool(fake, fault) as target:
-        found = target.run(job(relu))
-        assert isinstance(found, outcome)
-        assert said in found.message
-        if isinstance(found, Crashed):
-            assert found.repeated
-
-
 def test_a_hanging_tract_is_killed_with_its_runner(
     fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
@@ -360,20 +324,6 @@ def read_or_nothing(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:  # it has ended
         return b""
-
-
-@pytest.mark.slow
-def test_the_binary_named_on_the_command_line_is_used(desk: Desk, fake: Path) -> None:
-    arguments = ("run", "three.yaml", "--ep", "tract", "--tract", str(fake), "-k", "one")
-    done = desk.gqa(*arguments)
-    assert "tract@0.23.9: tract 0.23.9 on " in done.out
-    assert "x.dat" in done.out  # the fake supports one model only
-    target = target_for("tract", Programs(tract=str(fake)))
-    assert target.arguments == ("--ep", "tract", "--tract", str(fake))  # what repeats a case
-    gone = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", "/no/such/tract")
-    assert gone.status == 3
-    assert "/no/such/tract cannot be started: No such file or directory." in gone.both
-    assert "gqa setup" not in gone.both  # what setup builds would not be taken
 
 
 # NNEF's tensors and the names of outputs

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from spoken_runner import (
     Start,
     assert_same,
     bundle,
-    files_in,
     gqa_inputs,
     gqa_model,
     model,
@@ -32,11 +30,6 @@ from spoken_runner import (
     value,
 )
 
-from conformance.harness.jobs import Job
-from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
-from conformance.harness.protocol import StepFiles
-from conformance.harness.runner import Command, Limits
-from conformance.harness.session import Session
 from conformance.targets.tools import find_onnxruntime_web
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
@@ -205,29 +198,6 @@ def test_a_release_that_does_not_log_placement_is_unusable(start: Start, fake: P
     assert runner.stderr().count("\n") == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "outcome", "said"),
-    [
-        ("hang", TimedOut, ""),
-        ("trap", Crashed, "SIGABRT"),
-        ("exits", InfrastructureFailure, "ended with status 0 during the case"),
-    ],
-)
-def test_crashes_and_hangs_reach_the_harness(
-    fake: Path, identity: tuple[Path, dict[str, str]], fault: str, outcome: type, said: str
-) -> None:
-    argv = (sys.executable, str(LAUNCH), "--ep", "wasm", "--modules", str(fake))
-    command = Command("web", argv, env={"FAULT": fault})
-    limits = Limits(case_seconds=5, start_seconds=60)
-    folder, files = identity
-    job = Job(key="identity", files=files_in(folder), steps=(StepFiles(files=files),))
-    with Session(command, limits) as session:
-        got = session.run(job)
-    assert isinstance(got, outcome)
-    assert said in str(got)
-
-
 @pytest.mark.parametrize("named", [True, False])
 def test_a_broken_package_is_reported_with_its_fix(start: Start, fake: Path, named: bool) -> None:
     (fake / "node_modules" / "onnxruntime-web" / "fake.mjs").unlink()
@@ -330,31 +300,6 @@ def test_a_static_cache_is_carried_from_step_to_step(webgpu: Runner, folder: Pat
         np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"][:, :, :4])
         np.testing.assert_array_equal(two["present_key"][0, 0, 4], second["key"][0, 0])
     assert_same(answer["arrays"][0][0], answer["arrays"][1][0])
-
-
-@pytest.mark.slow
-def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path) -> None:
-    """A static cache of 8 rows, 3 of them in use: the fourth is written, the rest is unchanged."""
-    inputs = gqa_inputs(past=8, total=4)
-    [files] = bundle(folder, gqa_model(), inputs)
-    share = {"present_key": "past_key", "present_value": "past_value"}
-    answer = webgpu.run(folder, step(files, share=share))
-    for [got] in answer["arrays"]:
-        want = inputs["past_key"].copy()
-        want[0, 0, 3] = inputs["key"][0, 0]
-        np.testing.assert_array_equal(got["present_key"], want)
-    apart = webgpu.run(folder, step(files))
-    np.testing.assert_array_equal(got["output"], apart["arrays"][0][0]["output"])
-
-
-def test_a_step_is_fed_the_outputs_of_the_step_before(webgpu: Runner, folder: Path) -> None:
-    first, second = gqa_inputs(past=3, total=4), gqa_inputs(past=4, total=5, seed=1)
-    del second["past_key"], second["past_value"]
-    files = bundle(folder, gqa_model(), first, second)
-    carry = {"past_key": "present_key", "past_value": "present_value"}
-    answer = webgpu.run(folder, step(files[0]), step(files[1], carry=carry))
-    for one, two in answer["arrays"]:
-        np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"])
 
 
 def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(

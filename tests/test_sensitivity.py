@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from as_user import Desk
-from case_files import cases_of, complaints, entries, write
+from case_files import cases_of
 
 from conformance.base.paths import ROOT
-from conformance.base.signature import INPUT_NAMES
 from conformance.bundle import sensitivity
 from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
+from conformance.bundle.replacements import EDGE_THRESHOLD, THRESHOLD
 from conformance.bundle.sensitivity import (
     NO_EFFECT,
     REPLACED,
@@ -32,7 +29,6 @@ from conformance.case.case import EffectName
 from conformance.case.corpus import shipped_files
 from conformance.case.load import load
 from conformance.case.tensors import attributes_of, steps_of
-from conformance.maintain.sensitivity import main
 from conformance.oracle import reference
 from conformance.oracle.tolerance import CONSTANTS, budgets
 
@@ -293,20 +289,6 @@ def test_an_input_that_equals_its_replacement_is_not_looked_at() -> None:
     assert not {"query/first_sequence", "attention_bias/first_head"} & set(single)
 
 
-def test_a_first_prompt_reads_one_position_only() -> None:
-    fields = {**PROMPT, "batch_size": 2, "rotary": "half_split", "position_ids": True}
-    found = {name for name in all_effects_of(**fields) if name.startswith("position_ids/")}
-    assert found == {"position_ids/implied"}
-
-
-def test_a_norm_of_nothing_is_not_looked_at() -> None:
-    for fields in ({"key_value": "zero_length"}, {"key_value": "zero_valued"}):
-        found = all_effects_of(**DECODE, **fields, qk_norm=True)
-        assert {name for name in found if "_norm_weight" in name} == {
-            "q_norm_weight/none", "q_norm_weight/ones", "q_norm_weight/first"
-        }  # fmt: skip
-
-
 def test_a_bias_with_rows_of_another_length_is_seen() -> None:
     """A static buffer has more rows than the call has tokens."""
     fields = {"max_sequence_length": 16, "past_sequence_length": 5, "sequence_length": 3}
@@ -317,12 +299,6 @@ def test_a_bias_with_rows_of_another_length_is_seen() -> None:
 def test_a_step_is_not_measured_again_where_another_shows_enough() -> None:
     found = {"window": 20.0, "softcap": 19.9, "key/zeros": 2.0, "past_token": 9.0}
     assert sufficient(found) == {"window", "key/zeros"}
-
-
-def test_each_replacement_has_a_name_and_a_sentence_of_its_own() -> None:
-    assert len(REPLACED) == len(REPLACEMENTS)
-    assert len({one.sentence for one in REPLACEMENTS}) == len(REPLACEMENTS)
-    assert set(INPUT_NAMES) <= {one.of for one in REPLACEMENTS}
 
 
 # A case
@@ -387,20 +363,6 @@ def test_a_case_that_may_compute_is_checked_too(
     assert (refusal(tmp_path, WIDE + contract) is not None) == refused
 
 
-def test_the_command_lists_the_replacements(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--replacements"]) == 0
-    assert (
-        "position_ids/implied         position_ids replaced by the positions that follow from"
-        in (capsys.readouterr().out)
-    )
-
-
-def test_an_unknown_feature_name_is_reported(tmp_path: Path) -> None:
-    (said,) = complaints(tmp_path, entries("- name: a\n  insensitive_to: [windows]"))
-    assert said.startswith("7:22: insensitive_to: found 'windows', allowed: rotary, ")
-    assert said.endswith("did you mean 'window'?")
-
-
 @pytest.mark.parametrize(
     "most", [pytest.param(60, id="some"), pytest.param(10_000, id="all", marks=pytest.mark.slow)]
 )
@@ -419,64 +381,3 @@ def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, 
 
 
 # As the user sees it
-
-REFUSED = "The case cannot show a fault in window: changing it moves the result by only 0 error"
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    """With a file of a user that has the name of a theme of the corpus."""
-    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-    write(
-        made.folder, entries(WIDE.replace("- name: a", "- name: wide") + "- name: b"), "window.yaml"
-    )
-    return made
-
-
-def test_gqa_run_warns_of_an_insensitive_case_of_a_user(desk: Desk) -> None:
-    runner = desk.runner("correct")
-    done = desk.gqa("run", "window.yaml", "--ep", runner)
-    assert done.status == 0
-    assert f"  warning   {REFUSED}" in done.out
-    assert "2 results, 0 unexpected, 1 insensitive case" in done.out
-    text = entries(WIDE.rstrip() + "\n  matrix: {seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}")
-    write(desk.folder, text, "m.yaml")
-    line = text[: text.index("- name: a")].count("\n") + 1
-    done = desk.gqa("run", "m.yaml", "--ep", runner)
-    assert done.status == 0
-    assert f"\nWarnings:\n  m.yaml:{line}: a[seed=0]: {REFUSED}" in done.out
-    assert "  and for 2 other cases" in done.out
-    assert done.out.count(REFUSED) == 8
-
-
-def test_pytest_warns_with_the_sentence(desk: Desk) -> None:
-    arguments = ("window.yaml", "--ep", desk.runner("correct"), "-p", "conformance.pytest_plugin")
-    done = desk.run(sys.executable, "-m", "pytest", *arguments, environment=ALONE)
-    assert done.status == 0
-    assert "2 passed, 1 warning" in done.out
-    assert REFUSED in done.out
-    assert "Traceback" not in done.both
-
-
-def test_gqa_show_draws_an_insensitive_case_and_says_so(desk: Desk) -> None:
-    done = desk.gqa("show", "window.yaml::wide")
-    assert done.status == 0
-    assert "effects     in error budgets: window 0\n" in done.out
-    assert done.err.strip().startswith(REFUSED)
-    assert desk.gqa("show", "window.yaml::b").status == 0
-
-
-def test_the_command_lists_effects_and_ends_with_the_count(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(desk.folder)
-    assert main(["window.yaml"]) == 1
-    said = capsys.readouterr().out
-    assert "window/wide  effects in error budgets: window 0\n    " + REFUSED in said
-    assert said.endswith("2 cases, 1 insensitive\n")
-    assert main(["window.yaml", "-k", "b@", "--insensitive"]) == 0
-    assert main(["nowhere.yaml"]) == 2
-    assert "no such file" in capsys.readouterr().err
-
-
-ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "FAULT_ON": "no bundle"}

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
-from as_user import in_this_process
 
-from conformance.base.processes import ask
 from conformance.targets import tools
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
-from conformance.targets.setup import python_packages
 from conformance.targets.tools import (
-    ONNXRUNTIME_GPU_VERSION,
     TOOLS_VARIABLE,
     built_onnxruntime_gpu,
     find_cuda_python,
@@ -26,13 +21,6 @@ from conformance.targets.tools import (
 pytestmark = pytest.mark.skipif(
     sys.platform == "darwin", reason="there is no CUDA for macOS, which gqa setup cuda says"
 )
-
-#: What a runner finds as onnxruntime.
-WHEEL = """
-__version__ = "1.31.1"
-def get_available_providers(): return ["CPUExecutionProvider"]
-def get_build_info(): return ""
-"""
 
 
 # Which Python --ep cuda takes
@@ -72,10 +60,6 @@ def test_the_current_folder_is_not_searched_as_runners_do_not(
     assert not has_cuda(sys.executable)
 
 
-def test_a_python_that_does_not_answer_has_no_cuda(tmp_path: Path) -> None:
-    assert not has_cuda(str(tmp_path / "none"))
-
-
 def test_this_python_comes_first_and_then_that_of_setup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,56 +84,3 @@ def test_this_python_comes_first_and_then_that_of_setup(
 
 
 # The real venv and pip
-
-
-def wheel(folder: Path, name: str, version: str, metadata: str = "", **files: str) -> None:
-    """A wheel of pure Python, with ``files`` by module."""
-    info = f"{name}-{version}.dist-info"
-    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}"
-    content = {
-        **{f"{module}/__init__.py": source for module, source in files.items()},
-        f"{info}/METADATA": about,
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        for path, text in content.items():
-            archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in content))
-
-
-@pytest.mark.slow
-def test_a_real_environment_is_made_and_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    extras = (
-        "Provides-Extra: cuda\nProvides-Extra: cudnn\n"
-        'Requires-Dist: nvidia-cublas; extra == "cuda"\n'
-        'Requires-Dist: nvidia-cudnn; extra == "cudnn"\n'
-    )
-    wheel(wheels, "onnxruntime_gpu", ONNXRUNTIME_GPU_VERSION, extras, onnxruntime=WHEEL)
-    for name in ("nvidia_cublas", "nvidia_cudnn", "numpy"):
-        wheel(wheels, name, "13.0", **{name: "__version__ = '13.0'"})
-    for name, value in {
-        TOOLS_VARIABLE: str(tmp_path / "tools with spaces"),
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(wheels),
-        "PIP_USER": "1",
-        "PYTHONPATH": str(build(tmp_path / "own", "nothing")),
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(python_packages, "_DRIVER", "libc.so.6")
-    with in_this_process(monkeypatch, capsys) as gqa:
-        done = gqa("setup", "cuda")
-    assert (done.status, done.err.count("\n")) == (0, 1), done.both
-    assert done.out.splitlines()[1].startswith(
-        "cuda cannot be used yet: the installed wheel onnxruntime 1.31.1 was built without "
-    )
-    folder = built_onnxruntime_gpu()
-    found = find_cuda_python()
-    assert has_cuda(sys.executable) or (found and found.path == folder / "bin" / "python")
-    names = "import importlib.metadata as m; print(*(each.name for each in m.distributions()))"
-    said = ask((python_in(folder), "-I", "-c", names))
-    there = {name.replace("-", "_") for name in said.stdout.decode().split()}
-    assert {"onnxruntime_gpu", "nvidia_cublas", "nvidia_cudnn", "numpy"} <= there

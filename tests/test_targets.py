@@ -13,7 +13,6 @@ from case_files import cases_of
 from conformance.bundle.prepare import Prepared, prepare
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
-from conformance.harness.protocol import DescribedAnswer, UnavailableAnswer
 from conformance.harness.session import Session
 from conformance.results.join import join
 from conformance.results.reader import Run, read
@@ -22,7 +21,7 @@ from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
-from conformance.targets.registry import Target, built_in, eps_of, target_for, targets_for
+from conformance.targets.registry import Target, eps_of, target_for, targets_for
 
 
 @pytest.fixture(scope="module")
@@ -134,30 +133,6 @@ def test_one_version_in_two_environments_gives_two_columns(desk: Desk, gqa: Gqa)
     assert [column.label for column in joined.columns] == [name, f"{name}#2"]
 
 
-@pytest.mark.parametrize(
-    ("version", "second"), [("1.31.1", "cpu@1.31.1#2"), ("1.30.0", "cpu@1.30.0")]
-)
-def test_a_number_is_given_only_where_the_name_is_taken(
-    monkeypatch: pytest.MonkeyPatch, version: str, second: str
-) -> None:
-    runs: list[TargetRun] = []
-    for target in targets_for(["cpu"], Programs(ort_python=["a", "b"])):
-        runs.append(TargetRun(TargetPlan(target, (), ()), tuple(runs)))
-    for run, says in zip(runs, ("1.31.1", version), strict=True):
-        answer = DescribedAnswer(
-            id=1,
-            outcome="described",
-            runtime="onnxruntime",
-            version=says,
-            device="none",
-            dtypes=(),
-            execution_provider=None,
-        )
-        monkeypatch.setattr(run._session, "start", lambda answer=answer: answer)
-    assert runs[1].ready.name == second  # even if it is asked first
-    assert runs[0].ready.name == "cpu@1.31.1"
-
-
 def test_expectations_apply_whatever_the_name(gqa: Gqa) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     case = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
@@ -165,37 +140,6 @@ def test_expectations_apply_whatever_the_name(gqa: Gqa) -> None:
     assert done.status == 0
     assert f"{case} on mine@" in done.out
     assert f"gqa run '{case}' --ep cpu --name mine" in done.out
-
-
-def test_an_option_that_a_target_refuses(tmp_path: Path) -> None:
-    tool = tmp_path / "compute-sanitizer"
-    tool.touch()
-    programs = Programs(compute_sanitizer=str(tool))
-    for eps in (["cuda-graph"], ["cuda", "cuda-graph"]):
-        with pytest.raises(TargetError) as caught:
-            targets_for(eps, programs)
-        assert str(caught.value) == (
-            "cuda-graph cannot run with --compute-sanitizer: under it each tensor is an "
-            "allocation of its own, and CUDA allocates nothing while it captures a graph."
-        )
-    checked = names(built_in(programs))  # by gqa doctor
-    assert "cuda" in checked
-    assert "cuda-graph" not in checked
-
-
-def test_the_fix_of_a_python_that_an_option_names_is_not_gqa_setup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What gqa setup installs would not be used."""
-    monkeypatch.setenv("GQA_TOOLS", str(tmp_path))
-    answer = UnavailableAnswer(id=1, outcome="unavailable", reason="no CUDA", fix="gqa setup cuda")
-    fixes = []
-    for programs in (Programs(), Programs(ort_python="my/python"), Programs(device="1")):
-        run = TargetRun(TargetPlan(target_for("cuda", programs), (), ()))
-        monkeypatch.setattr(run._session, "start", lambda: answer)
-        fixes.append(run.ready.fix)
-    instead = "leave out --ort-python to use what gqa setup cuda installs"
-    assert fixes == ["gqa setup cuda", instead, "gqa setup cuda"]
 
 
 def test_labels_are_what_ids_of_a_run_without_ep_name() -> None:

@@ -6,7 +6,6 @@ The meaning of a call's fields is read from the ONNX model's own node and graph.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -224,11 +223,6 @@ def test_an_attribute_can_have_the_wrong_type_on_purpose() -> None:
     assert made.type == AttributeProto.STRING
 
 
-def test_an_attribute_of_zero_is_not_left_out() -> None:
-    assert set_on(node(causal=0, scale=0.0))["causal"] == 0
-    assert set_on(node(causal=0, scale=0.0))["scale"] == 0.0
-
-
 # Shapes that follow from fields
 
 SIZES = {"batch_size": 2, "num_heads": 6, "kv_num_heads": 3, "head_size": 8}
@@ -360,24 +354,6 @@ def test_a_loop_of_padded_chunks() -> None:
     assert [step.input("past_key").shape for step in steps] == [(2, 2, n, 16) for n in (0, 4, 8)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"query_seqlens": (1,)}, "1 numbers for a batch of 2"),
-        ({"query_seqlens": ((1, 2),)}, "only a loop has a list for each call"),
-        ({"loop": (2, 2), "query_seqlens": (1, 2)}, "a loop of 2 calls needs as many lists"),
-        ({"loop": (2, 2), "query_seqlens": ((1, 2),)}, "a loop of 2 calls needs as many lists"),
-        ({"loop": (2, 2), "query_seqlens": ((1,), (2,))}, "1 numbers for a batch of 2"),
-    ],
-)
-def test_query_seqlens_have_a_number_for_each_sequence(
-    fields: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ShapeError, match=message) as caught:
-        steps_of(Call(batch_size=2, past_sequence_length=3, **fields))
-    assert caught.value.field == "query_seqlens"
-
-
 @pytest.mark.parametrize("key_value", ["zero_length", "omitted"])
 def test_a_borrowed_cache_does_not_grow(key_value: Any) -> None:
     (step,) = steps_of(Call(key_value=key_value, past_sequence_length=8, sequence_length=3))
@@ -471,56 +447,6 @@ def test_max_sequence_length_is_the_length_of_the_buffer() -> None:
     written = {"inputs": {"query": {"shape": ["max_sequence_length"]}}}
     assert shapes(max_sequence_length=12, **written)["query"] == (12,)
     assert shapes(past_sequence_length=3, **written)["query"] == (3,)
-
-
-@pytest.mark.parametrize(
-    "dim",
-    ["", "Batch_size", "batch", "batch_size/2", "batch_size+", "2*num_heads", "1", "a b", "+1"],
-)
-def test_a_dim_that_is_no_expression(dim: str) -> None:
-    with pytest.raises(ShapeError, match="must be NAME, NAME") as caught:
-        shapes(inputs={"key": {"shape": [dim]}})
-    assert caught.value.field == "inputs.key"
-
-
-TOO_LARGE = f"is too large: at most {MAX_ELEMENTS} elements"
-UNEVEN = "the rows of data have different shapes"
-
-
-@pytest.mark.parametrize(
-    ("field", "said", "sentence"),
-    [
-        ("inputs.value", "trailing", "value cannot be trailing: total_sequence_length follows it"),
-        (
-            "outputs.present_key",
-            "trailing",
-            "present_key cannot be trailing: present_value follows it",
-        ),
-        ("inputs.key", {"shape": ["num_heads-5"]}, "a dim cannot be negative, found -1"),
-        ("outputs.output", {"shape": [-1]}, "a dim cannot be negative, found -1"),
-        ("inputs.key", {"shape": [1] * 33}, "a shape of 33 dims; at most 32 are allowed"),
-        ("outputs.output", {"shape": [1] * 33}, "a shape of 33 dims; at most 32 are allowed"),
-        (
-            "inputs.query",
-            {"shape": [MAX_ELEMENTS + 1]},
-            f"query of shape ({MAX_ELEMENTS + 1},) {TOO_LARGE}",
-        ),
-        ("inputs.query", {"shape": [2**62, 0]}, f"query of shape ({2**62}, 0) {TOO_LARGE}"),
-        ("inputs.query", {"data": [[1], 2]}, UNEVEN),
-        ("inputs.query", {"data": [[1], []]}, UNEVEN),
-        ("inputs.query", {"data": [True]}, "data must hold numbers, found True"),
-        (
-            "inputs.query",
-            {"data": [[1]], "shape": [1]},
-            "data has the shape (1, 1), but shape is (1,)",
-        ),
-    ],
-)
-def test_what_is_said_of_one_tensor_is_refused_by_name(
-    field: str, said: object, sentence: str
-) -> None:
-    side, _, name = field.partition(".")
-    refused(field, sentence, **{side: {name: said}})
 
 
 def test_the_inputs_of_a_call_are_limited_alone_and_together() -> None:
@@ -677,18 +603,6 @@ def test_borrowing_in_a_loop_does_not_grow_the_cache() -> None:
     assert [step.input("past_key").shape for step in steps] == [(1, 2, 6, 16)] * 2
 
 
-@pytest.mark.parametrize("name", ["past_key", "past_value"])
-def test_a_loop_needs_what_it_carries(name: str) -> None:
-    sentence = f"a loop and a shared buffer need {name} connected"
-    refused(f"inputs.{name}", sentence, loop=(1, 1), inputs={name: "omitted"})
-    present = name.replace("past", "present")
-    sentence = f"a loop and a shared buffer need {present} connected"
-    outputs = {present: "omitted"}
-    refused(f"outputs.{present}", sentence, loop=(1, 1), outputs=outputs)
-    shared = {"max_sequence_length": 8, "shared_buffer": True}
-    refused(f"outputs.{present}", sentence, outputs=outputs, **shared)
-
-
 def test_infinities_and_nan_differ_in_json() -> None:
     """The name of a bundle is a digest of this text."""
     texts = set()
@@ -704,25 +618,3 @@ def test_infinities_and_nan_differ_in_json() -> None:
             json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
             texts.add(text)
     assert len(texts) == 20
-
-
-def test_a_step_is_a_value() -> None:
-    (step,) = steps_of(Call())
-    assert step == steps_of(Call())[0]
-    assert step != replace(step, index=1)
-    assert step.connected_outputs == ("output", "present_key", "present_value")
-
-
-@pytest.mark.parametrize("at", [[1], [0, -6], [0, 0, 0, 0]])
-def test_an_element_override_must_be_within_the_input(at: list[int]) -> None:
-    fields = {"sequence_length": 5, "inputs": {"query": {"elements": [{"at": at, "value": 1.0}]}}}
-    with pytest.raises(ShapeError, match="is outside the shape"):
-        steps_of(Call.model_validate(fields))
-
-
-@pytest.mark.parametrize(("at", "count"), [([0, 4], 2), ([0, -1], 2), ([0, 0, 63], 2), ([0], 2)])
-def test_consecutive_elements_must_end_within_the_input(at: list[int], count: int) -> None:
-    element = {"at": at, "count": count, "value": 1.0}
-    fields = {"sequence_length": 5, "inputs": {"query": {"elements": [element]}}}
-    with pytest.raises(ShapeError, match=rf"{count} from \[.* on end outside the shape"):
-        steps_of(Call.model_validate(fields))

@@ -18,7 +18,7 @@ from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
 from conformance.results.reader import read
-from conformance.results.records import TargetRecord, UncalledParts
+from conformance.results.records import TargetRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
@@ -76,24 +76,6 @@ def test_what_the_signature_has_is_no_news() -> None:
     assert uncalled_sentences([nothing, target()]) == []
 
 
-def test_a_sentence_is_short_and_printable_whatever_a_runner_says() -> None:
-    names = tuple(f"\x1b[2J\n\u202e{n}{'x' * 200}" for n in range(10_000))
-    parts = UncalledParts(
-        declared_by=names[0],
-        inputs=names,
-        outputs=names,
-        attributes=names,
-        types={name: (name,) for name in names},
-    )
-    record = target("cpu@2")
-    assert record.describe is not None
-    about = record.describe.model_copy(update={"uncalled": parts})
-    (sentence,) = uncalled_sentences([record.model_copy(update={"describe": about})] * 2)
-    assert len(sentence) < 4_000
-    assert sentence.isprintable()
-    assert sentence.count("9,992 more") == 5
-
-
 # Through all views
 
 
@@ -117,15 +99,6 @@ def test_a_run_says_so_at_its_end_and_is_as_successful(desk: Desk, gqa: Gqa, fut
     assert done.status == 0
     assert [line for line in done.out.splitlines() if line][-2] == SENTENCE
     assert "no case calls" not in gqa("run", "three.yaml", "--ep", desk.runner("correct")).out
-
-
-def test_results_from_before_there_were_such_parts_are_read(recorded: Path) -> None:
-    first, *rest = recorded.read_text().splitlines(keepends=True)
-    header = json.loads(first)
-    for one in header["targets"]:
-        del one["describe"]["uncalled"]
-    recorded.write_text(json.dumps(header) + "\n" + "".join(rest))
-    assert uncalled_sentences(read(recorded).header.targets) == []
 
 
 def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Path) -> None:

@@ -27,7 +27,7 @@ from conformance.case.corpus import find
 from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
 from conformance.report.value_files import arrays_of, values_json
-from conformance.report.values import Asked, Element, NoSuchPlace, Returned, Values, values_of
+from conformance.report.values import Asked, Element, Returned, Values, values_of
 from conformance.results.records import OutputErrorRecord, ResultRecord
 from conformance.results.writer import Writer
 from conformance.run.records import case_record
@@ -312,44 +312,6 @@ def test_a_step_of_a_loop() -> None:
     assert shown(case, Asked(step=1), returned).element is None
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (Asked(batch=2), "There is no batch 2: the call has batch 0 … 1."),
-        (Asked(token=3), "There is no token 3: the call has token 0 … 2."),
-        (Asked(step=1), "There is no step 1: the case has the steps 0 … 0."),
-        (Asked(element=Element("outputs", (0,))), "There is no outputs: the case has output, "),
-        (
-            Asked(element=Element("output", (0, 0))),
-            "There is no output[0, 0]: output has the shape [2, 3, 64].",
-        ),
-        (Asked(element=Element("output", (0, -1, 0))), "There is no output[0, -1, 0]: output"),
-    ],
-)
-def test_a_place_that_is_not_there(tmp_path: Path, asked: Asked, says: str) -> None:
-    (case,) = cases_of(tmp_path, RICH)
-    with pytest.raises(NoSuchPlace) as caught:
-        shown(case, asked)
-    assert str(caught.value).startswith(says)
-
-
-# The command
-
-
-@pytest.mark.slow
-def test_the_values_of_long_tables_leave_out_the_middle(gqa: Gqa) -> None:
-    case = "power/many_keys_alike[dtype=float32]"
-    few, everything = gqa("show", case, "--values"), gqa("show", case, "--values", "--all")
-    assert (few.status, everything.status) == (0, 0)
-    assert len(few.out.splitlines()) < 80
-    assert len(everything.out.splitlines()) > 4201
-    counts = [int(n) for n in re.findall(r"(?m)^… (\d+) ", few.out)]
-    rows = re.findall(r"(?m)^\d+ +(?:past|new) \d+ ", few.out)
-    assert sum(counts) + len(rows) == 4201
-    left_out = [float(p) for p in re.findall(r"(\S+) in all$", few.out, re.MULTILINE)]
-    assert sum(left_out) == pytest.approx(1, abs=0.02)
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_number_is_cut_off_in_any_terminal(tmp_path: Path, width: int) -> None:
     (case,) = cases_of(tmp_path, RICH)
@@ -357,6 +319,9 @@ def test_no_number_is_cut_off_in_any_terminal(tmp_path: Path, width: int) -> Non
     tables = text.split("\n\n", 1)[1]
     assert max(map(len, tables.splitlines())) <= width
     assert not re.search(r"\S…", tables)
+
+
+# The command
 
 
 def test_the_json_form_is_read_by_numpy(gqa: Gqa, tmp_path: Path) -> None:
@@ -370,15 +335,6 @@ def test_the_json_form_is_read_by_numpy(gqa: Gqa, tmp_path: Path) -> None:
     np.testing.assert_allclose(p @ keys["value"], found["outputs"]["output"]["expected"])
     assert found["query"]["keys"]["hidden"][:3] == ["window", "window", ""]
     assert np.isnan(np.array(found["outputs"]["output"]["got"], float)).all()
-
-
-def test_a_case_without_values_says_why(gqa: Gqa) -> None:
-    case = "output_qk/unknown_kind[dtype=float16,qk_output=-1]"
-    why = "The call has no defined meaning: Attribute qk_output must be 0 or 1 or 2, not -1."
-    done = gqa("show", case, "--values", "--ep", "nonsense")
-    assert (done.status, done.out, done.err) == (0, f"{case} has no values. {why}\n", "")
-    done = gqa("show", case, "--values", "--json")
-    assert json.loads(done.out) == {"case": case, "no_values": why}
 
 
 def test_a_target_is_run_and_its_whole_output_stands_beside(desk: Desk) -> None:
@@ -436,39 +392,8 @@ def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> 
         )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--head", "1"), "--head needs --values."),
-        (("--json",), "--json needs --values."),
-        (("--values", "--head", "4"), "There is no head 4: the call has head 0 … 3."),
-        (("--values", "--head", "-1"), "Invalid value for '--head'"),
-        (("--values", "--at", "output[0"), "'output[0' is not an element such as output[0,3,128]."),
-        (("--values", "--at", "output[0,,1]"), "is not an element such as output[0,3,128]."),
-        (("--values", "--results", "none.jsonl"), "Cannot read results from none.jsonl"),
-        (("--values", "--ep", "cpuu"), "Unknown target 'cpuu'; known: cpu, "),
-    ],
-)
-def test_wrong_options_give_one_sentence(gqa: Gqa, arguments: tuple[str, ...], says: str) -> None:
-    done = gqa("show", "three.yaml::one", *arguments)
-    assert (done.status, done.out) == (2, "")
-    assert says in done.err.splitlines()[-1]
-
-
 def test_the_example_of_the_documentation_is_what_is_printed(gqa: Gqa) -> None:
     text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
     (command, example) = re.findall(r"```\n\$ gqa (.*)\n…\n(.*?)\noutput\[", text, re.DOTALL)[0]
     arguments = shlex.split(command.replace("--ep cpu", ""))
     assert example in gqa(*arguments, "--at", "output[0, 0, 45]").out
-
-
-def test_the_documentation_lists_every_array() -> None:
-    (case,) = find(["loop/chunks[dtype=float16]"]).named
-    text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"\| array \| shape \| what \|\n(.*?)\n\n", text, re.DOTALL)
-    listed = {name for row in table.splitlines() for name in re.findall(r"`(\w+…?)`", row[:60])}
-    outputs = np.zeros((1, 4, 64), np.float16)
-    result = fault("output", (0, 0, 0))
-    returned = Returned("x", "cpu", result, [*[{}] * 4, {"output": outputs}])
-    made = arrays_of(case, prepare(case.call), 4, returned)
-    assert {re.sub("^(expected|budget|got)_.*", r"\1_…", name) for name in made} == listed

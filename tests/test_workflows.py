@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from itertools import product
@@ -19,7 +18,6 @@ import yaml
 from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
-from conformance.results.reader import read
 from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
 
 WORKFLOW = ROOT / ".github" / "workflows"
@@ -74,17 +72,6 @@ def test_actionlint_finds_nothing(packages: Path) -> None:
     assert found_by(packages, *WORKFLOWS) == []
 
 
-def test_actionlint_finds_errors(packages: Path, tmp_path: Path) -> None:
-    text = next(f for f in WORKFLOWS if f.name == "nightly.yml").read_text(encoding="utf-8")
-    broken = tmp_path / "broken.yml"
-    broken.write_text(text.replace("needs: report", "needs: repart"))
-    assert any("repart" in line for line in found_by(packages, broken))
-
-
-def test_the_lock_file_names_no_registry() -> None:
-    assert "://" not in (FOLDER / "package-lock.json").read_text(encoding="utf-8")
-
-
 @each_workflow
 def test_actions_are_pinned(file: Path) -> None:
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if "uses:" in line]
@@ -93,14 +80,6 @@ def test_actions_are_pinned(file: Path) -> None:
         assert re.fullmatch(
             r" +(?:- )?uses: [\w-]+/[\w-]+(?:/[\w-]+)?@[0-9a-f]{40} # v\d+\.\d+\.\d+", line
         ), line
-
-
-def test_an_action_is_pinned_once() -> None:
-    pins: dict[str, set[str]] = {}
-    for file in WORKFLOWS:
-        for action, pin in re.findall(r"uses: ([\w-]+/[\w-]+)[\w/-]*(@.*)", file.read_text()):
-            pins.setdefault(action, set()).add(pin)
-    assert {action: pin for action, pin in pins.items() if len(pin) > 1} == {}
 
 
 @each_workflow
@@ -132,33 +111,6 @@ def test_workflows_do_not_trust_outside_input(file: Path) -> None:
             assert step["with"]["persist-credentials"] is False
 
 
-@each_workflow
-def test_every_job_has_a_time_limit(file: Path) -> None:
-    workflow = load(file)
-    assert "group" in workflow["concurrency"]
-    for name, job in workflow["jobs"].items():
-        assert 0 < job["timeout-minutes"] <= 360, name
-
-
-@each_workflow
-def test_scripts_in_workflows_exist(file: Path) -> None:
-    named = {
-        name
-        for step in steps(load(file))
-        for name in re.findall(r"(?<!\S)\.ci/[\w-]+", step.get("run", ""))
-    }
-    assert named
-    for name in named:
-        assert os.access(ROOT / name, os.X_OK), name
-
-
-@each_workflow
-def test_files_in_the_keys_of_caches_exist(file: Path) -> None:
-    for arguments in re.findall(r"hashFiles\(([^)]*)\)", file.read_text(encoding="utf-8")):
-        for pattern in re.findall(r"'([^']*)'", arguments):
-            assert any(ROOT.glob(pattern)), pattern
-
-
 def nights_targets() -> list[str]:
     """The targets of the matrix."""
     jobs = load(WORKFLOW / "nightly.yml")["jobs"]
@@ -184,21 +136,6 @@ def test_the_nightly_runs_and_requires_each_target() -> None:
         'read -ra targets <<< "$TARGETS"',
         '.ci/nightly-report nightly last "${targets[@]}" ${CUDA:+cuda}',
     ]
-
-
-@pytest.mark.parametrize("target", ["cpu", "tract-wheel"])
-def test_the_nightly_runs_the_releases_that_are_recorded(target: str) -> None:
-    """But for the pinned one, which the target has anyway."""
-    file = ROOT / "reports" / "recorded" / "history" / f"{target}.jsonl.xz"
-    recorded = [each.name for each in read(file).header.targets]
-    releases = [name for name in nights_targets() if re.fullmatch(rf"{target}@[\d.]+", name)]
-    assert releases
-    assert {*releases} < {*recorded}
-
-
-def test_the_nightly_keeps_the_shaders_of_targets_with_an_adapter() -> None:
-    for entry in TARGETS:
-        assert entry.name.startswith("webgpu") == (ADAPTER in entry.options)
 
 
 def legs(job: dict[str, Any]) -> set[tuple[str, str]]:
@@ -235,31 +172,11 @@ def test_what_is_claimed_is_what_runs() -> None:
     assert version == oldest
 
 
-def test_the_wheel_is_tested_where_the_tests_run() -> None:
-    ci, release = (load(WORKFLOW / name)["jobs"] for name in ("ci.yml", "release.yml"))
-    assert legs(release["test"]) >= legs(ci["tests"])
-    assert any(".ci/test-wheel" in step.get("run", "") for step in ci["tests"]["steps"])
-    assert release["test"]["steps"][-1]["run"] == ".ci/test-wheel dist/*.whl"
-
-
 def test_nothing_is_published_that_was_not_tested() -> None:
     jobs = load(WORKFLOW / "release.yml")["jobs"]
     assert (jobs["test"]["needs"], jobs["publish"]["needs"]) == ("build", "test")
     assert jobs["publish"]["environment"] == "pypi"
     assert not [step for step in jobs["publish"]["steps"] if "run" in step]
-
-
-def test_the_ci_runs_the_test_command_of_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```sh\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    commands = [step.get("run") for step in load(WORKFLOW / "ci.yml")["jobs"]["tests"]["steps"]]
-    assert blocks[1] in commands
-
-
-def test_no_extra_installs_the_wheel_for_cuda() -> None:
-    """pip would install it into the folder of the other one."""
-    extras = PROJECT["project"]["optional-dependencies"]
-    assert not [line for lines in extras.values() for line in lines if "onnxruntime-gpu" in line]
 
 
 # ── The scripts ──────────────────────────────────────────────────────────────────────────────────
@@ -348,16 +265,6 @@ def test_a_night_by_hand_runs_each_target(night: Night) -> None:
     assert night.calls("power")
 
 
-def test_an_unknown_target(night: Night) -> None:
-    (night.folder / "programs" / "gqa").write_text(
-        f'#!/bin/sh\n{sys.executable} -m conformance "$@"\n'
-    )
-    status, said = night.call("nightly-target", "nosuch", str(night.out))
-    assert status == 2
-    assert said.startswith("gqa setup does not know 'nosuch'; known: ")
-    assert (night.out / "nosuch.status").read_text() == "2\n"
-
-
 # ── The trend ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -387,27 +294,6 @@ def test_the_summary_has_the_trend_of_the_nights(night: Night) -> None:
     kept = (night.out / "baseline" / "trend.jsonl").read_text().splitlines()
     assert [json.loads(line)["date"] for line in kept] == [f"2026-11-0{n}" for n in (1, 2, 3, 4)]
     assert json.loads(kept[2])["counts"] == {"wrong": 1, "pass": 3}
-
-
-def test_nights_that_did_not_end_are_not_in_the_trend(night: Night) -> None:
-    night.target("cpu")
-    counted(night.out / "cpu.jsonl", "2026-11-01", 3, 7, complete=False)
-    night.last.mkdir()
-    (night.last / "trend.jsonl").write_text('{"date": "2026-10-31"}\nbroken\n[]\n')
-    night.report("cpu")
-    assert "Trend" not in night.summary
-    assert not (night.out / "baseline" / "trend.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    "name", sorted(p.name for p in SCRIPTS.glob("*") if p.is_file()) if SCRIPTS.is_dir() else []
-)
-def test_bash_can_parse_the_script(name: str) -> None:
-    script = SCRIPTS / name
-    assert script.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash\n")
-    assert os.access(script, os.X_OK)
-    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_shellcheck_finds_nothing() -> None:

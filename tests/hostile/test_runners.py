@@ -40,7 +40,7 @@ LIES: Final = {
     **_all(
         "infrastructure",
         """
-        sparse three_gigabytes empty fifo link_to_zeros link_to_nothing link_to_another folder
+        sparse three_gigabytes empty fifo link_to_zeros link_to_nothing folder
         socket grows folder_is_a_link folder_is_gone negative_dimension name_of_another_output
         name_of_no_output float_data int32_data int64_data double_data external_data segment
         too_few_bytes too_many_bytes huge_dimensions overflowing_product a_million_dimensions
@@ -48,7 +48,7 @@ LIES: Final = {
         negative_time duplicate_keys deep_json deep_message true_id float_id huge_id huge_step
         byte_order_mark invalid_utf8 lone_surrogate verdict_in_answer a_list no_runs utf_16
         no_output another_output output_with_escapes file_with_escapes file_with_slash
-        file_without_name file_with_long_name swapped_outputs forges_the_whole_cache
+        file_without_name file_with_long_name swapped_outputs
         answers_twice closes_stdout compiles_after_its_answer compiles_another
         compiles_twice_at_once floods_lines
         floods_stdout is_ended links no_file no_placement not_json one_file other_id prints_from_c
@@ -58,16 +58,13 @@ LIES: Final = {
     **_all(
         "pass",
         """
-        writes_afterwards litter rewrites_its_inputs forges_other_cases forges_its_case
-        rewrites_all_inputs
-        forges_without_files forges_undefined_cases forges_insensitive_cases
-        links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
+        writes_afterwards litter rewrites_its_inputs forges_its_case
         duplicate_id device_with_escapes runtime_with_escapes many_versions operator_with_escapes
         dies_after_another exits_after_another floods_stderr future_schema hangs_after_another
         last_bit one_shot reports_a_crash_once breaks_heap dies_in_the_end spoils
         """,
     ),
-    **_all("wrong", "values_of_another nan another_shape other_dtype wrong_alone"),
+    **_all("wrong", "nan another_shape other_dtype wrong_alone"),
     **_all(
         "unsupported",
         "nul_in_message escapes_in_message escapes_in_code carriage_returns hungry long_message",
@@ -135,8 +132,7 @@ SHORT: Final = (
     "three_gigabytes",
     "fifo",
     "float_data",
-    "forges_other_cases",
-    "forges_without_files",
+    "forges_its_case",
     "version_later",
     "built_in_name",
 )
