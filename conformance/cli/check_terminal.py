@@ -20,7 +20,7 @@ from conformance.cli.check_pins import ModelPins, is_of_model, of_model
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import RunSummary, Terminal, make_console
-from conformance.judge.expectations import Expectation, load_expectations
+from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.judge.expectations import Subject as CaseSubject
 from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
@@ -35,7 +35,6 @@ from conformance.model.table import table_of
 from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
-from conformance.run.comparison import expectations_place
 from conformance.run.target import DescribedTarget
 
 
@@ -197,9 +196,9 @@ class CheckTerminal(Terminal):
         target = self.known[record.target]
         subject = CaseSubject(self.cases[record.case])
         return any(
-            line.known.verdict == "pass" and line.is_for(target.base) and line.covers(subject)
+            line.known.verdict == "pass" and line.target == target.base and line.covers(subject)
             for line in self.pinned
-            if line.holds_for(target.version, target.adapter)
+            if line.known.holds_for(target.version, target.adapter)
         )
 
     def json(self, status: int) -> str:

@@ -16,7 +16,12 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.judge.expectations import Expectation, Subject, load_expectations
+from conformance.judge.expectations import (
+    Expectation,
+    Subject,
+    instability_for,
+    load_expectations,
+)
 from conformance.results.packed import packing
 from conformance.results.reader import MOST_STREAMED_BYTES, MOST_STREAMED_LINES, stream
 from conformance.results.records import (
@@ -27,8 +32,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.run.comparison import ANOTHER_EXPECTATION, compared, expectation_record
-from conformance.run.records import expected_instability
+from conformance.run.comparison import ANOTHER_EXPECTATION, compared
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
 
@@ -55,21 +59,13 @@ class Expected:
             return result
         entry = entry_of(target.ep)
         contract = subject.case.contract.on(entry.execution_provider if entry else None)
-        found = compared(
+        reason = _COMPARED.sub("", result.reason)
+        return compared(
             subject,
-            result,
+            result.model_copy(update={"reason": reason}),
             contract.basis,
-            (result.stage, result.message, result.placement),
             (target.describe.version, target.describe.adapter),
             self._lines_for(target, subject),
-        )
-        reason = _COMPARED.sub("", result.reason) + found.sentence
-        return result.model_copy(
-            update={
-                "unexpected": found.unexpected,
-                "expectation": found.expectation,
-                "reason": reason,
-            }
         )
 
     def explained(self, record: InstabilityRecord) -> InstabilityRecord:
@@ -81,7 +77,7 @@ class Expected:
         if target.describe is None:
             return record
         version, adapter = target.describe.version, target.describe.adapter
-        known = expected_instability(record.verdict, version, adapter, self._files_of(target))
+        known = instability_for(record.verdict, version, adapter, self._files_of(target))
         subject = self._subjects.get(record.case)
         if known is None and subject is not None:
             lines = (
@@ -89,7 +85,7 @@ class Expected:
                 for line in self._lines_for(target, subject)
                 if line.known.verdict == record.verdict and line.known.varies
             )
-            records = (expectation_record(one) for one in lines if one.holds_for(version, adapter))
+            records = (one.record for one in lines if one.known.holds_for(version, adapter))
             known = next(records, None)
         return record.model_copy(
             update={

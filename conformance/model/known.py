@@ -79,7 +79,7 @@ def similar_defect(
             continue
         if record.message and not line.known.message:
             continue  # it may be refused for another reason
-        if line.differs(record, record.stage, record.message, record.placement) is None:
+        if line.differs(record) is None:
             return Similar(near.case.id, line.known.why, line.known.link)
     return None
 

@@ -21,10 +21,10 @@ from conformance.harness.outcomes import Outcome, Rejected
 from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribedAnswer
 from conformance.harness.session import Session
+from conformance.judge.expectations import instability_for
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
 from conformance.run.assessment import Assessed, Assessor, CaseJob, Record
-from conformance.run.records import expected_instability
 from conformance.run.target import DescribedTarget, TargetPlan
 
 #: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
@@ -118,7 +118,7 @@ class Retries:
     ) -> InstabilityRecord:
         described = self._ready.described
         assert described is not None  # a case ran
-        known = expected_instability(
+        known = instability_for(
             verdict, described.version, described.adapter, self._ready.target.expectations
         )
         return InstabilityRecord(

@@ -33,11 +33,6 @@ class Observation:
     wrong_outputs: tuple[WrongOutput, ...]
     red: bool
 
-    @property
-    def outcome(self) -> tuple[Stage | None, str | None, str | None]:
-        """Stage, message and placement."""
-        return self.stage, self.message, self.placement
-
 
 @dataclass(frozen=True)
 class Column:

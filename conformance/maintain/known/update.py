@@ -60,7 +60,7 @@ def _is_unexpected(
     observed: Observed, case: int, column: int, one: Observation, lines: Iterable[Expectation]
 ) -> bool:
     on = observed.columns[column].version, observed.columns[column].adapter
-    found = known_result(observed.subjects[case], one, one.outcome, on, lines)
+    found = known_result(observed.subjects[case], one, on, lines)
     return one.red if found is None else found[1] is not None
 
 
@@ -122,7 +122,7 @@ class _Updater:
             if place < len(own):
                 line = self._moved(place, line, good, bad)
             columns = self._observed.columns
-            holds = np.array([line.holds_for(one.version, one.adapter) for one in columns])
+            holds = np.array([line.known.holds_for(one.version, one.adapter) for one in columns])
             self._decided[good & holds] = place
             self._missing[bad & holds] = min(place, len(own))
             claimed |= (good | bad) & holds
@@ -141,7 +141,7 @@ class _Updater:
     def _agreeing(self, line: Expectation) -> Mask:
         """The results that are as a line says, of whatever case and version."""
         return self._having(
-            all(line.differs(one, *one.outcome) is None for one in point) for point in self._points
+            all(line.differs(one) is None for one in point) for point in self._points
         )
 
     @staticmethod
@@ -154,7 +154,7 @@ class _Updater:
 
     def _on(self, line: Expectation) -> Mask:
         """The columns of a line's adapters."""
-        return np.array([line.on(column.adapter) for column in self._observed.columns], bool)
+        return np.array([line.known.on(column.adapter) for column in self._observed.columns], bool)
 
     def _releases(self, results: Mask) -> set[int]:
         """The releases with one of these results."""
