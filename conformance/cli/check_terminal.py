@@ -21,7 +21,6 @@ from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.judge.expectations import Expectation, expectations_place, load_expectations
-from conformance.judge.expectations import Subject as CaseSubject
 from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
 from conformance.model.answers import WORDS, Answer, Kind, answer, kind_of, short
@@ -194,9 +193,9 @@ class CheckTerminal(Terminal):
         if record.known is not None or record.verdict != "pass":
             return record.known is not None and self._is_pin(record)
         target = self.known[record.target]
-        subject = CaseSubject(self.cases[record.case])
+        case = self.cases[record.case]
         return any(
-            line.known.verdict == "pass" and line.target == target.base and line.covers(subject)
+            line.known.verdict == "pass" and line.target == target.base and line.covers(case)
             for line in self.pinned
             if line.known.holds_for(target.version, target.adapter)
         )

@@ -19,7 +19,7 @@ from conformance.base.yaml_source import InputError, Key, Problem, Source, read_
 from conformance.case.call import Model
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.case.features import BY_NAME, features_of
+from conformance.case.features import BY_NAME
 from conformance.case.variants import RelationName
 from conformance.results.records import (
     BeyondBudget,
@@ -248,23 +248,6 @@ def _expression(text: str) -> str:
     return f"{first}{between}.*{parts[-1]}"
 
 
-class Subject:
-    """A case with its features, which are computed once and only if they are needed."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-
-    @cached_property
-    def shipped(self) -> bool:
-        """Whether the case belongs to the shipped corpus."""
-        return is_shipped(self.case)
-
-    @cached_property
-    def features(self) -> dict[str, str | None]:
-        """The value of each feature."""
-        return features_of(self.case.call, self.case.steps)
-
-
 class Judged(Protocol):
     """What a line says of a result: its record, or a part of that."""
 
@@ -313,7 +296,7 @@ class Expectation:
             flaky = FlakyRecord(verdicts=known.verdicts, failed=failed, runs=runs)
         return known.record(self.file, self.line, flaky)
 
-    def covers(self, subject: Subject) -> bool:
+    def covers(self, case: Case) -> bool:
         """Whether the line is for this case.
 
         A line for several features or themes can match cases that cannot have its verdict: a case
@@ -321,24 +304,24 @@ class Expectation:
         line that names a theme for a user's case, which may have the id of a shipped one.
         """
         patterns = self.known.cases
-        if self.shipped and not subject.shipped:
+        if self.shipped and not is_shipped(case):
             patterns = tuple(each for each in patterns if each.startswith("*"))
-        if not id_pattern(*patterns).fullmatch(subject.case.id):
+        if not id_pattern(*patterns).fullmatch(case.id):
             return False
-        contract = subject.case.contract.on(self.execution_provider)
+        contract = case.contract.on(self.execution_provider)
         if contract.demands not in TABLE[self.known.verdict].demands:
             return False
         wanted = self.known.features.items()
-        return all(subject.features[name] in values for name, values in wanted)
+        return all(case.features[name] in values for name, values in wanted)
 
-    def is_certain_for(self, subject: Subject) -> bool:
+    def is_certain_for(self, case: Case) -> bool:
         """Whether the result of a case that the line covers must be as the line says.
 
         The features of a graph are those of one node, and others decide, too. A shipped line knows
         nothing of a user's case.
         """
-        of_one_node = subject.case.is_graph and bool(self.known.features)
-        return not of_one_node and (subject.shipped or not self.shipped)
+        of_one_node = case.is_graph and bool(self.known.features)
+        return not of_one_node and (is_shipped(case) or not self.shipped)
 
     def is_for(self, *targets: str) -> bool:
         """Whether the line is for a target with one of these names, which have no version."""
@@ -433,17 +416,8 @@ def expectations_place(file: Path) -> str:
     return f"{shipped.name}/{file.name}" if file.parent == shipped else shown(file)
 
 
-def expectation_for(
-    case: Case, version: str, adapter: str | None, expectations: Iterable[Expectation]
-) -> Expectation | None:
-    """The first line that is for this case, version and adapter."""
-    subject = Subject(case)
-    lines = (e for e in expectations if e.covers(subject) and e.known.holds_for(version, adapter))
-    return next(lines, None)
-
-
 def known_result(
-    subject: Subject,
+    case: Case,
     judged: Judged,
     on: tuple[str, str | None],
     expectations: Iterable[Expectation],
@@ -455,9 +429,9 @@ def known_result(
     is as it says.
     """
     for line in expectations:
-        if line.known.holds_for(*on) and line.covers(subject):
+        if line.known.holds_for(*on) and line.covers(case):
             differs = line.differs(judged)
-            if differs is None or line.is_certain_for(subject):
+            if differs is None or line.is_certain_for(case):
                 return line, differs
     return None
 
@@ -475,10 +449,9 @@ def check_stale(
     every pattern is. A pattern of a line with the verdict ``pass`` must match a case that a later
     line matches; ``later`` are lines of files that come after these.
     """
-    subjects = [Subject(case) for case in cases]
-    of_theme: dict[str, list[Subject]] = {}
-    for subject in subjects:
-        of_theme.setdefault(subject.case.theme, []).append(subject)
+    of_theme: dict[str, list[Case]] = {}
+    for case in cases:
+        of_theme.setdefault(case.theme, []).append(case)
     problems = []
     for at, line in enumerate(expectations):
         for one in line.each():
@@ -486,20 +459,15 @@ def check_stale(
             theme = pattern.partition("/")[0]
             if not (whole or theme in of_theme):
                 continue
-            covered = filter(one.covers, subjects if "*" in theme else of_theme.get(theme, ()))
-            first = next(covered, None)
-            if first is None:
-                what = "no case matches"
-            elif line.known.verdict == "pass" and not any(
-                other.covers(subject)
-                for subject in (first, *covered)
-                for other in (*expectations[at + 1 :], *later)
-            ):
-                what = "no later line matches"
-            else:
-                continue
-            sentence = f"{what} '{pattern}'; remove or correct this line"
-            problems.append(Problem(line.file, line.line, 1, sentence))
+            there = cases if "*" in theme else of_theme.get(theme, ())
+            what = "no case matches"
+            covered: Iterator[Case] = filter(one.covers, there)
+            if line.known.verdict == "pass":
+                what, after = "no later line matches", (*expectations[at + 1 :], *later)
+                covered = (case for case in covered if any(e.covers(case) for e in after))
+            if next(covered, None) is None:
+                sentence = f"{what} '{pattern}'; remove or correct this line"
+                problems.append(Problem(line.file, line.line, 1, sentence))
     if problems:
         raise InputError(problems)
 

@@ -111,9 +111,8 @@ def judge(
     if isinstance(outcome, Crashed):
         return Judgement("crash", outcome.message)
     if isinstance(outcome, TimedOut):
-        return Judgement(
-            "timeout", f"No answer within {outcome.seconds:g} s; the process was killed."
-        )
+        reason = f"No answer within {outcome.seconds:g} s; the process was killed."
+        return Judgement("timeout", reason)
     if isinstance(outcome, Unavailable):
         return Judgement("skip", outcome.reason)
     if isinstance(outcome, Rejected):
@@ -121,10 +120,8 @@ def judge(
     if not isinstance(outcome, Ran):
         raise Unjudgeable(f"There is no verdict for {outcome!r}.")
     if execution_provider is not None and outcome.placement != execution_provider:
-        return Judgement(
-            "fallback",
-            f"It ran, but on {outcome.placement}; {execution_provider} was requested.",
-        )
+        reason = f"It ran, but on {outcome.placement}; {execution_provider} was requested."
+        return Judgement("fallback", reason)
     if kernel is not None and outcome.kernels != (kernel,):
         return Judgement("fallback", _other_kernel(kernel, outcome.kernels), other_kernel=True)
     if prepared.unjudged is not None and not prepared.readings:
@@ -138,20 +135,21 @@ def judge(
     found = _best(prepared, outcome, target_class, case.call.num_heads)
     faults = found.faults
     if demands == "rejects":
-        right = not faults
         how = "; its values are nevertheless correct"
         if faults:
             how = f", and its results are silently wrong: {faults_text(faults, found.errors)}"
         reason = f"It must be rejected, but it ran{how}."
-        return replace(found, verdict="accepted", reason=reason, values_right=right, hazard=None)
+        return replace(
+            found, verdict="accepted", reason=reason, values_right=not faults, hazard=None
+        )
     by = f", by the reading {found.reading}" if found.reading else ""
     if faults:
         reason = f"It ran, but {faults_text(faults, found.errors)}{by}."
         if prepared.readings:
             reason += " It is right by no reading of the contract; this one fits best."
         return replace(found, verdict="wrong", reason=reason, hazard=None)
-    share = found.share or 0.0
-    reason = f"Computed correctly{by}; the largest error is {share:.2g} of the error budget."
+    largest = f"{found.share or 0.0:.2g} of the error budget"
+    reason = f"Computed correctly{by}; the largest error is {largest}."
     return replace(found, reason=reason)
 
 

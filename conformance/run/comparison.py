@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from conformance.judge.expectations import Expectation, Subject, known_result
+from conformance.case.case import Case
+from conformance.judge.expectations import Expectation, known_result
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import is_red, was_tried
 
@@ -14,7 +15,7 @@ ANOTHER_EXPECTATION: Final = " has another expectation for "
 
 
 def compared(
-    subject: Subject,
+    case: Case,
     result: ResultRecord,
     basis: str,
     on: tuple[str, str | None],
@@ -26,7 +27,7 @@ def compared(
     """
     found = None
     if was_tried(result):  # else no defect can show
-        found = known_result(subject, result, on, expectations)
+        found = known_result(case, result, on, expectations)
     unexpected, record, reason = is_red(result, basis), None, result.reason
     if found is not None:
         line, differs = found

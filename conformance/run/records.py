@@ -37,7 +37,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.expectations import Expectation, Subject
+from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     FROM_FILE,
@@ -121,7 +121,7 @@ def result_record(
         contract=None if contract is case.contract else contract,
         reproduce=reproduce(case, ready.arguments),
     )
-    record = compared(Subject(case), alone, contract.basis, (version, adapter), expectations)
+    record = compared(case, alone, contract.basis, (version, adapter), expectations)
     telling = record.unexpected or is_red(record, contract.basis)
     stderr = end_of_stderr(record.stderr, STDERR_BYTES if telling else FEW_BYTES)
     return record.model_copy(update={"stderr": stderr})
