@@ -31,7 +31,7 @@ from conformance.results.records import (
     Stage,
 )
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
-from conformance.results.wrong_outputs import WrongOutput
+from conformance.results.wrong_outputs import HasWrongOutputs, WrongOutput
 from conformance.targets.catalogue import SANITIZED, entry_of
 from conformance.targets.releases import is_in_range
 
@@ -98,12 +98,6 @@ class Flaky(Model):
     ] = ("pass",)
     """The verdicts that such a case can have beside that of the line."""
 
-    @model_validator(mode="after")
-    def _is_a_share(self) -> Self:
-        if self.failed > self.runs:
-            raise ValueError(f"{self.failed} of {self.runs} runs is no share")
-        return self
-
 
 def _of_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
@@ -159,10 +153,10 @@ class Known(_KnownResult):
         Patterns, BeforeValidator(_one_or_more, json_schema_input_type=Pattern | Patterns)
     ]
     """Case ids; `*` stands for anything. One, or a list of which each must match a case."""
-    features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Only calls that have one of these values of each feature (docs/coverage.md)."""
     verdict: ExpectedVerdict
     """`pass` exempts cases from a later line, or from the file of the usual target."""
+    features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Only calls that have one of these values of each feature (docs/coverage.md)."""
     stage: Stage | None = None
     """Where it is rejected."""
     message: str = ""
@@ -202,6 +196,8 @@ class Known(_KnownResult):
     def _fits_its_verdict(self) -> Self:
         if self.wrong and self.verdict not in ("wrong", "accepted"):
             raise ValueError(f"'wrong' lists wrong outputs, but the verdict is {self.verdict}")
+        if self.flaky is not None and self.flaky.failed > self.flaky.runs:
+            raise ValueError(f"{self.flaky.failed} of {self.flaky.runs} runs is no share")
         if self.flaky is not None and self.verdict in ("pass", *self.flaky.also):
             raise ValueError(
                 "a flaky case needs as its verdict what it is when it fails, and other verdicts in"
@@ -248,7 +244,7 @@ def _expression(text: str) -> str:
     return f"{first}{between}.*{parts[-1]}"
 
 
-class Judged(Protocol):
+class Judged(HasWrongOutputs, Protocol):
     """What a line says of a result: its record, or a part of that."""
 
     @property
@@ -256,9 +252,6 @@ class Judged(Protocol):
 
     @property
     def faults(self) -> Sequence[Fault]: ...
-
-    @property
-    def wrong_outputs(self) -> tuple[WrongOutput, ...]: ...
 
     @property
     def stage(self) -> Stage | None: ...
@@ -283,6 +276,10 @@ class Expectation:
     """The target of the file."""
 
     @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return id_pattern(*self.known.cases)
+
+    @cached_property
     def shipped(self) -> bool:
         """Whether the line belongs to the suite, and not to a user."""
         return self.file.parent == data_path("expectations")
@@ -303,11 +300,12 @@ class Expectation:
         that must be rejected is never `unsupported`. The line is not for those. Nor is a shipped
         line that names a theme for a user's case, which may have the id of a shipped one.
         """
-        patterns = self.known.cases
-        if self.shipped and not is_shipped(case):
-            patterns = tuple(each for each in patterns if each.startswith("*"))
-        if not id_pattern(*patterns).fullmatch(case.id):
+        if not self._pattern.fullmatch(case.id):
             return False
+        if self.shipped and not is_shipped(case):
+            of_any_theme = (each for each in self.known.cases if each.startswith("*"))
+            if not id_pattern(*of_any_theme).fullmatch(case.id):
+                return False
         contract = case.contract.on(self.execution_provider)
         if contract.demands not in TABLE[self.known.verdict].demands:
             return False
@@ -326,11 +324,6 @@ class Expectation:
     def is_for(self, *targets: str) -> bool:
         """Whether the line is for a target with one of these names, which have no version."""
         return self.target in targets
-
-    def each(self) -> Iterator[Expectation]:
-        """A line for each of its patterns of cases."""
-        for cases in self.known.cases:
-            yield replace(self, known=self.known.model_copy(update={"cases": (cases,)}))
 
     def differs(self, judged: Judged) -> str | None:
         """How a result differs from this line, as half a sentence; None if it does not."""
@@ -454,8 +447,8 @@ def check_stale(
         of_theme.setdefault(case.theme, []).append(case)
     problems = []
     for at, line in enumerate(expectations):
-        for one in line.each():
-            (pattern,) = one.known.cases
+        for pattern in line.known.cases:
+            one = replace(line, known=line.known.model_copy(update={"cases": (pattern,)}))
             theme = pattern.partition("/")[0]
             if not (whole or theme in of_theme):
                 continue

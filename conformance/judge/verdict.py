@@ -170,15 +170,12 @@ def _best(prepared: Prepared, outcome: Ran, target_class: TargetClass, num_heads
     All outputs of all steps are compared by the same reading, the usual one first.
     """
     usual = [] if prepared.unjudged is not None else [prepared]
-    best: Judgement | None = None
+    found: list[Judgement] = []
     for one in (*usual, *map(prepared.by, prepared.readings)):
-        found = _compare(one, outcome, target_class, num_heads)
-        if not found.faults:
-            return found
-        if best is None or (found.share or 0.0) < (best.share or 0.0):
-            best = found
-    assert best is not None  # there is a reading that gives the call a meaning
-    return best
+        found.append(_compare(one, outcome, target_class, num_heads))
+        if not found[-1].faults:
+            break
+    return min(found, key=lambda by_one: (bool(by_one.faults), by_one.share or 0.0))
 
 
 def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
@@ -306,8 +303,7 @@ def compare(
     if not share <= 1:
         everywhere = np.zeros(got.size)
         everywhere[found.at] = each
-        everywhere = want.defined_of(everywhere.reshape(got.shape))
-        where = error_map(output, everywhere, want.defined, num_heads)
+        where = error_map(output, want.defined_of(everywhere), want.defined, num_heads)
     index = np.unravel_index(place, got.shape)
     return OutputErrorRecord(
         output=output,
