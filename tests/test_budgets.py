@@ -19,7 +19,7 @@ BUDGETS = {
     "conformance/case": 4170,
     "conformance/cli": 4480,
     "conformance/harness": 1100,
-    "conformance/judge": 790,
+    "conformance/judge": 700,
     "conformance/maintain": 2590,
     "conformance/model": 4500,
     "conformance/oracle": 2290,

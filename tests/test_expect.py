@@ -19,7 +19,6 @@ from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.judge.expectations import (
     Expectation,
-    Subject,
     known_result,
     load_expectations,
     load_pinned,
@@ -134,12 +133,12 @@ def _covers_nothing_else(lab: Lab, lines: Sequence[Expectation]) -> None:
     for (place, column), results in found.at.items():
         on = found.columns[column].version, found.columns[column].adapter
         for one in results:
-            decided = known_result(found.subjects[place], one, one.outcome, on, lines)
+            decided = known_result(found.cases[place], one, on, lines)
             for line in lines:
-                if line.holds_for(*on) and line.covers(found.subjects[place]):
+                if line.known.holds_for(*on) and line.covers(found.cases[place]):
                     other = decided is not None and decided[0] is not line
                     failing = other and one.verdict != "pass"
-                    assert line.differs(one, *one.outcome) is None or failing
+                    assert line.differs(one) is None or failing
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -241,7 +240,7 @@ def test_a_case_that_was_not_run_is_not_covered(lab: Lab) -> None:
     lab.release("1.0.0", {"plain": wrong()}, only="dtype=float16")
     lab.expect()
     case = next(case for case in lab.cases if case.label == "plain[seed=1,dtype=float32]")
-    assert not any(line.covers(Subject(case)) for line in lab.lines())
+    assert not any(line.covers(case) for line in lab.lines())
 
 
 def test_a_defect_of_one_adapter_names_it(lab: Lab) -> None:
@@ -399,7 +398,7 @@ def test_a_shipped_line_that_names_a_theme_is_not_for_a_users_case(tmp_path: Pat
     text = f"target: cpu\nexpectations:\n  - {item}\n"
     (line,) = load_pinned([write(tmp_path, text, "cpu.yaml")])
     shipped = replace(line, file=data_path("expectations") / "cpu.yaml")
-    assert line.covers(Subject(case))
-    assert not shipped.covers(Subject(case))
+    assert line.covers(case)
+    assert not shipped.covers(case)
     wide = replace(shipped, known=line.known.model_copy(update={"cases": ("*",)}))
-    assert wide.covers(Subject(case))
+    assert wide.covers(case)

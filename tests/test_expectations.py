@@ -6,6 +6,7 @@ import fnmatch
 import itertools
 import json
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 import jsonschema
 import pytest
+import synthetic_runs as runs
 from case_files import cases_of, write
 from shipped import shipped_cases
 
@@ -26,14 +28,12 @@ from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import (
     Expectation,
     Known,
-    Subject,
     check_stale,
-    expectation_for,
     expectations_schema,
     id_pattern,
     load_expectations,
 )
-from conformance.judge.verdict import Judgement
+from conformance.model.known import KnownTarget
 from conformance.results.records import (
     BeyondBudget,
     Fault,
@@ -81,6 +81,11 @@ def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
 
 
 # Which outputs are wrong
+
+
+def wrong(faults: Sequence[Fault]) -> ResultRecord:
+    return runs.result(verdict="wrong", faults=faults, errors=())
+
 
 KEY = BeyondBudget(
     output="present_key", index=(0,), got=0.0, want=1.0, budget=0.1, share=10.0, step=None
@@ -136,7 +141,7 @@ def test_a_line_says_in_what_a_wrong_result_differs(
     fields: dict[str, Any], faults: tuple[Fault, ...], differs: str | None
 ) -> None:
     line = expectation(verdict="wrong", **fields)
-    assert line.differs(Judgement("wrong", "It ran.", faults)) == differs
+    assert line.differs(wrong(faults)) == differs
 
 
 def test_only_what_ran_has_wrong_outputs(tmp_path: Path) -> None:
@@ -149,9 +154,15 @@ def test_only_what_ran_has_wrong_outputs(tmp_path: Path) -> None:
 # Which line is for a case
 
 
-def subject(case_id: str) -> Subject:
+def case_called(case_id: str) -> Case:
     """A case in which only the id and the contract matter."""
-    return Subject(cast(Case, SimpleNamespace(id=case_id, contract=Contract(source="a text"))))
+    return cast(Case, SimpleNamespace(id=case_id, contract=Contract(source="a text")))
+
+
+def expectation_for(
+    case: Case, version: str, adapter: str | None, lines: Iterable[Expectation]
+) -> Expectation | None:
+    return KnownTarget("cpu", version, adapter, [*lines]).expected(case)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +187,7 @@ def subject(case_id: str) -> Subject:
     ],
 )
 def test_only_the_star_is_a_wildcard(pattern: str, case: str, covered: bool) -> None:
-    assert expectation(cases=pattern).covers(subject(case)) is covered
+    assert expectation(cases=pattern).covers(case_called(case)) is covered
 
 
 @pytest.mark.parametrize(
@@ -206,22 +217,18 @@ def test_only_the_star_is_a_wildcard(pattern: str, case: str, covered: bool) -> 
 def test_an_expectation_applies_to_its_versions_and_adapters(
     fields: dict[str, Any], version: str, adapter: str | None, holds: bool
 ) -> None:
-    assert expectation(**fields).holds_for(version, adapter) is holds
+    assert expectation(**fields).known.holds_for(version, adapter) is holds
 
 
 def test_an_expectation_covers_all_its_patterns() -> None:
     line = expectation(cases=["theme/a[*", "theme/b"])
     cases = ("theme/a[x=1]", "theme/b", "theme/a", "theme/b[x=1]", "theme/ba[x=1]")
-    assert [line.covers(subject(case)) for case in cases] == [True, True, False, False, False]
-    one, other = line.each()
-    assert [one.covers(subject(case)) for case in cases[:2]] == [True, False]
-    assert [other.covers(subject(case)) for case in cases[:2]] == [False, True]
-    assert (one.line, one.known.why) == (line.line, line.known.why)
+    assert [line.covers(case_called(case)) for case in cases] == [True, True, False, False, False]
 
 
 def test_the_first_expectation_for_the_adapter_applies() -> None:
     of_one, of_all = expectation(adapters=["lavapipe"]), expectation()
-    case = subject("theme/a").case
+    case = case_called("theme/a")
     for adapter, line in (("lavapipe", of_one), ("swiftshader", of_all), (None, of_all)):
         assert expectation_for(case, "1.31.1", adapter, [of_one, of_all]) is line
 
@@ -233,11 +240,11 @@ def test_the_first_expectation_for_case_and_version_applies() -> None:
         expectation(cases="*", why="second"),
     )
     lines = [old, exact, wide]
-    assert expectation_for(subject("theme/a[x=1]").case, "1.31.1", None, lines) is exact
-    assert expectation_for(subject("theme/b").case, "1.31.1", None, lines) is wide
-    assert expectation_for(subject("theme/a").case, "1.20.0", None, lines) is old
-    assert expectation_for(subject("theme/b").case, "1.20.0", None, lines) is None
-    assert expectation_for(subject("theme/a").case, "1.31.1", None, []) is None
+    assert expectation_for(case_called("theme/a[x=1]"), "1.31.1", None, lines) is exact
+    assert expectation_for(case_called("theme/b"), "1.31.1", None, lines) is wide
+    assert expectation_for(case_called("theme/a"), "1.20.0", None, lines) is old
+    assert expectation_for(case_called("theme/b"), "1.20.0", None, lines) is None
+    assert expectation_for(case_called("theme/a"), "1.31.1", None, []) is None
 
 
 def test_an_expectation_with_features_covers_calls_that_have_them(tmp_path: Path) -> None:
@@ -255,7 +262,7 @@ def test_an_expectation_with_features_covers_calls_that_have_them(tmp_path: Path
         None,
         turned,
     ]
-    assert [both.covers(Subject(case)) for case in cases] == [False, False, True]
+    assert [both.covers(case) for case in cases] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -271,9 +278,9 @@ def test_an_expectation_covers_only_cases_that_can_get_its_verdict(
     verdict: str, demands: list[str]
 ) -> None:
     line = expectation(cases="*", verdict=verdict)
-    every = {name: subject("theme/a") for name in ("computes", "rejects", "either")}
+    every = {name: case_called("theme/a") for name in ("computes", "rejects", "either")}
     for name, of_it in every.items():
-        of_it.case.contract = Contract(demands=name, source="a text")  # type: ignore[misc,arg-type]
+        of_it.contract = Contract(demands=name, source="a text")
     assert [name for name, of_it in every.items() if line.covers(of_it)] == demands
 
 
@@ -292,7 +299,7 @@ def test_an_expectation_goes_by_the_contract_on_its_targets_execution_provider(
     for target in ("cpu", "webgpu", "tract"):
         file = write(tmp_path, f"target: {target}\nexpectations:\n{text}\n", f"{target}.yaml")
         (lines[target],) = load_expectations([file])
-    assert {target: line.covers(Subject(case)) for target, line in lines.items()} == {
+    assert {target: line.covers(case) for target, line in lines.items()} == {
         "cpu": False,
         "webgpu": True,
         "tract": True,
@@ -441,7 +448,7 @@ LARGE = NAN.model_copy(update={"got": math.inf, "share": 9.0})
 
 
 def test_a_process_that_reads_by_mistake_may_end() -> None:
-    crash = Judgement("crash", "The runner died of SIGABRT.")
+    crash = runs.result(verdict="crash")
     line = expectation(verdict="wrong")
     assert line.differs(crash) == "the verdict is crash, not wrong"
     assert expectation(verdict="wrong", may_crash=True).differs(crash) is None
@@ -474,15 +481,16 @@ def test_a_wrong_result_is_known_by_its_first_fault(
     fault: Any, faults: list[Fault], known: bool
 ) -> None:
     line = expectation(verdict="wrong", fault=fault)
-    assert (line.differs(Judgement("wrong", "It ran.", tuple(faults))) is None) is known
+    assert (line.differs(wrong(faults)) is None) is known
 
 
 def test_a_fallback_is_known_by_its_placement() -> None:
     line = expectation(verdict="fallback", placement="CPUExecutionProvider")
-    elsewhere = Judgement("fallback", "It ran, but elsewhere.")
-    assert line.differs(elsewhere, placement="CPUExecutionProvider") is None
+    elsewhere = runs.result(verdict="fallback", placement="CPUExecutionProvider")
+    assert line.differs(elsewhere) is None
     said = "it ran on JsExecutionProvider, not on CPUExecutionProvider"
-    assert line.differs(elsewhere, placement="JsExecutionProvider") == said
+    other = elsewhere.model_copy(update={"placement": "JsExecutionProvider"})
+    assert line.differs(other) == said
 
 
 def test_an_exec_target_has_no_expectations() -> None:
@@ -496,7 +504,7 @@ def test_a_kernel_variants_expectation_has_precedence(tmp_path: Path) -> None:
         write(tmp_path, f"target: {name}\nexpectations:\n{LINE}", f"{name}.yaml")
         for name in ("cpu-noflash", "cpu")
     ]
-    known = expectation_for(subject("theme/a[x]").case, "1.31.0", None, load_expectations(files))
+    known = expectation_for(case_called("theme/a[x]"), "1.31.0", None, load_expectations(files))
     assert known is not None
     assert known.file == files[0]
 
@@ -676,9 +684,10 @@ def test_shipped_expectations_match_the_corpus_and_have_reasons(file: Path) -> N
 def test_no_shipped_expectation_hides_another() -> None:
     lines = shipped()
     for case in shipped_cases():
-        of_it = Subject(case)
         covering = [
-            line for line in lines if line.covers(of_it) and line.holds_for(ONNXRUNTIME_VERSION)
+            line
+            for line in lines
+            if line.covers(case) and line.known.holds_for(ONNXRUNTIME_VERSION)
         ]
         assert len(covering) <= 1, case.id
 
@@ -688,12 +697,14 @@ def test_no_shipped_expectation_hides_another() -> None:
 )
 def test_each_shipped_expectation_applies_to_some_case(file: Path) -> None:
     lines = load_expectations([file])
-    subjects = [Subject(case) for case in shipped_cases()]
     # Lines for several adapters or ranges of versions may be for the same cases.
     adapters = {None, *(adapter for line in lines for adapter in line.known.adapters)}
     first = {
-        next((n for n, line in enumerate(lines) if line.covers(subject) and line.on(adapter)), None)
-        for subject in subjects
+        next(
+            (n for n, line in enumerate(lines) if line.covers(case) and line.known.on(adapter)),
+            None,
+        )
+        for case in shipped_cases()
         for adapter in adapters
     }
     ranges = {line.known.versions for line in lines}

@@ -141,7 +141,7 @@ def test_an_expectation_covers_instability_of_its_verdict_and_versions(tmp_path:
     file.write_text(KNOWN)
     found = instability_for("crash", "1.31.1", None, [tmp_path / "none.yaml", file])
     assert found is not None
-    assert (found[0].link, *found[1:]) == ("https://example.org/1", file, 3)
+    assert (found.link, found.file, found.line) == ("https://example.org/1", str(file), 3)
     assert instability_for("wrong", "1.31.1", None, [file]) is None
     assert instability_for("crash", "1.30.0", None, [file]) is None
     file.write_text(KNOWN.replace("verdict", "adapters: [lava*]\n    verdict"))

@@ -23,8 +23,9 @@ from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.load import load
 from conformance.case.variants import RELATIONS, RelationName, document
-from conformance.judge.verdict import RelationResult, relate
+from conformance.judge.verdict import relate
 from conformance.oracle.tolerance import CONSTANTS, shares
+from conformance.results.records import RelationRecord
 
 SHIPPED = [case for case in shipped_cases() if case.relation]
 
@@ -38,12 +39,11 @@ def both(case: Case) -> tuple[Prepared, Prepared]:
     return prepare(case.call), prepare(case.call, relation=case.relation)
 
 
-def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> RelationResult:
+def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> RelationRecord:
     mine, theirs = both(case)
     assert case.relation is not None
-    return relate(
-        case.call, case.relation, (own, mine.expected), (other, theirs.expected), target_class
-    )
+    values = (own, mine.expected), (other, theirs.expected)
+    return relate(case.call, case.relation, *values, target_class)[0]
 
 
 def shipped(relation: RelationName, dtype: str = "float32") -> Case:

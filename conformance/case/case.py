@@ -176,13 +176,18 @@ class Case:
         return contract
 
     @cached_property
+    def features(self) -> dict[str, str | None]:
+        """The value of each feature."""
+        return features_of(self.call, self.steps)
+
+    @cached_property
     def title(self) -> str:
         """The call in words: the file's, which are the same for all cases of an entry, or its
         features but for the axes, as many as fit."""
         if self.written_title:
             return self.written_title
-        features = features_of(self.call, self.steps)
-        title = words({name: features[name] for name in features if name not in self.axes})
+        others = {name: value for name, value in self.features.items() if name not in self.axes}
+        title = words(others)
         return title if len(title) <= MAX_TITLE else title[:MAX_TITLE].rpartition(",")[0]
 
     @contextmanager

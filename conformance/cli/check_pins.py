@@ -94,7 +94,7 @@ def of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, Kind, str]
 
 
 def _is_for(line: Expectation, target: KnownTarget) -> bool:
-    return line.is_for(target.base) and line.holds_for(target.version, target.adapter)
+    return line.target == target.base and line.known.holds_for(target.version, target.adapter)
 
 
 def _is_replaced(line: str, versions: set[str]) -> bool:

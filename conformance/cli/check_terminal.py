@@ -20,8 +20,7 @@ from conformance.cli.check_pins import ModelPins, is_of_model, of_model
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import RunSummary, Terminal, make_console
-from conformance.judge.expectations import Expectation, load_expectations
-from conformance.judge.expectations import Subject as CaseSubject
+from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
 from conformance.model.answers import WORDS, Answer, Kind, answer, kind_of, short
@@ -35,7 +34,6 @@ from conformance.model.table import table_of
 from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
-from conformance.run.comparison import expectations_place
 from conformance.run.target import DescribedTarget
 
 
@@ -195,11 +193,11 @@ class CheckTerminal(Terminal):
         if record.known is not None or record.verdict != "pass":
             return record.known is not None and self._is_pin(record)
         target = self.known[record.target]
-        subject = CaseSubject(self.cases[record.case])
+        case = self.cases[record.case]
         return any(
-            line.known.verdict == "pass" and line.is_for(target.base) and line.covers(subject)
+            line.known.verdict == "pass" and line.target == target.base and line.covers(case)
             for line in self.pinned
-            if line.holds_for(target.version, target.adapter)
+            if line.known.holds_for(target.version, target.adapter)
         )
 
     def json(self, status: int) -> str:

@@ -37,8 +37,7 @@ def error_map(output: str, share: Array, defined: Array, num_heads: int) -> Erro
     if output == "output":
         if levels.ndim != 3 or not num_heads or levels.shape[2] % num_heads:
             return None
-        batch_size, length, hidden_size = levels.shape
-        each = levels.reshape(batch_size, length, num_heads, hidden_size // num_heads)
+        each = levels.reshape(*levels.shape[:2], num_heads, levels.shape[2] // num_heads)
         each = each.swapaxes(1, 2)
     elif levels.ndim == 4:
         each = levels.swapaxes(2, 3) if output == "output_qk" else levels

@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.explain import list_item_fields, validated
 from conformance.base.json_schemas import WithDescriptions
-from conformance.base.paths import data_path
+from conformance.base.paths import data_path, shown
 from conformance.base.words import listed
-from conformance.base.yaml_source import InputError, Key, Problem, read_yaml
+from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.case.features import BY_NAME, features_of
+from conformance.case.features import BY_NAME
 from conformance.case.variants import RelationName
 from conformance.results.records import (
     BeyondBudget,
+    ExpectationRecord,
     Fault,
     FaultKind,
     FlakyRecord,
@@ -30,7 +31,7 @@ from conformance.results.records import (
     Stage,
 )
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
-from conformance.results.wrong_outputs import WrongOutput
+from conformance.results.wrong_outputs import HasWrongOutputs, WrongOutput
 from conformance.targets.catalogue import SANITIZED, entry_of
 from conformance.targets.releases import is_in_range
 
@@ -97,32 +98,65 @@ class Flaky(Model):
     ] = ("pass",)
     """The verdicts that such a case can have beside that of the line."""
 
-    @model_validator(mode="after")
-    def _is_a_share(self) -> Self:
-        if self.failed > self.runs:
-            raise ValueError(f"{self.failed} of {self.runs} runs is no share")
-        return self
-
 
 def _of_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-class Known(Model):
+class _KnownResult(Model):
+    """A verdict that is known in these versions, with the bug."""
+
+    versions: Range
+    """Range of runtime versions (`>=1.27,<1.32`)."""
+    adapters: Patterns = ()
+    """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
+    verdict: ExpectedVerdict
+    """What cases meet: `crash`, `wrong` …"""
+    link: Annotated[str, Field(min_length=1)]
+    """The bug: a link, or a page of this project."""
+    why: Annotated[str, Field(min_length=1)]
+    """One sentence."""
+
+    def on(self, adapter: str | None) -> bool:
+        """Whether the line is for this adapter; None: results do not differ by adapter."""
+        if not self.adapters:
+            return True
+        return adapter is not None and id_pattern(*self.adapters).fullmatch(adapter) is not None
+
+    def holds_for(self, version: str, adapter: str | None = None) -> bool:
+        """Whether the line is for this version of the runtime and this adapter.
+
+        No line is for a version that cannot be ordered.
+        """
+        return self.on(adapter) and is_in_range(version, self.versions)
+
+    def record(self, file: Path, line: int, flaky: FlakyRecord | None = None) -> ExpectationRecord:
+        """What a result says of the line, by its place."""
+        return ExpectationRecord(
+            file=expectations_place(file),
+            line=line,
+            verdict=self.verdict,
+            link=self.link,
+            why=self.why,
+            flaky=flaky,
+        )
+
+
+class KnownInstability(_KnownResult):
+    """A known cause of results that do not repeat when a case is run alone."""
+
+
+class Known(_KnownResult):
     """One line: the known verdict of these cases in these versions."""
 
     cases: Annotated[
         Patterns, BeforeValidator(_one_or_more, json_schema_input_type=Pattern | Patterns)
     ]
     """Case ids; `*` stands for anything. One, or a list of which each must match a case."""
-    versions: Range
-    """Range of runtime versions (`>=1.27,<1.32`)."""
-    adapters: Patterns = ()
-    """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
-    features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Only calls that have one of these values of each feature (docs/coverage.md)."""
     verdict: ExpectedVerdict
     """`pass` exempts cases from a later line, or from the file of the usual target."""
+    features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Only calls that have one of these values of each feature (docs/coverage.md)."""
     stage: Stage | None = None
     """Where it is rejected."""
     message: str = ""
@@ -147,38 +181,29 @@ class Known(Model):
     """The process may end instead: the memory that is read by mistake may not be there."""
     flaky: Flaky | None = None
     """The cases have this verdict in some runs and another one in others."""
-    link: Annotated[str, Field(min_length=1)]
-    """The bug: a link, or a page of this project."""
-    why: Annotated[str, Field(min_length=1)]
-    """One sentence."""
 
     @property
     def where(self) -> str:
         """The versions that it is for, and the adapters if not for all."""
         return " on ".join(filter(None, (self.versions, ", ".join(self.adapters))))
 
-    @model_validator(mode="after")
-    def _has_wrong_outputs(self) -> Self:
-        if self.wrong and self.verdict not in ("wrong", "accepted"):
-            raise ValueError(f"'wrong' lists wrong outputs, but the verdict is {self.verdict}")
-        return self
+    @property
+    def verdicts(self) -> tuple[ExpectedVerdict, ...]:
+        """All that the cases can have."""
+        return (self.verdict, *(self.flaky.also if self.flaky else ()))
 
     @model_validator(mode="after")
-    def _fails(self) -> Self:
+    def _fits_its_verdict(self) -> Self:
+        if self.wrong and self.verdict not in ("wrong", "accepted"):
+            raise ValueError(f"'wrong' lists wrong outputs, but the verdict is {self.verdict}")
+        if self.flaky is not None and self.flaky.failed > self.flaky.runs:
+            raise ValueError(f"{self.flaky.failed} of {self.flaky.runs} runs is no share")
         if self.flaky is not None and self.verdict in ("pass", *self.flaky.also):
             raise ValueError(
                 "a flaky case needs as its verdict what it is when it fails, and other verdicts in"
                 " 'also'"
             )
         return self
-
-    @property
-    def flaky_record(self) -> FlakyRecord | None:
-        """What a results file says of a flaky case."""
-        if self.flaky is None:
-            return None
-        verdicts = (self.verdict, *self.flaky.also)
-        return FlakyRecord(verdicts=verdicts, failed=self.flaky.failed, runs=self.flaky.runs)
 
     @field_validator("features")
     @classmethod
@@ -193,21 +218,6 @@ class Known(Model):
         return value
 
 
-class KnownInstability(Model):
-    """A known cause of results that do not repeat when a case is run alone."""
-
-    versions: Range
-    """Range of runtime versions (`>=1.27,<1.32`)."""
-    adapters: Patterns = ()
-    """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
-    verdict: ExpectedVerdict
-    """What cases meet: `crash`, `wrong` …"""
-    link: Annotated[str, Field(min_length=1)]
-    """The bug: a link, or a page of this project."""
-    why: Annotated[str, Field(min_length=1)]
-    """One sentence."""
-
-
 class ExpectationFile(Model):
     """The expectations of one target."""
 
@@ -216,6 +226,7 @@ class ExpectationFile(Model):
     expectations: tuple[Known, ...] = ()
 
 
+@cache
 def id_pattern(*texts: str) -> re.Pattern[str]:
     """Matches any of ``texts``: `*` stands for anything, every other character for itself."""
     return re.compile("|".join(map(_expression, texts)))
@@ -233,25 +244,8 @@ def _expression(text: str) -> str:
     return f"{first}{between}.*{parts[-1]}"
 
 
-class Subject:
-    """A case with its features, which are computed once and only if they are needed."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-
-    @cached_property
-    def shipped(self) -> bool:
-        """Whether the case belongs to the shipped corpus."""
-        return is_shipped(self.case)
-
-    @cached_property
-    def features(self) -> dict[str, str | None]:
-        """The value of each feature."""
-        return features_of(self.case.call, self.case.steps)
-
-
-class Judged(Protocol):
-    """What a line says of a judgement or a record."""
+class Judged(HasWrongOutputs, Protocol):
+    """What a line says of a result: its record, or a part of that."""
 
     @property
     def verdict(self) -> Verdict: ...
@@ -260,7 +254,13 @@ class Judged(Protocol):
     def faults(self) -> Sequence[Fault]: ...
 
     @property
-    def wrong_outputs(self) -> tuple[WrongOutput, ...]: ...
+    def stage(self) -> Stage | None: ...
+
+    @property
+    def message(self) -> str | None: ...
+
+    @property
+    def placement(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -280,91 +280,64 @@ class Expectation:
         return id_pattern(*self.known.cases)
 
     @cached_property
-    def _pattern_of_any_theme(self) -> re.Pattern[str] | None:
-        patterns = [each for each in self.known.cases if each.startswith("*")]
-        return id_pattern(*patterns) if patterns else None
-
-    @cached_property
     def shipped(self) -> bool:
         """Whether the line belongs to the suite, and not to a user."""
         return self.file.parent == data_path("expectations")
 
-    @cached_property
-    def _adapters(self) -> re.Pattern[str]:
-        return id_pattern(*self.known.adapters)
+    @property
+    def record(self) -> ExpectationRecord:
+        """What a result says of the line that covers it."""
+        flaky, known = None, self.known
+        if known.flaky is not None:
+            failed, runs = known.flaky.failed, known.flaky.runs
+            flaky = FlakyRecord(verdicts=known.verdicts, failed=failed, runs=runs)
+        return known.record(self.file, self.line, flaky)
 
-    def covers(self, subject: Subject) -> bool:
+    def covers(self, case: Case) -> bool:
         """Whether the line is for this case.
 
         A line for several features or themes can match cases that cannot have its verdict: a case
         that must be rejected is never `unsupported`. The line is not for those. Nor is a shipped
         line that names a theme for a user's case, which may have the id of a shipped one.
         """
-        pattern: re.Pattern[str] | None = self._pattern
-        if self.shipped and not subject.shipped:
-            pattern = self._pattern_of_any_theme
-        if pattern is None or not pattern.fullmatch(subject.case.id):
+        if not self._pattern.fullmatch(case.id):
             return False
-        contract = subject.case.contract.on(self.execution_provider)
+        if self.shipped and not is_shipped(case):
+            of_any_theme = (each for each in self.known.cases if each.startswith("*"))
+            if not id_pattern(*of_any_theme).fullmatch(case.id):
+                return False
+        contract = case.contract.on(self.execution_provider)
         if contract.demands not in TABLE[self.known.verdict].demands:
             return False
         wanted = self.known.features.items()
-        return all(subject.features[name] in values for name, values in wanted)
+        return all(case.features[name] in values for name, values in wanted)
 
-    def is_certain_for(self, subject: Subject) -> bool:
+    def is_certain_for(self, case: Case) -> bool:
         """Whether the result of a case that the line covers must be as the line says.
 
         The features of a graph are those of one node, and others decide, too. A shipped line knows
         nothing of a user's case.
         """
-        of_one_node = subject.case.is_graph and bool(self.known.features)
-        return not of_one_node and (subject.shipped or not self.shipped)
+        of_one_node = case.is_graph and bool(self.known.features)
+        return not of_one_node and (is_shipped(case) or not self.shipped)
 
     def is_for(self, *targets: str) -> bool:
         """Whether the line is for a target with one of these names, which have no version."""
         return self.target in targets
 
-    def each(self) -> Iterator[Expectation]:
-        """A line for each of its patterns of cases."""
-        for cases in self.known.cases:
-            yield replace(self, known=self.known.model_copy(update={"cases": (cases,)}))
-
-    def on(self, adapter: str | None) -> bool:
-        """Whether the line is for this adapter; None: results do not differ by adapter."""
-        if not self.known.adapters:
-            return True
-        return adapter is not None and self._adapters.fullmatch(adapter) is not None
-
-    def holds_for(self, version: str, adapter: str | None = None) -> bool:
-        """Whether the line is for this version of the runtime and this adapter.
-
-        No line is for a version that cannot be ordered.
-        """
-        return self.on(adapter) and is_in_range(version, self.known.versions)
-
-    def differs(
-        self,
-        judged: Judged,
-        stage: Stage | None = None,
-        message: str | None = None,
-        placement: str | None = None,
-    ) -> str | None:
-        """How a result differs from this line, as half a sentence; None if it does not.
-
-        ``stage``, ``message`` and ``placement`` are those of its outcome.
-        """
+    def differs(self, judged: Judged) -> str | None:
+        """How a result differs from this line, as half a sentence; None if it does not."""
         known = self.known
         if known.may_crash and judged.verdict == "crash":
             return None
-        if known.flaky is not None and judged.verdict in known.flaky.also:
-            return None
+        if judged.verdict not in known.verdicts:
+            return f"the verdict is {judged.verdict}, not {' or '.join(known.verdicts)}"
         if judged.verdict != known.verdict:
-            verdicts = (known.verdict, *(known.flaky.also if known.flaky else ()))
-            return f"the verdict is {judged.verdict}, not {' or '.join(verdicts)}"
-        if known.stage is not None and stage != known.stage:
-            return f"the stage is {stage}, not {known.stage}"
-        if known.placement is not None and placement != known.placement:
-            return f"it ran on {placement}, not on {known.placement}"
+            return None
+        if known.stage is not None and judged.stage != known.stage:
+            return f"the stage is {judged.stage}, not {known.stage}"
+        if known.placement is not None and judged.placement != known.placement:
+            return f"it ran on {judged.placement}, not on {known.placement}"
         # A result that varies is not known, unless the line says that it varies.
         may_vary = known.varies or (known.fault is not None and known.fault.kind == "runs_differ")
         if not may_vary and any(fault.kind == "runs_differ" for fault in judged.faults):
@@ -374,29 +347,27 @@ class Expectation:
         others = [each for each in judged.wrong_outputs if each not in known.wrong]
         if known.wrong and others:
             return f"it is wrong in {listed(others)}, which the line does not name"
-        if known.message not in (message or ""):
+        if known.message not in (judged.message or ""):
             return f"the message does not contain '{known.message}'"
         return None
 
 
 def instability_for(
     verdict: Verdict, version: str, adapter: str | None, files: Iterable[Path]
-) -> tuple[KnownInstability, Path, int] | None:
-    """The first known instability with this verdict, version and adapter: its file and line."""
+) -> ExpectationRecord | None:
+    """The first known instability with this verdict, version and adapter."""
     for file in filter(Path.exists, files):
-        read = _read_of_target(file)
-        for number, known in enumerate(read.parsed.instability):
-            on = not known.adapters or (
-                adapter is not None and id_pattern(*known.adapters).fullmatch(adapter)
-            )
-            if known.verdict == verdict and on and is_in_range(version, known.versions):
-                return known, file, read.instability_lines[number]
+        source, parsed = _read(file, of_its_target=True)
+        for at, known in enumerate(parsed.instability):
+            if known.verdict == verdict and known.holds_for(version, adapter):
+                return known.record(file, source.values["instability", at][0])
     return None
 
 
 def load_expectations(files: Iterable[Path]) -> list[Expectation]:
     """The lines of those ``files`` that exist. Raises :class:`InputError`."""
-    return [line for file in files for line in _lines(file)]
+    there = filter(Path.exists, files)
+    return [line for file in there for line in _lines(file, of_its_target=True)]
 
 
 def load_pinned(files: Iterable[Path]) -> list[Expectation]:
@@ -404,21 +375,26 @@ def load_pinned(files: Iterable[Path]) -> list[Expectation]:
 
     Raises :class:`InputError`.
     """
-    return [line for file in files for line in _lines_of(file, _read(file))]
+    return [line for file in files for line in _lines(file, of_its_target=False)]
 
 
-def _lines(file: Path) -> list[Expectation]:
-    return _lines_of(file, _read_of_target(file)) if file.exists() else []
-
-
-def _lines_of(file: Path, read: _Read) -> list[Expectation]:
-    parsed = read.parsed
+def _lines(file: Path, *, of_its_target: bool) -> Iterator[Expectation]:
+    source, parsed = _read(file, of_its_target=of_its_target)
     entry = entry_of(parsed.target.removesuffix(SANITIZED))
     provider = None if entry is None else entry.execution_provider
-    return [
-        Expectation(known, file, line, provider, parsed.target)
-        for known, line in zip(parsed.expectations, read.lines, strict=True)
-    ]
+    for at, known in enumerate(parsed.expectations):
+        line, _ = source.values["expectations", at]
+        yield Expectation(known, file, line, provider, parsed.target)
+
+
+def _read(file: Path, *, of_its_target: bool) -> tuple[Source, ExpectationFile]:
+    """What is in the file, whose name must be ``of_its_target``. Raises :class:`InputError`."""
+    source = read_yaml(file)
+    parsed = validated(source, ExpectationFile, _fields_at)
+    if of_its_target and parsed.target != file.stem:
+        sentence = f"the target is '{parsed.target}', but the file is for '{file.stem}'"
+        raise InputError([source.problem(("target",), sentence)])
+    return source, parsed
 
 
 def _fields_at(location: Key) -> list[str]:
@@ -427,63 +403,28 @@ def _fields_at(location: Key) -> list[str]:
     return list_item_fields(ExpectationFile, item)(location)
 
 
-class _Read(NamedTuple):
-    """A file, and the lines at which its expectations and known instabilities begin."""
-
-    parsed: ExpectationFile
-    lines: tuple[int, ...]
-    instability_lines: tuple[int, ...]
-    target: tuple[int, int]
-    """The line and column of its target."""
-
-
-def _read_of_target(file: Path) -> _Read:
-    """As :func:`_read`, for a file whose name is that of its target."""
-    read = _read(file)
-    if read.parsed.target != file.stem:
-        sentence = f"the target is '{read.parsed.target}', but the file is for '{file.stem}'"
-        raise InputError([Problem(file, *read.target, sentence)])
-    return read
-
-
-def _read(file: Path) -> _Read:
-    """What is in the file. Raises :class:`InputError`."""
-    source = read_yaml(file)
-    parsed = validated(source, ExpectationFile, _fields_at)
-    return _Read(
-        parsed,
-        tuple(source.values["expectations", at][0] for at, _ in enumerate(parsed.expectations)),
-        tuple(source.values["instability", at][0] for at, _ in enumerate(parsed.instability)),
-        source.values["target",],
-    )
-
-
-def expectation_for(
-    case: Case, version: str, adapter: str | None, expectations: Iterable[Expectation]
-) -> Expectation | None:
-    """The first line that is for this case, version and adapter."""
-    subject = Subject(case)
-    lines = (e for e in expectations if e.covers(subject) and e.holds_for(version, adapter))
-    return next(lines, None)
+def expectations_place(file: Path) -> str:
+    """An expectations file for those who do not have this machine: the shipped, in the project."""
+    shipped = data_path("expectations")
+    return f"{shipped.name}/{file.name}" if file.parent == shipped else shown(file)
 
 
 def known_result(
-    subject: Subject,
+    case: Case,
     judged: Judged,
-    outcome: tuple[Stage | None, str | None, str | None],
     on: tuple[str, str | None],
     expectations: Iterable[Expectation],
 ) -> tuple[Expectation, str | None] | None:
     """The line that decides about a result, and how the result differs from it; None: no line does.
 
-    ``outcome`` has stage, message and placement; ``on`` has version and adapter. The first line
-    that is for the case, version and adapter decides. One that only may be for the case
-    (`Expectation.is_certain_for`) decides if the result is as it says.
+    ``on`` has version and adapter. The first line that is for the case, version and adapter
+    decides. One that only may be for the case (`Expectation.is_certain_for`) decides if the result
+    is as it says.
     """
     for line in expectations:
-        if line.holds_for(*on) and line.covers(subject):
-            differs = line.differs(judged, *outcome)
-            if differs is None or line.is_certain_for(subject):
+        if line.known.holds_for(*on) and line.covers(case):
+            differs = line.differs(judged)
+            if differs is None or line.is_certain_for(case):
                 return line, differs
     return None
 
@@ -501,31 +442,25 @@ def check_stale(
     every pattern is. A pattern of a line with the verdict ``pass`` must match a case that a later
     line matches; ``later`` are lines of files that come after these.
     """
-    subjects = [Subject(case) for case in cases]
-    of_theme: dict[str, list[Subject]] = {}
-    for subject in subjects:
-        of_theme.setdefault(subject.case.theme, []).append(subject)
+    of_theme: dict[str, list[Case]] = {}
+    for case in cases:
+        of_theme.setdefault(case.theme, []).append(case)
     problems = []
     for at, line in enumerate(expectations):
-        for one in line.each():
-            (pattern,) = one.known.cases
+        for pattern in line.known.cases:
+            one = replace(line, known=line.known.model_copy(update={"cases": (pattern,)}))
             theme = pattern.partition("/")[0]
             if not (whole or theme in of_theme):
                 continue
-            covered = filter(one.covers, subjects if "*" in theme else of_theme.get(theme, ()))
-            first = next(covered, None)
-            if first is None:
-                what = "no case matches"
-            elif line.known.verdict == "pass" and not any(
-                other.covers(subject)
-                for subject in (first, *covered)
-                for other in (*expectations[at + 1 :], *later)
-            ):
-                what = "no later line matches"
-            else:
-                continue
-            sentence = f"{what} '{pattern}'; remove or correct this line"
-            problems.append(Problem(line.file, line.line, 1, sentence))
+            there = cases if "*" in theme else of_theme.get(theme, ())
+            what = "no case matches"
+            covered: Iterator[Case] = filter(one.covers, there)
+            if line.known.verdict == "pass":
+                what, after = "no later line matches", (*expectations[at + 1 :], *later)
+                covered = (case for case in covered if any(e.covers(case) for e in after))
+            if next(covered, None) is None:
+                sentence = f"{what} '{pattern}'; remove or correct this line"
+                problems.append(Problem(line.file, line.line, 1, sentence))
     if problems:
         raise InputError(problems)
 

@@ -38,8 +38,7 @@ def hazard_of(watched: Sequence[Watch], target_class: TargetClass) -> str | None
     for why, words in _WORDS.items():
         count, first = 0, ""
         for one in watched:
-            unit = one.want.watched.get(why)
-            if unit is None:
+            if (unit := one.want.watched.get(why)) is None:
                 continue
             each = shares(one.got.astype(np.float64), one.want.value, unit, target_class)
             bad = np.argwhere(each > 1)

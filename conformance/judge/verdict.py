@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import ml_dtypes
 import numpy as np
@@ -31,58 +31,25 @@ from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 from conformance.results.faults import difference_text, faults_text
 from conformance.results.records import (
     BeyondBudget,
-    ErrorMap,
     Fault,
+    OutputErrorRecord,
     RelationBroken,
+    RelationRecord,
     RunsDiffer,
     WrongDtype,
     WrongShape,
 )
 from conformance.results.verdicts import Verdict
-from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
+from conformance.results.wrong_outputs import is_beyond
 
 Array = np.ndarray
 
 #: The fields of a tensor file.
 _FIELDS: Final = frozenset({"dims", "data_type", "name", "raw_data"})
 
-#: Every type of numbers: which one is required is for the judge.
-_DATA_TYPES: Final = frozenset(onnx.TensorProto.DataType.values()) - {
-    onnx.TensorProto.UNDEFINED,
-    onnx.TensorProto.STRING,
-}
-
 #: The shape of an output that a runtime left without a value, as runners write it. It is wrong only
 #: where the oracle defines an element.
 NO_VALUE: Final = (0,)
-
-#: As many as NumPy has.
-_MOST_DIMS: Final = 64
-
-
-@dataclass(frozen=True)
-class OutputError:
-    """How far one output of one step is from the oracle.
-
-    ``share`` is the largest error as a share of the element's budget (above 1 is wrong); ``needed``
-    the smallest target-class constant that would have passed; ``index``, ``got``, ``want`` and
-    ``budget`` are those of the worst element, ``absolute`` and ``relative`` the largest of all
-    elements. ``where`` is set for an output beyond its budget that has heads and positions.
-    """
-
-    output: str
-    step: int
-    index: tuple[int, ...]
-    got: float
-    want: float
-    absolute: float
-    relative: float
-    budget: float
-    share: float
-    needed: float
-    compared: int
-    undefined: int
-    where: ErrorMap | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +72,7 @@ class Judgement:
     reason: str
     faults: tuple[Fault, ...] = ()
     of_variant: bool = False
-    errors: tuple[OutputError, ...] = ()
+    errors: tuple[OutputErrorRecord, ...] = ()
     vague: bool = False
     values_right: bool | None = None
     bits: str | None = None
@@ -116,12 +83,7 @@ class Judgement:
     @property
     def share(self) -> float | None:
         """The worst share of the budget over all outputs."""
-        return max((e.share for e in self.errors), default=None)
-
-    @property
-    def wrong_outputs(self) -> tuple[WrongOutput, ...]:
-        """Which outputs are wrong."""
-        return wrong_outputs(self.faults, self.errors)
+        return max((e.share or 0.0 for e in self.errors), default=None)
 
 
 class Unjudgeable(Exception):
@@ -149,9 +111,8 @@ def judge(
     if isinstance(outcome, Crashed):
         return Judgement("crash", outcome.message)
     if isinstance(outcome, TimedOut):
-        return Judgement(
-            "timeout", f"No answer within {outcome.seconds:g} s; the process was killed."
-        )
+        reason = f"No answer within {outcome.seconds:g} s; the process was killed."
+        return Judgement("timeout", reason)
     if isinstance(outcome, Unavailable):
         return Judgement("skip", outcome.reason)
     if isinstance(outcome, Rejected):
@@ -159,10 +120,8 @@ def judge(
     if not isinstance(outcome, Ran):
         raise Unjudgeable(f"There is no verdict for {outcome!r}.")
     if execution_provider is not None and outcome.placement != execution_provider:
-        return Judgement(
-            "fallback",
-            f"It ran, but on {outcome.placement}; {execution_provider} was requested.",
-        )
+        reason = f"It ran, but on {outcome.placement}; {execution_provider} was requested."
+        return Judgement("fallback", reason)
     if kernel is not None and outcome.kernels != (kernel,):
         return Judgement("fallback", _other_kernel(kernel, outcome.kernels), other_kernel=True)
     if prepared.unjudged is not None and not prepared.readings:
@@ -176,20 +135,21 @@ def judge(
     found = _best(prepared, outcome, target_class, case.call.num_heads)
     faults = found.faults
     if demands == "rejects":
-        right = not faults
         how = "; its values are nevertheless correct"
         if faults:
             how = f", and its results are silently wrong: {faults_text(faults, found.errors)}"
         reason = f"It must be rejected, but it ran{how}."
-        return replace(found, verdict="accepted", reason=reason, values_right=right, hazard=None)
+        return replace(
+            found, verdict="accepted", reason=reason, values_right=not faults, hazard=None
+        )
     by = f", by the reading {found.reading}" if found.reading else ""
     if faults:
         reason = f"It ran, but {faults_text(faults, found.errors)}{by}."
         if prepared.readings:
             reason += " It is right by no reading of the contract; this one fits best."
         return replace(found, verdict="wrong", reason=reason, hazard=None)
-    share = found.share or 0.0
-    reason = f"Computed correctly{by}; the largest error is {share:.2g} of the error budget."
+    largest = f"{found.share or 0.0:.2g} of the error budget"
+    reason = f"Computed correctly{by}; the largest error is {largest}."
     return replace(found, reason=reason)
 
 
@@ -210,15 +170,12 @@ def _best(prepared: Prepared, outcome: Ran, target_class: TargetClass, num_heads
     All outputs of all steps are compared by the same reading, the usual one first.
     """
     usual = [] if prepared.unjudged is not None else [prepared]
-    best: Judgement | None = None
+    found: list[Judgement] = []
     for one in (*usual, *map(prepared.by, prepared.readings)):
-        found = _compare(one, outcome, target_class, num_heads)
-        if not found.faults:
-            return found
-        if best is None or (found.share or 0.0) < (best.share or 0.0):
-            best = found
-    assert best is not None  # there is a reading that gives the call a meaning
-    return best
+        found.append(_compare(one, outcome, target_class, num_heads))
+        if not found[-1].faults:
+            break
+    return min(found, key=lambda by_one: (bool(by_one.faults), by_one.share or 0.0))
 
 
 def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
@@ -251,7 +208,7 @@ def _compare(
     The verdict is still open. The bits are a digest of the first run: of the defined elements where
     the shape is right.
     """
-    found: list[OutputError] = []
+    found: list[OutputErrorRecord] = []
     bits = hashlib.blake2b(digest_size=8)
     faults: list[Fault] = []
     watched: list[Watch] = []
@@ -288,19 +245,10 @@ def _compare(
             figures = compare(name, step, got, want, target_class, num_heads)
             if figures is not None:
                 found.append(figures)
-    worst = max(found, key=lambda e: e.share, default=None)
-    if worst is not None and not worst.share <= 1:
-        faults.append(
-            BeyondBudget(
-                output=worst.output,
-                step=worst.step if loop else None,
-                index=worst.index,
-                got=worst.got,
-                want=worst.want,
-                budget=worst.budget,
-                share=worst.share,
-            )
-        )
+    worst = max(found, key=lambda e: e.share or 0.0, default=None)
+    if worst is not None and is_beyond(worst):
+        element = worst.model_dump(include={"output", "index", "got", "want", "budget", "share"})
+        faults.append(BeyondBudget(**element, step=worst.step if loop else None))
     return Judgement(
         "pass",
         "",
@@ -329,7 +277,7 @@ def compare(
     want: Expected,
     target_class: TargetClass,
     num_heads: int = 1,
-) -> OutputError | None:
+) -> OutputErrorRecord | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
     ``num_heads``: of the query. NaN equals nothing, not even NaN. An infinity is right only where
@@ -351,14 +299,13 @@ def compare(
         ratios[errors == 0.0] = 0.0
         share, absolute, relative = (float(of.max()) for of in (each, errors, ratios))
     place = int(found.at[np.argmax(each)]) if share else int(np.argmax(want.defined))
-    where: ErrorMap | None = None
+    where = None
     if not share <= 1:
         everywhere = np.zeros(got.size)
         everywhere[found.at] = each
-        everywhere = want.defined_of(everywhere.reshape(got.shape))
-        where = error_map(output, everywhere, want.defined, num_heads)
+        where = error_map(output, want.defined_of(everywhere), want.defined, num_heads)
     index = np.unravel_index(place, got.shape)
-    return OutputError(
+    return OutputErrorRecord(
         output=output,
         step=step,
         index=tuple(int(i) for i in index),
@@ -380,30 +327,17 @@ def read_outputs(outcome: Ran) -> Outputs:
     return [{name: _tensor(raw, name)[1] for name, raw in step.items()} for step in outcome.runs[0]]
 
 
-@dataclass(frozen=True)
-class RelationResult:
-    """How far a call and its variant are from each other.
-
-    ``share``: the largest difference as a share of what is allowed; above 1 the relation does not
-    hold, and ``faults`` has the largest difference of each output that differs, the worst first.
-    ``identical``: no bit differs in what was compared.
-    ``sentence``: where they differ most.
-    """
-
-    share: float
-    identical: bool
-    sentence: str
-    faults: tuple[RelationBroken, ...] = ()
-
-
 def relate(
     call: Call,
     relation: RelationName,
     own: tuple[Outputs, Sequence[Mapping[str, Expected]]],
     other: tuple[Outputs, Sequence[Mapping[str, Expected]]],
     target_class: TargetClass,
-) -> RelationResult:
-    """Compares a call with its variant; each is correct by itself.
+) -> tuple[RelationRecord, tuple[RelationBroken, ...]]:
+    """How far a call and its variant are from each other; each is correct by itself.
+
+    The faults are the largest difference of each output that differs by more than is allowed, the
+    worst first.
 
     ``own`` and ``other`` (the variant) are the outputs and the oracle's values, for each step.
     Elements that are defined in both are compared. Where the relation is exact, every bit must
@@ -417,7 +351,7 @@ def relate(
         mine = pair.own(own[0])
         mine = mine * mine.dtype.type(pair.factor)
         theirs = pair.other(other[0])
-        units = pair.other(_each(other[1], _unit)) + pair.own(_each(own[1], _unit))
+        units = pair.other(_arrays(other[1], "unit")) + pair.own(_arrays(own[1], "unit"))
         defined = ~np.isnan(units)
         if pair.factor != 1.0:  # rounding of subnormal numbers is not linear
             info = ml_dtypes.finfo(theirs.dtype)  # type: ignore[no-untyped-call]
@@ -426,7 +360,7 @@ def relate(
         if mine[defined].tobytes() == theirs[defined].tobytes():
             continue
         if not whole:
-            units = 2 * pair.other(_each(other[1], _arithmetic))
+            units = 2 * pair.other(_arrays(other[1], "arithmetic"))
         # Sums kept in float16, as some GPUs have them, are not linear near 0.
         exact = closeness == "exact" and (pair.factor == 1.0 or target_class == "cpu")
         constant = 0.0 if exact else CONSTANTS[target_class]
@@ -447,27 +381,22 @@ def relate(
                 budget=0.0 if exact else float(constant * units[index]),
                 share=worst,
             )
-    if not found:
-        return RelationResult(0.0, True, "no bit differs")
-    first, *others = sorted(found.values(), key=lambda difference: -difference.share)
-    faults = tuple(each for each in (first, *others) if not each.share <= 1)
-    return RelationResult(first.share, False, difference_text(first), faults)
+    differences = sorted(found.values(), key=lambda difference: -difference.share)
+    record = RelationRecord(
+        name=relation,
+        what=RELATIONS[relation].what,
+        share=differences[0].share if differences else 0.0,
+        identical=not differences,
+        sentence=difference_text(differences[0]) if differences else "no bit differs",
+    )
+    return record, tuple(each for each in differences if is_beyond(each))
 
 
-def _each(
-    expected: Sequence[Mapping[str, Expected]], of: Callable[[Expected], Array]
-) -> list[dict[str, Array]]:
-    """One array for each output, arranged as the outputs are."""
-    return [{name: of(one) for name, one in step.items()} for step in expected]
-
-
-def _unit(expected: Expected) -> Array:
-    return expected.unit
-
-
-def _arithmetic(expected: Expected) -> Array:
-    assert expected.arithmetic is not None  # the variant's bundle has it
-    return expected.arithmetic
+def _arrays(
+    expected: Sequence[Mapping[str, Expected]], name: Literal["unit", "arithmetic"]
+) -> Outputs:
+    """That array of each output, arranged as the outputs are."""
+    return [{output: getattr(one, name) for output, one in step.items()} for step in expected]
 
 
 def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
@@ -480,10 +409,8 @@ def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
             raise ValueError(f"it has the field {', '.join(other)}; the values belong in raw_data")
         if tensor.name != name:
             raise ValueError(f"it has the name {excerpt(tensor.name)!r}")
-        if tensor.data_type not in _DATA_TYPES:
-            raise ValueError(f"it has the data_type {tensor.data_type}")
-        if len(tensor.dims) > _MOST_DIMS:
-            raise ValueError(f"it has {len(tensor.dims)} dimensions")
+        if tensor.data_type == onnx.TensorProto.STRING:
+            raise ValueError("it has text, not numbers")
         if negative := [size for size in tensor.dims if size < 0]:
             raise ValueError(f"it has a dimension of {negative[0]}")
         values = numpy_helper.to_array(tensor)

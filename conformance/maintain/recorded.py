@@ -16,7 +16,11 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.judge.expectations import Expectation, Subject, load_expectations
+from conformance.judge.expectations import (
+    Expectation,
+    instability_for,
+    load_expectations,
+)
 from conformance.results.packed import packing
 from conformance.results.reader import MOST_STREAMED_BYTES, MOST_STREAMED_LINES, stream
 from conformance.results.records import (
@@ -27,8 +31,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.run.comparison import ANOTHER_EXPECTATION, compared, expectation_record
-from conformance.run.records import expected_instability
+from conformance.run.comparison import ANOTHER_EXPECTATION, compared
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
 
@@ -42,34 +45,26 @@ class Expected:
     """The expectations of the targets of a results file, for one result after the other."""
 
     def __init__(self, targets: Iterable[TargetRecord], cases: Iterable[Case]) -> None:
-        self._subjects = {case.id: Subject(case) for case in cases}
+        self._cases = {case.id: case for case in cases}
         self._targets = {target.name: target for target in targets}
         self._lines: dict[tuple[str, str], list[Expectation]] = {}
         self._files: dict[str, list[Expectation]] = {}
 
     def compared(self, result: ResultRecord) -> ResultRecord:
         """The result with the expectation of today; of a case that is no more, as it is."""
-        subject = self._subjects.get(result.case)
+        case = self._cases.get(result.case)
         target = self._targets[result.target]
-        if subject is None or target.describe is None:
+        if case is None or target.describe is None:
             return result
         entry = entry_of(target.ep)
-        contract = subject.case.contract.on(entry.execution_provider if entry else None)
-        found = compared(
-            subject,
-            result,
+        contract = case.contract.on(entry.execution_provider if entry else None)
+        reason = _COMPARED.sub("", result.reason)
+        return compared(
+            case,
+            result.model_copy(update={"reason": reason}),
             contract.basis,
-            (result.stage, result.message, result.placement),
             (target.describe.version, target.describe.adapter),
-            self._lines_for(target, subject),
-        )
-        reason = _COMPARED.sub("", result.reason) + found.sentence
-        return result.model_copy(
-            update={
-                "unexpected": found.unexpected,
-                "expectation": found.expectation,
-                "reason": reason,
-            }
+            self._lines_for(target, case),
         )
 
     def explained(self, record: InstabilityRecord) -> InstabilityRecord:
@@ -81,15 +76,15 @@ class Expected:
         if target.describe is None:
             return record
         version, adapter = target.describe.version, target.describe.adapter
-        known = expected_instability(record.verdict, version, adapter, self._files_of(target))
-        subject = self._subjects.get(record.case)
-        if known is None and subject is not None:
+        known = instability_for(record.verdict, version, adapter, self._files_of(target))
+        case = self._cases.get(record.case)
+        if known is None and case is not None:
             lines = (
                 line
-                for line in self._lines_for(target, subject)
+                for line in self._lines_for(target, case)
                 if line.known.verdict == record.verdict and line.known.varies
             )
-            records = (expectation_record(one) for one in lines if one.holds_for(version, adapter))
+            records = (one.record for one in lines if one.known.holds_for(version, adapter))
             known = next(records, None)
         return record.model_copy(
             update={
@@ -103,14 +98,14 @@ class Expected:
     def _files_of(target: TargetRecord) -> tuple[Path, ...]:
         return target_for(target.ep.partition("@")[0]).expectations
 
-    def _lines_for(self, target: TargetRecord, subject: Subject) -> list[Expectation]:
+    def _lines_for(self, target: TargetRecord, case: Case) -> list[Expectation]:
         """The lines of the target that cover the case, whatever the release."""
         ep = target.ep.partition("@")[0]
-        key = ep, subject.case.id
+        key = ep, case.id
         if key not in self._lines:
             if ep not in self._files:
                 self._files[ep] = load_expectations(self._files_of(target))
-            self._lines[key] = [line for line in self._files[ep] if line.covers(subject)]
+            self._lines[key] = [line for line in self._files[ep] if line.covers(case)]
         return self._lines[key]
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME, features_of
 from conformance.case.nearest import nearest
-from conformance.judge.expectations import Expectation, expectation_for
+from conformance.judge.expectations import Expectation
 from conformance.results.records import ResultRecord
 from conformance.targets.catalogue import ADAPTERS
 
@@ -53,8 +53,10 @@ class KnownTarget:
         return any(line.known.link == link and line.known.adapters for line in self.expectations)
 
     def expected(self, case: Case) -> Expectation | None:
-        """The expectation for a case of the corpus."""
-        return expectation_for(case, self.version, self.adapter, self.expectations)
+        """The first line that is for a case of the corpus."""
+        on = self.version, self.adapter
+        lines = (e for e in self.expectations if e.covers(case) and e.known.holds_for(*on))
+        return next(lines, None)
 
 
 def similar_defect(
@@ -79,7 +81,7 @@ def similar_defect(
             continue
         if record.message and not line.known.message:
             continue  # it may be refused for another reason
-        if line.differs(record, record.stage, record.message, record.placement) is None:
+        if line.differs(record) is None:
             return Similar(near.case.id, line.known.why, line.known.link)
     return None
 

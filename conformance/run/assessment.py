@@ -173,23 +173,17 @@ def _related(
     if variant.outputs is None or own.outputs is None:
         reason = f"The variant (the same call {what}): {variant.judged.reason}"
         return variant, replace(variant.judged, reason=reason, of_variant=True), None
-    found = relate(
+    relation, faults = relate(
         case.call,
         case.relation,
         (own.outputs, own.prepared.expected),
         (variant.outputs, variant.prepared.expected),
         ready.target.target_class,
     )
-    record = RelationRecord(
-        name=case.relation,
-        what=what,
-        share=found.share,
-        identical=found.identical,
-        sentence=found.sentence,
-    )
-    if not found.faults:
-        how = "bit for bit" if found.identical else f"within {found.share:.2g} of its bound"
+    if not faults:
+        share = f"within {relation.share:.2g} of its bound"
+        how = "bit for bit" if relation.identical else share
         reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
-        return own, replace(judged, reason=reason), record
-    reason = f"It ran, but {faults_text(found.faults)}."
-    return own, replace(judged, verdict="wrong", reason=reason, faults=found.faults), record
+        return own, replace(judged, reason=reason), relation
+    reason = f"It ran, but {faults_text(faults)}."
+    return own, replace(judged, verdict="wrong", reason=reason, faults=faults), relation

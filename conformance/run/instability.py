@@ -18,10 +18,10 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Rejected
+from conformance.judge.expectations import instability_for
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
 from conformance.run.assessment import Assessed, CaseJob, Record
-from conformance.run.records import expected_instability
 from conformance.run.target import DescribedTarget
 
 #: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
@@ -87,7 +87,7 @@ class Instability:
     ) -> InstabilityRecord:
         described = self._ready.described
         assert described is not None  # a case ran
-        known = expected_instability(
+        known = instability_for(
             verdict, described.version, described.adapter, self._ready.target.expectations
         )
         return InstabilityRecord(

@@ -37,22 +37,20 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.expectations import Expectation, Subject, instability_for
+from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     FROM_FILE,
     CaseRecord,
-    ExpectationRecord,
     Header,
     Milliseconds,
-    OutputErrorRecord,
     RelationRecord,
     ResultRecord,
     Selection,
     ShardRecord,
 )
-from conformance.results.verdicts import Verdict, is_red
-from conformance.run.comparison import compared, expectations_place
+from conformance.results.verdicts import is_red
+from conformance.run.comparison import compared
 from conformance.run.recipes import later_inputs, numbers_of, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
@@ -94,20 +92,11 @@ def result_record(
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
     contract = case.contract.on(ready.execution_provider)
-    red = is_red(judgement, contract.basis)
-    known = compared(
-        Subject(case),
-        judgement,
-        contract.basis,
-        (stage, message, placement),
-        (version, adapter),
-        expectations,
-    )
-    return ResultRecord(
+    alone = ResultRecord(
         case=case.id,
         target=ready.name,
         verdict=judgement.verdict,
-        unexpected=known.unexpected,
+        unexpected=False,
         vague=judgement.vague,
         hazard=judgement.hazard,
         reading=judgement.reading,
@@ -115,10 +104,10 @@ def result_record(
         stage=stage,
         code=code,
         message=message,
-        reason=judgement.reason + known.sentence,
+        reason=judgement.reason,
         faults=judgement.faults,
         of_variant=judgement.of_variant,
-        errors=tuple(OutputErrorRecord(**vars(errors)) for errors in judgement.errors),
+        errors=judgement.errors,
         share=judgement.share,
         relation=relation,
         placement=placement,
@@ -126,33 +115,16 @@ def result_record(
         other_kernel=judgement.other_kernel,
         time_limit=outcome.seconds if isinstance(outcome, TimedOut) else None,
         ms=milliseconds,
-        stderr=end_of_stderr(
-            outcome.stderr,
-            STDERR_BYTES if known.unexpected or red else FEW_BYTES,
-        ),
+        stderr=outcome.stderr,
         bits=judgement.bits,
         values_right=judgement.values_right,
         contract=None if contract is case.contract else contract,
-        expectation=known.expectation,
         reproduce=reproduce(case, ready.arguments),
     )
-
-
-def expected_instability(
-    verdict: Verdict, version: str, adapter: str | None, files: Iterable[Path]
-) -> ExpectationRecord | None:
-    """The expectation that covers results with ``verdict`` that do not repeat on the target."""
-    found = instability_for(verdict, version, adapter, files)
-    if found is None:
-        return None
-    known, file, line = found
-    return ExpectationRecord(
-        file=expectations_place(file),
-        line=line,
-        verdict=known.verdict,
-        link=known.link,
-        why=known.why,
-    )
+    record = compared(case, alone, contract.basis, (version, adapter), expectations)
+    telling = record.unexpected or is_red(record, contract.basis)
+    stderr = end_of_stderr(record.stderr, STDERR_BYTES if telling else FEW_BYTES)
+    return record.model_copy(update={"stderr": stderr})
 
 
 #: The most of stderr that a result keeps, as bytes of JSON: of an unexpected or a red result, and

@@ -40,9 +40,9 @@ class TargetPlan:
         if ready.described is None:
             return ()
         version, adapter = ready.described.version, ready.described.adapter
-        mine = (line for line in self.pinned if line.is_for(self.target.ep, ready.base))
+        mine = (line for line in self.pinned if line.target in (self.target.ep, ready.base))
         every = (*mine, *self.expectations)
-        return tuple(line for line in every if line.holds_for(version, adapter))
+        return tuple(line for line in every if line.known.holds_for(version, adapter))
 
 
 def target_plans(

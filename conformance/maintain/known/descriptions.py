@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from conformance.case.case import Case
 from conformance.case.features import FEATURES
-from conformance.judge.expectations import Subject, id_pattern
+from conformance.judge.expectations import id_pattern
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -37,15 +37,15 @@ _BEAM: Final = 6
 class CaseTable:
     """Cases with their themes, entries and features. Masks have a place for each case."""
 
-    def __init__(self, subjects: Sequence[Subject]) -> None:
-        self._cases = [subject.case for subject in subjects]
-        self._theme_names, self._themes = _numbered([case.theme for case in self._cases])
-        entries = [f"{case.theme}/{case.name}" for case in self._cases]
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._cases = [*cases]
+        self._theme_names, self._themes = _numbered([case.theme for case in cases])
+        entries = [f"{case.theme}/{case.name}" for case in cases]
         self._entry_names, self._entries = _numbered(entries)
         #: The place of each case's value of a feature; behind the last for a case without one.
         self._codes = {
             each.name: np.array(
-                [(*each.values, None).index(one.features[each.name]) for one in subjects], np.intp
+                [(*each.values, None).index(one.features[each.name]) for one in cases], np.intp
             )
             for each in FEATURES
         }

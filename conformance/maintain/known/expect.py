@@ -48,7 +48,7 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     `ResultsError` for results that cannot be read.
     """
     found = observed(target, results, corpus)
-    cases = [subject.case for subject in found.subjects]
+    cases = found.cases
     shipped = file.parent == data_path("expectations")
     others = load_expectations(each for each in _shipped_files(target) if each != file)
     before, source, own = _there(file, target)
@@ -98,13 +98,13 @@ def pinned_text(
     found = observed(target, [results], ())
     for (case, column), observations in found.at.items():
         on = found.columns[column]
-        red = (found.subjects[case].case.id, on.version, on.adapter) in pins
+        red = (found.cases[case].id, on.version, on.adapter) in pins
         found.at[case, column] = tuple(replace(one, red=red) for one in observations)
     before, source, own = _there(file, target)
     update = update_for(found, own, (), file)
     for number, (place, known) in enumerate(update.new):
         line = Expectation(known, file, 0, found.execution_provider, target)
-        cases = (subject.case.id for subject in found.subjects if line.covers(subject))
+        cases = (one.id for one in found.cases if line.covers(one))
         why, link = next((reasons[case] for case in cases if case in reasons), (TODO_WHY, TODO))
         update.new[number] = place, known.model_copy(update={"why": why, "link": link})
     return edited(source, before, update)

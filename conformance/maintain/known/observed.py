@@ -10,7 +10,6 @@ from conformance.base.files import identity
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.load import load_file
-from conformance.judge.expectations import Subject
 from conformance.maintain.known.releases import Releases, releases_of
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
@@ -33,11 +32,6 @@ class Observation:
     wrong_outputs: tuple[WrongOutput, ...]
     red: bool
 
-    @property
-    def outcome(self) -> tuple[Stage | None, str | None, str | None]:
-        """Stage, message and placement."""
-        return self.stage, self.message, self.placement
-
 
 @dataclass(frozen=True)
 class Column:
@@ -52,7 +46,7 @@ class Column:
 class Observed:
     """The results of one target.
 
-    ``at`` has the results of a case, by its place among ``subjects``, in a column, by its place:
+    ``at`` has the results of a case, by its place among ``cases``, in a column, by its place:
     several if several files have the release, none if the case could not be tried. ``left_out``
     says what could not be used, a sentence each.
     """
@@ -61,7 +55,7 @@ class Observed:
     execution_provider: str | None
     releases: Releases
     columns: tuple[Column, ...]
-    subjects: tuple[Subject, ...]
+    cases: tuple[Case, ...]
     at: dict[tuple[int, int], tuple[Observation, ...]]
     unstable: int
     left_out: tuple[str, ...]
@@ -115,8 +109,8 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
         raise ResultsError(f"The results have none of the target '{target}'; {known}.")
     entry = entry_of(target.removesuffix(SANITIZED))
     provider = entry.execution_provider if entry else None
-    subjects, left_out = _subjects(found.cases, corpus)
-    left_out += _drop_changed(found, subjects, provider)
+    cases, left_out = _cases(found.cases, corpus)
+    left_out += _drop_changed(found, cases, provider)
     if found.unordered:
         left_out.append(
             f"Results of {', '.join(sorted(found.unordered))}: no range of versions can have them."
@@ -129,7 +123,7 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     }
     columns = sorted({*column_of.values()}, key=lambda one: (one.release, one.adapter or ""))
     at: dict[tuple[int, int], tuple[Observation, ...]] = {}
-    places = {id: place for place, id in enumerate(subjects)}
+    places = {id: place for place, id in enumerate(cases)}
     for (id, version, adapter), results in found.results.items():
         if id in found.cases:
             point = places[id], columns.index(column_of[version, adapter])
@@ -139,7 +133,7 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
         provider,
         releases,
         tuple(columns),
-        tuple(subjects.values()),
+        tuple(cases.values()),
         at,
         found.unstable,
         tuple(left_out),
@@ -159,34 +153,32 @@ def _observation(case: CaseRecord, result: ResultRecord) -> Observation:
     )
 
 
-def _subjects(
+def _cases(
     records: Mapping[str, CaseRecord], corpus: Iterable[Case]
-) -> tuple[dict[str, Subject], list[str]]:
+) -> tuple[dict[str, Case], list[str]]:
     """The cases of the corpus and of users' files, and a sentence for each file that is gone."""
-    subjects = {case.id: Subject(case) for case in corpus}
+    cases = {case.id: case for case in corpus}
     gone = []
     for name in sorted({record.file for record in records.values()}):
         file = Path(name)
         mine = {case.id for case in records.values() if case.file == name}
-        if name.startswith("cases/") and (not file.is_file() or mine <= subjects.keys()):
+        if name.startswith("cases/") and (not file.is_file() or mine <= cases.keys()):
             continue  # of the corpus
         if file.is_file():
-            subjects |= {case.id: Subject(case) for case in load_file(file)}
+            cases |= {case.id: case for case in load_file(file)}
         else:
             gone.append(f"Results of {name}: there is no such file.")
-    return subjects, gone
+    return cases, gone
 
 
-def _drop_changed(
-    found: _Found, subjects: Mapping[str, Subject], provider: str | None
-) -> Iterable[str]:
+def _drop_changed(found: _Found, cases: Mapping[str, Case], provider: str | None) -> Iterable[str]:
     """Drop the cases that are gone or are judged differently now; a sentence for each kind."""
-    others = [id for id in found.cases if id not in subjects]
+    others = [id for id in found.cases if id not in cases]
     changed = [
         id
         for id, record in found.cases.items()
-        if id in subjects
-        and _terms(subjects[id].case.contract.on(provider)) != _terms(record.contract.on(provider))
+        if id in cases
+        and _terms(cases[id].contract.on(provider)) != _terms(record.contract.on(provider))
     ]
     for ids, why in ((others, "there is no such case"), (changed, "the contract is another now")):
         for id in ids:

@@ -60,7 +60,7 @@ def _is_unexpected(
     observed: Observed, case: int, column: int, one: Observation, lines: Iterable[Expectation]
 ) -> bool:
     on = observed.columns[column].version, observed.columns[column].adapter
-    found = known_result(observed.subjects[case], one, one.outcome, on, lines)
+    found = known_result(observed.cases[case], one, on, lines)
     return one.red if found is None else found[1] is not None
 
 
@@ -92,8 +92,8 @@ class _Updater:
     def __init__(self, observed: Observed, file: Path, unexpected: list[tuple[int, int]]) -> None:
         self._observed = observed
         self._file = file
-        self._table = CaseTable(observed.subjects)
-        shape = len(observed.subjects), len(observed.columns)
+        self._table = CaseTable(observed.cases)
+        shape = len(observed.cases), len(observed.columns)
         #: The number of each result among the different ones, `_points`; the last is that of none.
         self._kinds = np.full(shape, -1, np.intp)
         numbers: dict[Point, int] = {}
@@ -118,11 +118,11 @@ class _Updater:
         for place, line in enumerate((*own, *others)):
             there = self._covered(line) & self._on(line) & self._tried & ~claimed
             good, bad = there & self._agreeing(line), there & ~self._agreeing(line)
-            bad &= self._cases(line.is_certain_for(one) for one in self._observed.subjects)
+            bad &= self._cases(line.is_certain_for(one) for one in self._observed.cases)
             if place < len(own):
                 line = self._moved(place, line, good, bad)
             columns = self._observed.columns
-            holds = np.array([line.holds_for(one.version, one.adapter) for one in columns])
+            holds = np.array([line.known.holds_for(one.version, one.adapter) for one in columns])
             self._decided[good & holds] = place
             self._missing[bad & holds] = min(place, len(own))
             claimed |= (good | bad) & holds
@@ -141,7 +141,7 @@ class _Updater:
     def _agreeing(self, line: Expectation) -> Mask:
         """The results that are as a line says, of whatever case and version."""
         return self._having(
-            all(line.differs(one, *one.outcome) is None for one in point) for point in self._points
+            all(line.differs(one) is None for one in point) for point in self._points
         )
 
     @staticmethod
@@ -150,11 +150,11 @@ class _Updater:
         return np.array([*values], bool)[:, None]
 
     def _covered(self, line: Expectation) -> Mask:
-        return self._cases(line.covers(subject) for subject in self._observed.subjects)
+        return self._cases(line.covers(case) for case in self._observed.cases)
 
     def _on(self, line: Expectation) -> Mask:
         """The columns of a line's adapters."""
-        return np.array([line.on(column.adapter) for column in self._observed.columns], bool)
+        return np.array([line.known.on(column.adapter) for column in self._observed.columns], bool)
 
     def _releases(self, results: Mask) -> set[int]:
         """The releases with one of these results."""
@@ -249,7 +249,7 @@ class _Updater:
         allowed = self._allowed(line, place, agrees, results) | ~on
         demands = TABLE[line.known.verdict].demands
         provider = self._observed.execution_provider
-        contracts = (one.case.contract.on(provider) for one in self._observed.subjects)
+        contracts = (one.contract.on(provider) for one in self._observed.cases)
         possible = np.array([contract.demands in demands for contract in contracts])
         while runs := [*self._runs(allowed, results & on & np.isinf(self._decided))]:
             sizes = Counter((run.first, run.last) for run in runs)
