@@ -13,7 +13,7 @@ from conformance.base.paths import PACKAGE, ROOT
 #: The most lines of code. Whoever raises a number says why in the commit, and whoever makes a
 #: package smaller lowers its number.
 BUDGETS = {
-    "conformance/*.py": 440,
+    "conformance/*.py": 375,
     "conformance/base": 860,
     "conformance/bundle": 1880,
     "conformance/case": 4170,
@@ -25,7 +25,7 @@ BUDGETS = {
     "conformance/oracle": 2290,
     "conformance/report": 4610,
     "conformance/results": 2100,
-    "conformance/run": 1310,
+    "conformance/run": 1260,
     "conformance/targets": 1490,
     "runners": 3020,
     "mutants": 3220,
