@@ -10,8 +10,10 @@ import re
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
@@ -31,7 +33,7 @@ from conformance.case.load import load_file
 from conformance.case.properties import VOCABULARY, Test, word_test
 from conformance.case.selection import Expression, SelectionError, compile_expression
 from conformance.harness.runner import RunnerFailed
-from conformance.judge.expectations import Expectation, load_expectations, load_pinned
+from conformance.judge.expectations import load_expectations, load_pinned
 from conformance.report.instability import instability_examples, instability_text
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
@@ -40,7 +42,7 @@ from conformance.results.verdicts import flaky_text, was_tried
 from conformance.run.assessment import PreparedCase, Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
-from conformance.run.target import TargetPlan, target_plans
+from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, TargetError, run_options
 from conformance.targets.registry import Target, eps_of, targets_for
 
@@ -48,108 +50,55 @@ from conformance.targets.registry import Target, eps_of, targets_for
 EXPECTATIONS: Final = "gqa_expectations"
 
 
-class Listed(NamedTuple):
-    """What collecting a case needs; running it needs the whole case, which takes longer to make.
+class TargetRuns:
+    """The targets of a pytest session, its options for cases, and the files that were loaded.
 
-    ``marks`` are its tags and the words of ``-m`` that say what its call is; ``chosen`` has the
-    labels of the targets on which ``-k`` selects it.
+    Raises :class:`InputError` and :class:`TargetError`.
     """
 
-    file: Path
-    name: str
-    axes: dict[str, str]
-    marks: tuple[str, ...]
-    line: int
-    chosen: tuple[str, ...]
-
-
-class Cases:
-    """The cases of a session by their files, each file loaded once and not before it has to be."""
-
-    def __init__(
-        self, selects: Expression, marks: dict[str, Test], pinned: Sequence[Path] = ()
-    ) -> None:
-        self._pinned = pinned
-        self._selects = selects
-        self._marks = marks
-        self._listed: dict[Path, list[Listed]] = {}
-        self._loaded: dict[Path, dict[str, Case]] = {}
-
-    def listed(self, file: Path, targets: Sequence[Target]) -> list[Listed]:
-        """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
-        if file not in self._listed:
-            cases = list(self._load(file).values())
-            target_plans(cases, targets, pinned=self._pinned)
-            labels = [target.label for target in targets]
-            self._listed[file] = [self._as_listed(file, case, labels) for case in cases]
-        return self._listed[file]
-
-    def _as_listed(self, file: Path, case: Case, labels: Sequence[str]) -> Listed:
-        words = (word for word, test in self._marks.items() if test(case))
-        marks = tuple(dict.fromkeys((*case.tags, *words)))
-        chosen = (label for label in labels if self._selects(names_of(case, label), case))
-        return Listed(file, case.name, case.axes, marks, case.line, tuple(chosen))
-
-    def case(self, listed: Listed) -> Case:
-        """The case itself."""
-        return self._load(listed.file)[name_on(listed, None)]
-
-    def _load(self, file: Path) -> dict[str, Case]:
-        if file not in self._loaded:
-            self._loaded[file] = {case.label: case for case in load_file(file)}
-        return self._loaded[file]
-
-
-class TargetRuns:
-    """The targets of a pytest session; the runner of each starts with its first case."""
-
-    def __init__(
-        self, targets: list[Target], cases: Cases, pinned: Sequence[Expectation] = ()
-    ) -> None:
-        self.targets = targets
-        self.cases = cases
-        self._pinned = tuple(pinned)
-        self._runs: dict[str, TargetRun] = {}
-        #: What was prepared last, for the next target of the same case.
+    def __init__(self, config: pytest.Config) -> None:
+        named = [split_target(one)[1] for one in config.args if is_of_case_file(one)]
+        programs = Programs(
+            **{option.name: config.getoption(option.name) for option in run_options()}
+        )
+        eps = config.getoption("ep") or eps_of([ep for ep in named if ep is not None], programs)
+        self.targets = targets_for(eps or ["cpu"], programs)
+        #: The words of ``-m`` that say what a call is, each with its test.
+        self.marks = marks_of(config.option.markexpr)
+        _declare(config, self.marks, _OF_CALLS)
+        self._pinned = [Path(file) for file in config.getoption(EXPECTATIONS)]
+        self._lines = tuple(load_pinned(self._pinned))
+        self._cases: dict[Path, list[Case]] = {}
         self._made: PreparedCase | None = None
-        self._told: set[str] = set()
+        #: The sentences about what no case calls that this process has said.
+        self.told: set[str] = set()
+        self._open = ExitStack()
+        config.add_cleanup(self._open.close)
 
-    def run(self, case: Case, target: Target) -> tuple[Record, list[InstabilityRecord]]:
-        """Run ``case`` on ``target`` and judge the result; with what did not repeat."""
-        run = self._of(target)
+    def cases(self, file: Path) -> list[Case]:
+        """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
+        if file not in self._cases:
+            cases = load_file(file)
+            target_plans(cases, self.targets, pinned=self._pinned)
+            self._cases[file] = cases
+        return self._cases[file]
+
+    @cached_property
+    def of(self) -> dict[str, TargetRun]:
+        """The run of each target by its label; a runner starts with the first case."""
+        _end_orderly_on_sigterm()
+        runs: dict[str, TargetRun] = {}
+        for target in self.targets:
+            lines = tuple(load_expectations(target.expectations))
+            run = TargetRun(TargetPlan(target, (), lines, self._lines), [*runs.values()])
+            runs[target.label] = self._open.enter_context(run)
+        return runs
+
+    def prepared(self, case: Case) -> PreparedCase:
+        """The case with its model and inputs, which stay for its next target."""
         if self._made is None or self._made.case is not case:
             self._made = PreparedCase(case)
-        try:
-            return run.run_one(self._made)
-        except RunnerFailed as error:
-            return run.trouble(error), []
-
-    def news_of(self, target: Target) -> list[str]:
-        """Sentences about what ``target`` has and no case calls, each once in this process."""
-        told = uncalled_sentences([self._of(target).ready.record()])
-        news = [sentence for sentence in told if sentence not in self._told]
-        self._told.update(news)
-        return news
-
-    def fix_of(self, target: Target) -> str | None:
-        """The command that makes ``target`` available, if one does."""
-        return self._of(target).ready.fix
-
-    def _of(self, target: Target) -> TargetRun:
-        if target.label not in self._runs:
-            _end_orderly_on_sigterm()
-            before = self.targets[: self.targets.index(target)]
-            earlier = [self._of(one) for one in before if one.may_share_name(target)]
-            lines = tuple(load_expectations(target.expectations))
-            plan = TargetPlan(target, (), lines, self._pinned)
-            self._runs[target.label] = TargetRun(plan, earlier)
-        return self._runs[target.label]
-
-    def close(self) -> None:
-        """End all runners."""
-        for run in self._runs.values():
-            run.close()
-        self._runs.clear()
+        return self._made
 
 
 def _end_orderly_on_sigterm() -> None:
@@ -169,29 +118,10 @@ def target_runs(config: pytest.Config) -> TargetRuns:
     """
     runs = config.stash.get(_TARGET_RUNS, None)
     if runs is None:
-        named = [split_target(one)[1] for one in config.args if is_of_case_file(one)]
-        programs = Programs(
-            **{option.name: config.getoption(option.name) for option in run_options()}
-        )
-        eps = config.getoption("ep") or eps_of([ep for ep in named if ep is not None], programs)
         try:
-            targets = targets_for(eps or ["cpu"], programs)
-        except TargetError as error:
+            runs = config.stash[_TARGET_RUNS] = TargetRuns(config)
+        except (InputError, TargetError) as error:
             raise pytest.UsageError(printable(str(error))) from None
-        try:
-            selects = compile_expression(config.option.keyword)
-        except SelectionError:  # `Keywords` reports it
-            selects = compile_expression("")
-        marks = marks_of(config.option.markexpr)
-        _declare(config, marks, _OF_CALLS)
-        files = [Path(file) for file in config.getoption(EXPECTATIONS)]
-        try:
-            pinned = load_pinned(files)
-        except InputError as error:
-            raise pytest.UsageError(printable(str(error))) from None
-        cases = Cases(selects, marks, files)
-        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, cases, pinned)
-        config.add_cleanup(runs.close)
     return runs
 
 
@@ -254,50 +184,45 @@ class CaseFile(pytest.File):
         """One item for each case and target."""
         runs = target_runs(self.config)
         try:
-            cases = runs.cases.listed(self.path, runs.targets)
+            cases = runs.cases(self.path)
         except InputError as error:
             raise self.CollectError(str(error)) from None
-        _declare(self.config, [mark for case in cases for mark in case.marks], _TAGGED)
+        _declare(self.config, [tag for case in cases for tag in case.tags], _TAGGED)
         for case in cases:
             for target in runs.targets:
                 name = name_on(case, target.label)
                 # As a string, in which pytest finds the name and the bracket itself.
                 nodeid = f"{self.nodeid}::{name}"
-                yield CaseItem.from_parent(
-                    self, name=name, nodeid=nodeid, listed=case, target=target
-                )
+                yield CaseItem.from_parent(self, name=name, nodeid=nodeid, case=case, target=target)
 
 
-class Keywords:
-    """Selects cases by ``-k`` as ``gqa`` does, and leaves all other tests to pytest."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(
-        self, config: pytest.Config, items: list[pytest.Item]
-    ) -> Iterator[None]:
-        """Deselect before other plugins do."""
-        expression = config.option.keyword
-        check_keywords(config)
-        ours = {item for item in items if isinstance(item, CaseItem)}
-        dropped = {item for item in ours if item.target.label not in item.listed.chosen}
-        if dropped:
-            config.hook.pytest_deselected(items=[item for item in items if item in dropped])
-        others = [item for item in items if item not in ours]
-        if others and expression:
-            config.pluginmanager.getplugin("mark").pytest_collection_modifyitems(others, config)
-        left = {*others, *(ours - dropped)}
-        items[:] = [item for item in items if item in left]
-        config.option.keyword = ""  # it has been applied
-        try:
-            return (yield)
-        finally:
-            config.option.keyword = expression
-
-
-def check_keywords(config: pytest.Config) -> None:
-    """Raise UsageError if the expression of ``-k`` is invalid."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Select cases by ``-k`` as ``gqa`` does, before other plugins, and leave all other tests to
+    pytest."""
+    expression, selects = config.option.keyword, keywords(config)
+    left = [item for item in items if not isinstance(item, CaseItem)]
+    if left and expression:
+        config.pluginmanager.getplugin("mark").pytest_collection_modifyitems(left, config)
+    kept = {*left}
+    ours = [item for item in items if isinstance(item, CaseItem)]
+    kept.update(one for one in ours if selects(names_of(one.case, one.target.label), one.case))
+    if dropped := [item for item in ours if item not in kept]:
+        config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item in kept]
+    config.option.keyword = ""  # it has been applied
     try:
-        compile_expression(config.option.keyword)
+        return (yield)
+    finally:
+        config.option.keyword = expression
+
+
+def keywords(config: pytest.Config) -> Expression:
+    """The expression of ``-k``. Raises UsageError if it is invalid."""
+    try:
+        return compile_expression(config.option.keyword)
     except SelectionError as error:
         raise pytest.UsageError(printable(str(error))) from None
 
@@ -321,23 +246,28 @@ def tell_instability(records: Sequence[str]) -> Iterator[str]:
 class CaseItem(pytest.Item):
     """One case on one target."""
 
-    def __init__(self, *, listed: Listed, target: Target, **rest: Any) -> None:
+    def __init__(self, *, case: Case, target: Target, **rest: Any) -> None:
         super().__init__(**rest)
-        self.listed = listed
+        self.case = case
         self.target = target
-        for mark in listed.marks:
+        words = target_runs(self.config).marks.items()
+        for mark in dict.fromkeys((*case.tags, *(word for word, test in words if test(case)))):
             self.add_marker(mark)
 
     def runtest(self) -> None:
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
         runs = target_runs(self.config)
-        case = runs.cases.case(self.listed)
-        record, unstable = runs.run(case, self.target)
+        run = runs.of[self.target.label]
+        record: Record
+        try:
+            record, unstable = run.run_one(runs.prepared(self.case))
+        except RunnerFailed as error:
+            record, unstable = run.trouble(error), []
         for found in unstable:  # for `RunCounter` of the controlling process
             self.user_properties.append(("gqa_instability", found.model_dump_json()))
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
-        self._keep(record)
+        self._keep(record, run.ready)
         if record.insensitive:
             self.warn(pytest.PytestWarning(printable(record.insensitive)))
         if not was_tried(record):
@@ -350,9 +280,9 @@ class CaseItem(pytest.Item):
                 f"{record.verdict} ({flaky_text(record.flaky)})" if record.flaky else record.verdict
             )
             pytest.xfail(printable(f"{how}: {known.why if known else record.reason}"))
-        raise CaseFailed("\n".join(tell(case_record(case), record)))
+        raise CaseFailed("\n".join(tell(case_record(self.case), record)))
 
-    def _keep(self, record: ResultRecord) -> None:
+    def _keep(self, record: ResultRecord, ready: DescribedTarget) -> None:
         """Record properties for JUnit and, with xdist, for the controlling process."""
         self.user_properties += [
             ("gqa_target", record.target),
@@ -362,10 +292,12 @@ class CaseItem(pytest.Item):
             ("gqa_tried", was_tried(record)),
             ("gqa_reason", record.reason),
         ]
-        news = target_runs(self.config).news_of(self.target)
+        told = target_runs(self.config).told
+        news = [each for each in uncalled_sentences([ready.record()]) if each not in told]
+        told.update(news)
         self.user_properties += [("gqa_uncalled", sentence) for sentence in news]
-        if not was_tried(record) and (fix := target_runs(self.config).fix_of(self.target)):
-            self.user_properties.append(("gqa_fix", fix))
+        if not was_tried(record) and ready.fix:
+            self.user_properties.append(("gqa_fix", ready.fix))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The message for the user instead of a traceback."""
@@ -376,4 +308,4 @@ class CaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """The place of the entry in its file."""
-        return self.path, self.listed.line - 1, self.name
+        return self.path, self.case.line - 1, self.name

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 
@@ -110,29 +110,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RunCounter(config, requested), "gqa-run-counter")
     given = ("ep", "gqa_expectations", *(option.name for option in run_options()))
     if any(map(config.getoption, given)):
-        with one_thread():
-            from conformance.pytest_cases import target_runs
-
-        target_runs(config)  # a wrong option is one error, and not one for each file
+        _of_cases().target_runs(config)  # a wrong option is one error, and not one for each file
     if config.getoption("ep"):
-        from conformance.pytest_cases import check_keywords
-
-        check_keywords(config)
+        _of_cases().keywords(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
     if named:
-        with one_thread():
-            from conformance.pytest_cases import write_out_ids
-
-        write_out_ids(config)
+        _of_cases().write_out_ids(config)
     of_cases = bool(named or config.getoption("ep"))
     if of_cases:
         collect_seldom()
     # pytest 9.2 refuses a word of -m that no marker has, as the cases of one file may not.
     if config.getoption("markers", False) or (of_cases and config.getoption("markexpr", "")):
-        from conformance.pytest_cases import declare_shipped_marks
+        _of_cases().declare_shipped_marks(config)
 
-        declare_shipped_marks(config)
+
+def _of_cases() -> Any:
+    """The module with the items, which is imported when there are cases."""
+    with one_thread():
+        from conformance import pytest_cases
+    return pytest_cases
 
 
 def _collect_only_cases(config: pytest.Config) -> None:
@@ -147,12 +144,10 @@ def _collect_only_cases(config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect case files only."""
     if file_path.suffix in CASE_FILE_ENDINGS and is_case_file(file_path):
-        with one_thread():
-            from conformance.pytest_cases import CaseFile, Keywords
-
-        if not parent.config.pluginmanager.has_plugin("gqa-keywords"):
-            parent.config.pluginmanager.register(Keywords(), "gqa-keywords")
-        return cast(pytest.Collector, CaseFile.from_parent(parent, path=file_path))
+        items = _of_cases()
+        if not parent.config.pluginmanager.is_registered(items):
+            parent.config.pluginmanager.register(items)
+        return cast(pytest.Collector, items.CaseFile.from_parent(parent, path=file_path))
     return None
 
 
@@ -168,18 +163,17 @@ class RunCounter:
         self._requested = requested
         self._unstable: list[str] = []
         self._uncalled: dict[str, None] = {}  # in the order of the tests
-        self._run: dict[str, int] = {}
-        self._why: dict[str, str] = {}
-        self._fixes: dict[str, str] = {}
+        self._ran: set[str] = set()
+        self._last: dict[str, dict[str, object]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a report, made here or by a worker of xdist."""
         said = dict(report.user_properties)
         if report.when == "call" and "gqa_ep" in said:
             ep = str(said["gqa_ep"])
-            self._run[ep] = self._run.get(ep, 0) + bool(said["gqa_tried"])
-            self._why[ep] = str(said["gqa_reason"])
-            self._fixes[ep] = str(said.get("gqa_fix", ""))
+            self._last[ep] = said
+            if said["gqa_tried"]:
+                self._ran.add(ep)
         if report.when != "call" or hasattr(self._config, "workerinput"):
             return
         for name, value in report.user_properties:
@@ -189,7 +183,7 @@ class RunCounter:
                 self._uncalled[str(value)] = None
 
     def _not_run(self) -> list[str]:
-        return [ep for ep, count in self._run.items() if not count]
+        return [ep for ep in self._last if ep not in self._ran]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail a session that named a target and ran no case on it."""
@@ -201,14 +195,12 @@ class RunCounter:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the targets on which no case was run, and what the cases do not show."""
         for ep in self._not_run():
-            text = f"{ep}: every case was skipped: {self._why[ep]}"
+            text = f"{ep}: every case was skipped: {self._last[ep]['gqa_reason']}"
             terminalreporter.write_line(printable(text), red=self._requested, bold=True)
-            if self._fixes[ep]:
-                terminalreporter.write_line(printable(f"  fix: {self._fixes[ep]}"))
+            if fix := self._last[ep].get("gqa_fix"):
+                terminalreporter.write_line(printable(f"  fix: {fix}"))
         if self._unstable:
-            from conformance.pytest_cases import tell_instability
-
-            for text in tell_instability(self._unstable):
+            for text in _of_cases().tell_instability(self._unstable):
                 terminalreporter.write_line(printable(text), red=True)
         for sentence in self._uncalled:
             terminalreporter.write_line(printable(sentence), yellow=True)
