@@ -13,25 +13,25 @@ from conformance.base.paths import PACKAGE, ROOT
 #: The most lines of code. Whoever raises a number says why in the commit, and whoever makes a
 #: package smaller lowers its number.
 BUDGETS = {
-    "conformance/*.py": 440,
+    "conformance/*.py": 375,
     "conformance/base": 790,
     "conformance/bundle": 1640,
-    "conformance/case": 4170,
-    "conformance/cli": 4480,
+    "conformance/case": 4171,
+    "conformance/cli": 4460,
     "conformance/harness": 1100,
     "conformance/judge": 700,
-    "conformance/maintain": 2590,
+    "conformance/maintain": 2571,
     "conformance/model": 4500,
     "conformance/oracle": 2290,
     "conformance/report": 4610,
     "conformance/results": 2100,
-    "conformance/run": 1251,
+    "conformance/run": 1198,
     "conformance/targets": 1490,
     "runners": 3020,
     "mutants": 3220,
-    "tests": 30780,
+    "tests": 30723,
     ".ci": 620,
-    ".ci/instruments": 630,
+    ".ci/instruments": 616,
     "benchmarks": 590,
 }
 

@@ -311,15 +311,6 @@ def refused(gqa: Gqa, folder: Path, file: Path) -> str:
     return done.err
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\3\4 and nonsense", b"\x93NUMPY"])
-def test_a_file_of_inputs_that_is_none(gqa: Gqa, folder: Path, content: bytes) -> None:
-    file = folder / "inputs.npz"
-    said = refused(gqa, folder, file)
-    assert "inputs.npz cannot be read: No such file or directory." in said
-    file.write_bytes(content)
-    assert "is not an .npz file, or a damaged one" in refused(gqa, folder, file)
-
-
 # Tokens
 
 
@@ -427,26 +418,6 @@ def test_an_interpreter_for_the_run_alone(check: Check, folder: Path, desk: Desk
     """No target needs to take the option."""
     arguments = "--ep", desk.runner("correct"), "--ort-python", sys.executable
     check(Decoder().save(folder), *arguments)
-
-
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        (f'exec {sys.executable} -S "$@"', f"not installed in {sys.executable}.\n  fix: "),
-        ("kill -SEGV $$", "ended with a crash, SIGSEGV."),
-        ("echo what happened >&2; exit 3", "ended with exit status 3: what happened."),
-        ("echo nonsense", "ended with exit status 0."),
-    ],
-    ids=["bare", "crash", "status", "nonsense"],
-)
-def test_an_interpreter_that_gives_no_answer(
-    check: Check, folder: Path, script: str, message: str
-) -> None:
-    python = folder / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
-    done = check(Decoder().save(folder), "--ort-python", str(python), status=2)
-    assert message in done.err
 
 
 def test_too_much_to_keep(

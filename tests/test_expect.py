@@ -26,7 +26,8 @@ from conformance.judge.expectations import (
 from conformance.maintain.known.expect import Expected, expect
 from conformance.maintain.known.observed import observed
 from conformance.maintain.known.update import TODO, unexpected_in
-from conformance.results.records import BeyondBudget, RunsDiffer
+from conformance.results.records import BeyondBudget, ResultRecord, RunsDiffer
+from conformance.results.verdicts import was_tried
 from conformance.run.records import case_record
 
 #: Features, axes, entries without axes, and calls that must be rejected.
@@ -402,3 +403,13 @@ def test_a_shipped_line_that_names_a_theme_is_not_for_a_users_case(tmp_path: Pat
     assert not shipped.covers(case)
     wide = replace(shipped, known=line.known.model_copy(update={"cases": ("*",)}))
     assert wide.covers(case)
+
+
+def test_only_results_that_were_tried_are_observed(lab: Lab) -> None:
+    lab.release("1.0.0", {"plain": ("skip", {})})
+    found = observed(TARGET, lab.results, ())
+    assert list(found.at.values()).count(()) == 6
+    lab.release("1.0.0", {})
+    counts = [len(results) for results in observed(TARGET, lab.results, ()).at.values()]
+    assert (counts.count(1), counts.count(2)) == (6, len(lab.cases) - 6)
+    assert not was_tried(ResultRecord.model_validate(runs.result(verdict="skip").model_dump()))

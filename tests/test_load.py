@@ -17,10 +17,8 @@ from mistakes import mistakes
 from conformance.base import yaml_source
 from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import (
-    MAX_BYTES,
     InputError,
     Problem,
-    read_yaml,
 )
 from conformance.case.case_file import schema
 from conformance.case.load import case_files, load, load_file
@@ -305,29 +303,6 @@ def test_a_sentence_is_one_printable_line() -> None:
 
 
 # Hostile files
-
-
-def test_values_at_the_limits_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    largest = b"a: 1\n#" + b"x" * (MAX_BYTES - 7) + b"\n"
-    assert read_yaml(write(tmp_path, largest)).data == {"a": 1}
-    monkeypatch.setattr(yaml_source, "MAX_NODES", 50)
-    assert len(read_yaml(write(tmp_path, f"a: [{'1,' * 48}]")).data["a"]) == 48
-    assert complaints(tmp_path, f"a: [{'1,' * 49}]") == ["1:101: expands to more than 50 values"]
-
-
-def test_small_aliases_are_allowed(tmp_path: Path) -> None:
-    made = cases_of(
-        tmp_path,
-        """
-        - name: a
-          contract: &contract {source: x, mentions: &words [one, two]}
-        - name: b
-          contract: *contract
-          tags: *words
-        """,
-    )
-    assert made[1].contract.mentions == ("one", "two")
-    assert made[1].tags == ("one", "two")
 
 
 def test_both_yaml_parsers_give_the_same_result(

@@ -49,12 +49,6 @@ def test_an_equal_call_is_nearest_and_then_the_nearer_size(tmp_path: Path) -> No
     assert (only.case.name, only.features, only.sizes) == ("capped_less", {}, {})
 
 
-def test_there_may_be_fewer_cases(tmp_path: Path) -> None:
-    assert len(near(tmp_path, most=50)) == 6
-    call = Call()
-    assert nearest(call, steps_of(call), []) == []
-
-
 @pytest.mark.parametrize("theme", ["models", "shared_kv", "bounds_attributes"])
 def test_each_shipped_case_is_nearest_to_itself(theme: str) -> None:
     """Except for cases that differ in numbers alone."""

@@ -300,6 +300,20 @@ def test_placement_is_where_the_operator_ran(module: Callable[[str], ModuleType]
     assert placement_of([], cuda) == CPU
 
 
+def test_the_nodes_of_a_profile(module: Callable[[str], ModuleType]) -> None:
+    events = [
+        {"cat": "Session", "name": "session_initialization", "args": {}},
+        {"cat": "Node", "name": "a_fence_before", "args": {"op_name": "GroupQueryAttention"}},
+        {
+            "cat": "Node",
+            "name": "a_kernel_time",
+            "args": {"op_name": "GroupQueryAttention", "provider": "CUDAExecutionProvider"},
+        },
+    ]
+    nodes = module("ort_execution").profiled_nodes(json.dumps(events))
+    assert nodes == [("GroupQueryAttention", "CUDAExecutionProvider")]
+
+
 def test_a_graph_folded_at_load_ran_on_the_cpu(cpu: Runner, tmp_path: Path) -> None:
     constant = numpy_helper.from_array(np.ones(2, np.float32), "one")
     node = oh.make_node("Add", ["one", "one"], ["y"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +13,8 @@ from as_user import Desk, Gqa
 from as_user import desk as desk
 from synthetic_runs import target
 
-from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
-from conformance.results.reader import read
 from conformance.results.records import TargetRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
@@ -94,13 +91,6 @@ def recorded(desk: Desk, gqa: Gqa, future: str) -> Path:
     return file
 
 
-def test_a_run_says_so_at_its_end_and_is_as_successful(desk: Desk, gqa: Gqa, future: str) -> None:
-    done = gqa("run", "three.yaml", "--ep", future, "--ep", future)
-    assert done.status == 0
-    assert [line for line in done.out.splitlines() if line][-2] == SENTENCE
-    assert "no case calls" not in gqa("run", "three.yaml", "--ep", desk.runner("correct")).out
-
-
 def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Path) -> None:
     forms = {
         form: desk.folder / f"page.{form}"
@@ -136,43 +126,3 @@ def test_pytest_says_so_once_and_is_as_successful(desk: Desk, future: str, worke
     )
     assert done.status == 0, done.both
     assert done.out.splitlines().count(SENTENCE) == 1
-
-
-def test_what_goes_on_or_is_joined_keeps_it(desk: Desk, gqa: Gqa, future: str) -> None:
-    for number in (1, 2):
-        shard = ("--shard", f"{number}/2", "--results", f"{number}.jsonl")
-        assert gqa("run", "three.yaml", "--ep", future, *shard).status == 0
-    for file, more in (("all.jsonl", ()), ("small.jsonl.xz", ("--compact",))):
-        assert gqa("merge", "1.jsonl", "2.jsonl", "-o", file, *more).status == 0
-        assert uncalled_sentences(read(desk.folder / file).header.targets) == [SENTENCE]
-    run = ("run", "three.yaml", "--ep", future.replace(f"{desk.folder}/", ""))
-    file = desk.folder / "cut.jsonl"
-    assert gqa(*run, "--results", str(file)).status == 0
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:3]))
-    done = gqa(*run, "--resume", str(file))
-    assert (done.status, SENTENCE in done.out) == (0, True)
-    assert uncalled_sentences(read(file).header.targets) == [SENTENCE]
-
-
-def test_a_night_is_red_for_it_each_time(desk: Desk, recorded: Path, tmp_path: Path) -> None:
-    """Also the second night, in which nothing has changed."""
-    last = tmp_path / "nothing"
-    for number in (1, 2):
-        out = tmp_path / f"night{number}"
-        out.mkdir()
-        (out / "mine.jsonl").write_bytes(recorded.read_bytes())
-        (out / "mine.status").write_text("0\n")
-        script = str(ROOT / ".ci" / "nightly-report")
-        night = subprocess.run(
-            [script, str(out), str(last), "mine"],
-            env=desk.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert night.returncode == 1, night.stdout + night.stderr
-        assert SENTENCE in night.stderr
-        head = (out / "summary.md").read_text().partition("\n\n")
-        assert head[0] == "# Something is worse"
-        assert head[2].startswith(f"- `{SENTENCE}`\n")
-        last = out / "baseline"
