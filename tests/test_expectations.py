@@ -228,9 +228,8 @@ def test_an_expectation_covers_all_its_patterns() -> None:
 
 def test_the_first_expectation_for_the_adapter_applies() -> None:
     of_one, of_all = expectation(adapters=["lavapipe"]), expectation()
-    case = case_called("theme/a")
     for adapter, line in (("lavapipe", of_one), ("swiftshader", of_all), (None, of_all)):
-        assert expectation_for(case, "1.31.1", adapter, [of_one, of_all]) is line
+        assert expectation_for(case_called("theme/a"), "1.31.1", adapter, [of_one, of_all]) is line
 
 
 def test_the_first_expectation_for_case_and_version_applies() -> None:
@@ -486,11 +485,9 @@ def test_a_wrong_result_is_known_by_its_first_fault(
 
 def test_a_fallback_is_known_by_its_placement() -> None:
     line = expectation(verdict="fallback", placement="CPUExecutionProvider")
-    elsewhere = runs.result(verdict="fallback", placement="CPUExecutionProvider")
-    assert line.differs(elsewhere) is None
-    said = "it ran on JsExecutionProvider, not on CPUExecutionProvider"
-    other = elsewhere.model_copy(update={"placement": "JsExecutionProvider"})
-    assert line.differs(other) == said
+    assert line.differs(runs.result(verdict="fallback", placement="CPUExecutionProvider")) is None
+    other = runs.result(verdict="fallback", placement="JsExecutionProvider")
+    assert line.differs(other) == "it ran on JsExecutionProvider, not on CPUExecutionProvider"
 
 
 def test_an_exec_target_has_no_expectations() -> None:

@@ -396,11 +396,10 @@ def test_only_the_presents_are_wrong() -> None:
     made = right(PROMPT)
     swap_presents(made)
     judgement = judged(PROMPT, made)
-    assert judgement.verdict == "wrong"
-    assert wrong_outputs(judgement.faults, judgement.errors) == ("presents",)
+    wrong = wrong_outputs(judgement.faults, judgement.errors)
+    assert (judgement.verdict, wrong) == ("wrong", ("presents",))
     assert judgement.reason.count("present_") == 2
-    judgement = judged(PROMPT, right(PROMPT))
-    assert wrong_outputs(judgement.faults, judgement.errors) == ()
+    assert judged(PROMPT, right(PROMPT)).faults == ()
 
 
 def test_a_wrong_output_of_any_call_of_a_loop_counts() -> None:

@@ -186,8 +186,7 @@ class Case:
         features but for the axes, as many as fit."""
         if self.written_title:
             return self.written_title
-        others = {name: value for name, value in self.features.items() if name not in self.axes}
-        title = words(others)
+        title = words({name: has for name, has in self.features.items() if name not in self.axes})
         return title if len(title) <= MAX_TITLE else title[:MAX_TITLE].rpartition(",")[0]
 
     @contextmanager
