@@ -15,6 +15,7 @@ from conformance.base.files import read_plain
 from conformance.base.paths import shown
 from conformance.cli.common import BadArgument
 from conformance.targets.catalogue import ORT_PYTHON, Programs, entry_of
+from conformance.targets.tools import as_typed
 
 if TYPE_CHECKING:
     from conformance.model.captured import Wanted
@@ -75,7 +76,8 @@ class Asked:
         tokens = None
         if self.prompt is not None:
             tokens = Tokens(_ids(self.prompt), STEPS if self.steps is None else self.steps)
-        python = next(iter(programs.values_of(ORT_PYTHON)), None)
+        typed = next(iter(programs.values_of(ORT_PYTHON)), None)
+        python = None if typed is None else str(as_typed(typed))
         return Wanted(tokens, self.inputs, self.layers, python)
 
     def programs_for(self, eps: Sequence[str], programs: Programs) -> Programs:
