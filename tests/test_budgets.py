@@ -17,7 +17,7 @@ BUDGETS = {
     "conformance/base": 790,
     "conformance/bundle": 1640,
     "conformance/case": 4171,
-    "conformance/cli": 4460,
+    "conformance/cli": 4461,
     "conformance/harness": 1100,
     "conformance/judge": 700,
     "conformance/maintain": 2571,
