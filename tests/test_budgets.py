@@ -18,7 +18,7 @@ BUDGETS = {
     "conformance/bundle": 1640,
     "conformance/case": 4171,
     "conformance/cli": 4461,
-    "conformance/harness": 1100,
+    "conformance/harness": 1033,
     "conformance/judge": 700,
     "conformance/maintain": 2571,
     "conformance/model": 4500,

@@ -75,19 +75,13 @@ class StepFiles(_Message):
     An input is in files or in carry, never in both; the first step carries nothing.
     """
 
-    files: dict[Name, Name] = Field(
-        description="Graph input to its TensorProto file, relative to the bundle."
-    )
-    carry: dict[Name, Name] = Field(
-        default={},
-        description="Graph input to an output of the step before in the same repeat, as the "
-        "runtime made it.",
-    )
-    share: dict[Name, Name] = Field(
-        default={},
-        description="Graph output to the graph input whose memory it must use (feature "
-        "shared_buffer).",
-    )
+    files: dict[Name, Name]
+    """Graph input to its TensorProto file, relative to the bundle."""
+    carry: dict[Name, Name] = {}
+    """Graph input to an output of the step before in the same repeat, as the runtime made
+    it."""
+    share: dict[Name, Name] = {}
+    """Graph output to the graph input whose memory it must use (feature shared_buffer)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -113,10 +107,10 @@ class RunRequest(_Message):
 
     id: Id
     cmd: Literal["run"] = "run"
-    bundle: AbsolutePath = Field(
-        description="The case's directory; the runner reads it and writes nothing there."
-    )
-    out: AbsolutePath = Field(description="An existing empty directory for the output files.")
+    bundle: AbsolutePath
+    """The case's directory; the runner reads it and writes nothing there."""
+    out: AbsolutePath
+    """An existing empty directory for the output files."""
     repeat: Annotated[int, Field(ge=1)] = 2
     steps: tuple[StepFiles, ...] = Field(min_length=1)
 
@@ -136,14 +130,14 @@ Request = DescribeRequest | RunRequest
 class OperatorSchema(_Message):
     """The schema of com.microsoft.GroupQueryAttention in a runtime."""
 
-    declared_by: Annotated[str, Field(min_length=1, max_length=200)] = Field(
-        description="The runtime that has this schema, with its release: onnxruntime 1.31.1."
-    )
-    inputs: SchemaParameters = Field(description="Each input, with the types that it can have.")
-    outputs: SchemaParameters = Field(description="Each output, with the types that it can have.")
-    attributes: Annotated[dict[SchemaName, SchemaName], Field(max_length=200)] = Field(
-        description="Each attribute, with its type: int, float or string."
-    )
+    declared_by: Annotated[str, Field(min_length=1, max_length=200)]
+    """The runtime that has this schema, with its release: onnxruntime 1.31.1."""
+    inputs: SchemaParameters
+    """Each input, with the types that it can have."""
+    outputs: SchemaParameters
+    """Each output, with the types that it can have."""
+    attributes: Annotated[dict[SchemaName, SchemaName], Field(max_length=200)]
+    """Each attribute, with its type: int, float or string."""
 
 
 class DescribedAnswer(_Message):
@@ -151,45 +145,31 @@ class DescribedAnswer(_Message):
 
     id: Id
     outcome: Literal["described"]
-    runtime: Annotated[str, Field(min_length=1, max_length=100)] = Field(
-        description="The runtime's name, such as onnxruntime or tract."
-    )
+    runtime: Annotated[str, Field(min_length=1, max_length=100)]
+    """The runtime's name, such as onnxruntime or tract."""
     version: Version
-    name: Annotated[str, Field(pattern=TARGET_NAME, max_length=MOST_OF_A_NAME)] | None = Field(
-        default=None,
-        description="What results call a target that was started by its path (`exec:`), such as "
-        "openvino; not the name of a target of this suite.",
-    )
-    execution_provider: Name | None = Field(
-        description="Where nodes are requested to run; null if the runtime has no execution "
-        "providers. If not null, every `ran` answer gives its placement."
-    )
-    device: Annotated[str, Field(min_length=1, max_length=500)] = Field(
-        description="In words: the processor and its cores, or the GPU."
-    )
-    adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = Field(
-        default=None,
-        description="One word for the adapter that it computes on, if results may differ by "
-        "adapter. It is part of the target's name in results.",
-    )
-    dtypes: tuple[DType, ...] = Field(
-        description="The dtypes that tensors may have; cases of another dtype are skipped."
-    )
-    features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = Field(
-        default=(), description="What it can do beyond plain runs, such as shared_buffer."
-    )
-    threads: Annotated[int, Field(ge=1)] | Literal["default"] | None = Field(
-        default=None,
-        description="With how many threads the runtime computes; default: as many as it chooses.",
-    )
-    versions: dict[Name, str] = Field(
-        default={}, description="Versions of everything that may affect a result, for the record."
-    )
-    operator: OperatorSchema | None = Field(
-        default=None,
-        description="The operator as the runtime declares it; null if the runtime cannot say. "
-        "Parts that no case calls are reported.",
-    )
+    name: Annotated[str, Field(pattern=TARGET_NAME, max_length=MOST_OF_A_NAME)] | None = None
+    """What results call a target that was started by its path (`exec:`), such as openvino; not
+    the name of a target of this suite."""
+    execution_provider: Name | None
+    """Where nodes are requested to run; null if the runtime has no execution providers. If not
+    null, every `ran` answer gives its placement."""
+    device: Annotated[str, Field(min_length=1, max_length=500)]
+    """In words: the processor and its cores, or the GPU."""
+    adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = None
+    """One word for the adapter that it computes on, if results may differ by adapter. It is
+    part of the target's name in results."""
+    dtypes: tuple[DType, ...]
+    """The dtypes that tensors may have; cases of another dtype are skipped."""
+    features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = ()
+    """What it can do beyond plain runs, such as shared_buffer."""
+    threads: Annotated[int, Field(ge=1)] | Literal["default"] | None = None
+    """With how many threads the runtime computes; default: as many as it chooses."""
+    versions: dict[Name, str] = {}
+    """Versions of everything that may affect a result, for the record."""
+    operator: OperatorSchema | None = None
+    """The operator as the runtime declares it; null if the runtime cannot say. Parts that no
+    case calls are reported."""
 
 
 class UnavailableAnswer(_Message):
@@ -197,17 +177,19 @@ class UnavailableAnswer(_Message):
 
     id: Id
     outcome: Literal["unavailable"]
-    reason: Name = Field(description="One sentence: what is missing.")
-    fix: Name | None = Field(
-        default=None, description="The exact command that repairs it, if there is one."
-    )
+    reason: Name
+    """One sentence: what is missing."""
+    fix: Name | None = None
+    """The exact command that repairs it, if there is one."""
 
 
 class Times(_Message):
     """Milliseconds of a case, without reading and writing files."""
 
-    load: Milliseconds = Field(description="Creating the session from the model.")
-    run: Milliseconds = Field(description="All steps once: the fastest of the repeats.")
+    load: Milliseconds
+    """Creating the session from the model."""
+    run: Milliseconds
+    """All steps once: the fastest of the repeats."""
 
 
 class RanAnswer(_Message):
@@ -218,20 +200,14 @@ class RanAnswer(_Message):
 
     id: Id
     outcome: Literal["ran"]
-    placement: Name | None = Field(
-        default=None,
-        description="The execution provider on which the node really ran, as the runtime "
-        "proves it.",
-    )
-    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1, max_length=20)] | None = Field(
-        default=None,
-        description="The kernels of the operator that really ran, each once, as the runtime "
-        "reports them; null if it reports none.",
-    )
-    runs: tuple[tuple[Annotated[dict[Name, FileName], Field(min_length=1)], ...], ...] = Field(
-        description="For each repeat, for each step: graph output to the name of its TensorProto "
-        "file in out."
-    )
+    placement: Name | None = None
+    """The execution provider on which the node really ran, as the runtime proves it."""
+    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1, max_length=20)] | None = None
+    """The kernels of the operator that really ran, each once, as the runtime reports them; null
+    if it reports none."""
+    runs: tuple[tuple[Annotated[dict[Name, FileName], Field(min_length=1)], ...], ...]
+    """For each repeat, for each step: graph output to the name of its TensorProto file in
+    out."""
     ms: Times
 
 
@@ -241,13 +217,14 @@ class RejectedAnswer(_Message):
     id: Id
     outcome: Literal["rejected"]
     stage: Literal["load", "run"]
-    step: int = Field(default=0, ge=0, description="The step that was rejected; 0 at stage load.")
-    code: str | None = Field(default=None, description="The runtime's error code, if it has one.")
-    message: str = Field(description="The full text of the error.")
-    changed: Annotated[list[Name], Field(max_length=100)] = Field(
-        default_factory=list,
-        description="Inputs of the graph that the runtime had changed when it returned the error.",
-    )
+    step: int = Field(default=0, ge=0)
+    """The step that was rejected; 0 at stage load."""
+    code: str | None = None
+    """The runtime's error code, if it has one."""
+    message: str
+    """The full text of the error."""
+    changed: Annotated[list[Name], Field(max_length=100)] = Field(default_factory=list)
+    """Inputs of the graph that the runtime had changed when it returned the error."""
     replace_process: ReplaceProcess = False
 
 
@@ -261,17 +238,13 @@ class CrashedAnswer(_Message):
 
     id: Id
     outcome: Literal["crashed"]
-    step: Annotated[int, Field(ge=0)] | None = Field(
-        default=0, description="The step in which it died; null if that is not known."
-    )
-    ended: Name = Field(
-        description="How it ended: the signal's name (SIGSEGV), or the runtime's word for it "
-        "(panic, cudaErrorIllegalAddress)."
-    )
-    message: str = Field(
-        default="",
-        description="What it wrote about it: the panic's text and place, if there is one.",
-    )
+    step: Annotated[int, Field(ge=0)] | None = 0
+    """The step in which it died; null if that is not known."""
+    ended: Name
+    """How it ended: the signal's name (SIGSEGV), or the runtime's word for it (panic,
+    cudaErrorIllegalAddress)."""
+    message: str = ""
+    """What it wrote about it: the panic's text and place, if there is one."""
     replace_process: ReplaceProcess = False
 
 
@@ -432,18 +405,20 @@ def schemas() -> dict[str, dict[str, Any]]:
     The harness sends complete requests, so every field of a request is required; an answer may
     leave out fields that have a default.
     """
+    from conformance.base.json_schemas import WithDescriptions  # imports much of pydantic
+
     request: TypeAdapter[Request] = TypeAdapter(Request)
     answer: TypeAdapter[Answer | CompilingNotice] = TypeAdapter(Answer | CompilingNotice)
     return {
         "request.json": {
             "$schema": _DIALECT,
             "description": "A request to a runner: one line on its standard input.",
-            **request.json_schema(mode="serialization"),
+            **request.json_schema(mode="serialization", schema_generator=WithDescriptions),
         },
         "answer.json": {
             "$schema": _DIALECT,
             "description": "An answer of a runner: one line on its standard output; and the "
             "notice that may come before it.",
-            **answer.json_schema(),
+            **answer.json_schema(schema_generator=WithDescriptions),
         },
     }
