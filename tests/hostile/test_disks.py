@@ -132,11 +132,15 @@ def test_a_killed_run_leaves_its_results_and_the_earlier_ones(desk: Desk, before
     assert read(desk.folder / "keep.jsonl").problems == ()
 
 
-def test_a_run_killed_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
-    process = held_run(desk)
-    wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
-    process.kill()
-    process.communicate(timeout=60)
+def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = held_run(desk)
+        wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+        if number == signal.SIGINT:
+            assert out.splitlines()[-1] == "Results: none; keep.jsonl keeps those from before."
+            assert (process.returncode, names(desk)) == (130, {"keep.jsonl"})
     assert (desk.folder / "keep.jsonl").read_bytes() == before
     # What it left is in nobody's way.
     assert desk.gqa(*complete_run(desk)).status == 0

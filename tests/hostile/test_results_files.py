@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from as_user import Desk, Gqa
-from case_files import cases_of
 from endings import check_ending, no_hang
 from mutations import mutant, whole
 from synthetic_runs import case, result, write
@@ -20,7 +19,6 @@ from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import LaterInput, Recipe
-from conformance.run.records import case_record
 
 
 def try_all(run: Run, good: Run, folder: Path) -> None:
@@ -110,21 +108,3 @@ def test_a_program_is_no_larger_for_a_large_recipe(
             about = run.cases[large.id], run.results[0], run.header.targets[0]
             assert len(program_of(*about).text) < 30_000
             try_all(run, run, tmp_path)
-
-
-def test_a_record_is_no_larger_for_a_large_input(tmp_path: Path) -> None:
-    (large,) = cases_of(
-        tmp_path,
-        """
-        - name: one
-          batch_size: 2
-          inputs: {seqlens_k: {shape: [60000000]}}
-          contract: {demands: rejects, source: a document}
-        """,
-    )
-    with no_hang("the record"):
-        record = case_record(large)
-    assert len(record.model_dump_json()) < 10_000
-    (lengths,) = (t.recipe for t in record.call.inputs if t.name == "seqlens_k")
-    assert lengths is not None
-    assert (lengths.kind, len(lengths.starts), lengths.count) == ("positions", 2, 1)
