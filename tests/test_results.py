@@ -382,6 +382,19 @@ def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:
     assert join([old, words]).problems == ()
 
 
+def test_columns_never_share_a_label(tmp_path: Path) -> None:
+    both = [result(target=name) for name in ("cpu", "cpu (a.jsonl)")]
+    first = of_results(tmp_path / "a.jsonl", both)
+    other = of_results(tmp_path / "b.jsonl", [result(target="cpu", verdict="crash")])
+    joined = join([first, other])
+    shown = {one.label: joined.results[case().id, one.label].verdict for one in joined.columns}
+    assert shown == {
+        "cpu (a.jsonl)": "pass",
+        "cpu (a.jsonl) #2": "pass",
+        "cpu (b.jsonl)": "crash",
+    }
+
+
 # ── The schema ──────────────────────────────────────────────────────────────────────────────────
 
 
