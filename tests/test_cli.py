@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -23,28 +22,6 @@ from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION, has_cuda
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
 )
-
-
-def test_help_and_version(gqa: Gqa) -> None:
-    assert gqa("--version").out.startswith("gqa-conformance ")
-    for command in ("run", "list", "show", "report", "diff", "doctor"):
-        done = gqa(command, "-h")
-        assert done.status == 0
-        assert done.out.startswith(f"Usage: gqa {command}")
-    assert "Exit status: 0 all as expected" in gqa("run", "--help").out
-
-
-def test_gqa_without_arguments_lists_the_commands(gqa: Gqa) -> None:
-    done = gqa()
-    assert done.status in (0, 2)  # 2 since click 8.2
-    assert "Usage: gqa" in done.both
-
-
-def test_progress_that_is_piped_is_a_few_plain_lines(gqa: Gqa, desk: Desk) -> None:
-    targets = ("--ep", desk.runner("rejects"), "--ep", desk.runner("not_json"))
-    progress = gqa("run", "three.yaml", *targets).err.splitlines()
-    assert len(progress) <= 10
-    assert progress[-1] == "6/6  1 unsupported, 4 pass, 1 infrastructure"
 
 
 def test_a_report_has_no_path_of_the_users(gqa: Gqa, desk: Desk) -> None:
@@ -123,14 +100,10 @@ def living(mark: str) -> list[str]:
     for process in psutil.process_iter():
         try:
             if process.environ().get("GQA_TEST_MARK") == mark:
-                found.append(shown(process))
+                found.append(" ".join(process.cmdline()))
         except (psutil.Error, OSError):
             continue
     return found
-
-
-def shown(process: psutil.Process) -> str:
-    return " ".join(process.cmdline())
 
 
 def results_in(file: Path) -> int:
@@ -171,27 +144,6 @@ def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
     assert "stopped before its end" in (desk.folder / f"{file.name}.html").read_text()
 
 
-def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> None:
-    mark = str(desk.folder / "early")
-    process = desk.start(
-        *(sys.executable, "-m", "conformance", "run", "three.yaml", "--results", "early.jsonl"),
-        *("--html", "early.html", "--ep", desk.runner("starts_for_ever")),
-        environment={"GQA_TEST_MARK": mark},
-    )
-    wait_for(lambda: len(living(mark)) == 2)
-    time.sleep(0.2)  # while one starts, it ends at the end of its input
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert living(mark) == []
-    assert out.splitlines()[-1] == "0 results, 0 unexpected, interrupted"
-    assert "Traceback" not in err
-    assert not (desk.folder / "early.jsonl").exists()
-
-
-# One cache for several runs
-
-
 # The terminal
 
 
@@ -211,26 +163,6 @@ def test_a_terminal_shows_a_progress_bar(desk: Desk, no_color: bool) -> None:
     assert re.search(r"[12] pass", text)
     assert "3 results, 0 unexpected" in text
     assert bool(COLOUR.search(text)) is not no_color
-
-
-def test_a_terminal_without_unicode_gets_question_marks(desk: Desk) -> None:
-    arguments = ("run", "three.yaml", "--ep", desk.runner("correct"))
-    done = desk.gqa(*arguments, environment={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
-    assert done.status == 0, done.err
-    assert "theme  ? pass  unexpected" in done.out
-
-
-# Listing and showing cases
-
-
-def test_list_prints_the_shipped_corpus_and_selected_ids(gqa: Gqa) -> None:
-    ids = gqa("list").out.splitlines()
-    assert len(ids) == len(set(ids)) >= 150
-    wanted = "shared_kv/zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1]"
-    assert wanted in ids
-    assert gqa("list", wanted).out.splitlines() == [wanted]
-    entry = [name for name in ids if name.startswith("shared_kv/zero_length_kv[")]
-    assert gqa("list", "shared_kv/zero_length_kv").out.splitlines() == entry
 
 
 @has_onnxruntime
@@ -270,21 +202,6 @@ def test_causes_of_known_results_are_listed(gqa: Gqa, monkeypatch: pytest.Monkey
 
 
 # The other commands
-
-
-@pytest.mark.slow
-@has_onnxruntime
-def test_doctor_lists_what_is_installed_and_how_to_fix_the_rest(gqa: Gqa) -> None:
-    done = gqa("doctor")
-    assert done.status == 0
-    lines = done.out.splitlines()
-    cpu = next(n for n, line in enumerate(lines) if line.startswith("✓ cpu  "))
-    assert lines[cpu + 1].startswith("    version   onnxruntime 1.")
-    assert "float16" in lines[cpu + 2]
-    assert lines[cpu + 3].startswith("    needs     the Python package onnxruntime")
-    cuda = next(n for n, line in enumerate(lines) if line[2:].startswith("cuda  "))
-    assert lines[cuda].startswith("✓") or "    fix       " in lines[cuda + 1]
-    assert lines[-1].startswith("cache     ")
 
 
 def test_doctor_prints_the_adapter_and_its_facts_on_request(

@@ -1,4 +1,4 @@
-"""``gqa merge``: shards and targets side by side, in flat memory, and what is refused."""
+"""``gqa merge``: shards and targets side by side, in flat memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import json
 import lzma
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from as_user import Done, Gqa
+from as_user import Gqa
 from synthetic_runs import case, error, expected, realistic, result, target, write
 
 from conformance.base.paths import ROOT
@@ -32,25 +31,20 @@ CASES = tuple(map(case, IDS))
 NEW, OLD = "cpu@1.31.1", "cpu@1.26.0"
 
 
-def run(path: Path, name: str = NEW, cases: tuple[CaseRecord, ...] = CASES, **more: Any) -> Path:
-    return write(path, cases, [result(c.id, name) for c in cases], targets=[target(name)], **more)
+def run(path: Path, name: str = NEW, cases: tuple[CaseRecord, ...] = CASES) -> Path:
+    return write(path, cases, [result(c.id, name) for c in cases], targets=[target(name)])
 
 
-def changed(path: Path, **fields: Any) -> Path:
-    """The file with other fields in its header."""
-    first, *rest = path.read_text().splitlines(keepends=True)
-    path.write_text(json.dumps({**json.loads(first), **fields}) + "\n" + "".join(rest))
+def shard(path: Path, number: int, cases: tuple[CaseRecord, ...]) -> Path:
+    first, *rest = run(path, NEW, cases).read_text().splitlines(keepends=True)
+    shown = {"number": number, "of": 3, "cases": 7, "results": 7}
+    path.write_text(json.dumps({**json.loads(first), "shard": shown}) + "\n" + "".join(rest))
     return path
-
-
-def shard(path: Path, number: int, of: int = 3, name: str = NEW, **more: Any) -> Path:
-    run(path, name, CASES[number - 1 :: of], **more)
-    return changed(path, shard={"number": number, "of": of, "cases": 7, "results": 7})
 
 
 @pytest.fixture
 def shards(tmp_path: Path) -> list[Path]:
-    return [shard(tmp_path / f"{number}.jsonl", number) for number in (1, 2, 3)]
+    return [shard(tmp_path / f"{n}.jsonl", n, CASES[n - 1 :: 3]) for n in (1, 2, 3)]
 
 
 def judged(run: Run) -> dict[tuple[str, str], ResultRecord]:
@@ -126,48 +120,8 @@ def refused(gqa: Gqa, *files: Path, says: str) -> None:
     assert not out.exists()
 
 
-def test_a_missing_shard_is_named(gqa: Gqa, shards: list[Path]) -> None:
-    refused(gqa, shards[0], says=f"{NEW}: shards 2/3, 3/3 missing.")
-    out = shards[0].with_name("out.jsonl")
-    done: Done = gqa("merge", *map(str, shards[:2]), "-o", str(out), "--incomplete")
-    assert done.status == 3
-    assert done.err == f"{NEW}: shard 3/3 missing.\n"
-    merged = read(out)
-    assert "The run was stopped before its end." in merged.problems
-    assert "2 of 7 results are missing." in merged.problems
-
-
-@pytest.mark.parametrize("how", ["cut off", "stopped"])
-def test_an_incomplete_shard_is_named(gqa: Gqa, shards: list[Path], how: str) -> None:
-    if how == "cut off":
-        lines = shards[1].read_bytes().splitlines(keepends=True)
-        shards[1].write_bytes(b"".join(lines[:-2]) + b'{"kind":"res')
-    else:
-        shard(shards[1], 2, complete=False)
-    refused(gqa, *shards, says=f"{shards[1]} (shard 2/3) is incomplete: it was {how}")
-
-
-def test_what_does_not_belong_together_is_refused(
-    gqa: Gqa, tmp_path: Path, shards: list[Path]
-) -> None:
-    whole = run(tmp_path / "whole.jsonl")
-    refused(gqa, *shards, whole, says=f"Both {shards[0]} and {whole} have a result of {IDS[0]}")
-    again = shard(tmp_path / "again.jsonl", 2)
-    refused(gqa, *shards, again, says="One shard is there twice: ")
-    other = changed(run(tmp_path / "other.jsonl", OLD), corpus="another")
-    refused(gqa, whole, other, says=f"{other} is of another run than {whole}: the corpus is ")
-    other = changed(run(tmp_path / "other.jsonl", OLD), suite="0.0.1")
-    refused(gqa, whole, other, says="the suite is 0.0.1, not 0.1.0")
-    other = run(tmp_path / "other.jsonl", OLD, (case(IDS[0], why="x"),))
-    assert gqa("merge", str(whole), str(other), "-o", str(tmp_path / "fine.jsonl")).status == 0
-    call = case(IDS[0]).call.model_copy(update={"attributes": {"num_heads": 2}})
-    other = run(tmp_path / "other.jsonl", OLD, (case(IDS[0], call=call),))
-    refused(gqa, whole, other, says=f"{other}: {IDS[0]} is another case than in {whole}.")
-
-
 def test_shards_of_several_runs_are_refused(gqa: Gqa, shards: list[Path]) -> None:
-    run(shards[2], NEW, CASES[2:3])  # one case too few
-    changed(shards[2], shard={"number": 3, "of": 3, "cases": 7, "results": 7})
+    shard(shards[2], 3, CASES[2:3])  # one case too few
     refused(gqa, *shards, says="have 6 of 7 results: they are not parts of one run.")
 
 
@@ -189,32 +143,6 @@ def test_a_target_is_the_same_on_all_machines(gqa: Gqa, tmp_path: Path) -> None:
     out.unlink()
     refused(gqa, parts[0], part(2, threads=4), says=f"{NEW} is another target than in the files")
     refused(gqa, parts[0], part(2, versions={"numpy": "1"}), says="version of")
-
-
-@pytest.mark.parametrize(
-    ("edit", "says"),
-    [
-        (lambda lines: [*lines, lines[-2]], "there is more after its footer"),
-        (lambda lines: [lines[0], *lines[2:]], "and no such case"),
-        (lambda lines: [*lines[:-2], lines[-1]], "is damaged"),
-        (lambda lines: [*lines[:-1], lines[-2], lines[-1]], " twice."),
-        (lambda lines: lines[1:], "not a results file"),
-        (lambda lines: [lines[0], b"{}\n", *lines[1:]], "not a record of a results file"),
-    ],
-)
-def test_damaged_files_are_refused(
-    gqa: Gqa, tmp_path: Path, edit: Callable[[list[bytes]], list[bytes]], says: str
-) -> None:
-    file = run(tmp_path / "r.jsonl")
-    file.write_bytes(b"".join(edit(file.read_bytes().splitlines(keepends=True))))
-    refused(gqa, file, says=says)
-
-
-def test_the_output_is_none_of_the_files(gqa: Gqa, shards: list[Path]) -> None:
-    before = shards[0].read_bytes()
-    assert gqa("merge", *map(str, shards), "-o", str(shards[0])).status == 2
-    assert gqa("merge", *map(str, shards), "-o", "/nowhere/out").status == 3
-    assert shards[0].read_bytes() == before
 
 
 # ── The smaller form ─────────────────────────────────────────────────────────────────────────────
@@ -255,12 +183,6 @@ def test_a_compact_file_gives_the_same_changes_and_support(tmp_path: Path) -> No
         found = changes(new, old)
         assert not found.worse
         assert found.reasons == changes(both[0], both[0]).reasons
-
-
-def test_a_compact_file_stays_so_when_it_is_merged_again(tmp_path: Path) -> None:
-    small = compacted(run(tmp_path / "r.jsonl"))
-    out = merge_to(tmp_path / "out.jsonl", small.path, run(tmp_path / "other.jsonl", OLD))
-    assert read(out).header.left_out == small.header.left_out
 
 
 # ── Memory ───────────────────────────────────────────────────────────────────────────────────────

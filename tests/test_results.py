@@ -5,19 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import json
 import lzma
 import math
 import os
-import random
 import resource
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +30,11 @@ from synthetic_runs import (
     write,
 )
 
-import conformance.results.reader
-import conformance.results.writer
 from conformance.base.paths import data_path
 from conformance.results.errors import ResultsError
 from conformance.results.faults import factor, fault_text
 from conformance.results.join import join
-from conformance.results.packed import Unpacked
-from conformance.results.reader import MOST_BYTES, read
+from conformance.results.reader import read
 from conformance.results.records import (
     BeyondBudget,
     CallRecord,
@@ -89,13 +80,6 @@ def selected(cases: int, results: int) -> dict[str, Any]:
     return {"selection": {"text": "", "cases": cases, "results": results}}
 
 
-def in_another_process(code: str) -> subprocess.CompletedProcess[str]:
-    here = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{here.parent}"}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
 # ── Writing and reading back ────────────────────────────────────────────────────────────────────
 
 
@@ -138,15 +122,6 @@ def test_non_finite_numbers_are_written_as_words(path: Path) -> None:
     assert run.results[0].share == math.inf
 
 
-@pytest.mark.parametrize("got", ["NaN", "-Infinity", '"Infinity"', '"1.5"', "[]"])
-def test_other_spellings_of_numbers_are_rejected(path: Path, got: str) -> None:
-    small(path, "wrong")
-    text = path.read_text().replace('"got":0.2871', f'"got":{got}')
-    path.write_text(text)
-    with pytest.raises(ResultsError, match=r"run\.jsonl:3: errors\.0\.got: \w"):
-        read(path)
-
-
 TEXTS = (
     "</script>", "two\nlines\r\n", "NUL \x00 and ESC \x1b[31m", "\u2028 \u2029 \x85 \x0b \x1e",
     "bidi \u202e and astral 😀", "x" * 1_000_000,
@@ -162,45 +137,7 @@ def test_any_text_is_preserved_and_bytes_that_are_none_are_escaped(path: Path) -
     assert small(path, "crash", stderr=stderr).results[0].stderr == r"caf\udce9 \udcff"
 
 
-def test_leaving_without_finishing_marks_the_file_incomplete(path: Path) -> None:
-    with Writer(path, header([target()], 1, 2)) as writer:
-        writer.case(case())
-        writer.result(result())
-    run = read(path)
-    assert run.footer is not None
-    assert not run.footer.complete
-    assert "The run was stopped before its end." in run.problems
-
-
 # ── Writing fails ───────────────────────────────────────────────────────────────────────────────
-
-
-#: Python's own words for a path that has one.
-EMBEDDED_NULL = (
-    "embedded null byte" if sys.version_info < (3, 13) else "open: embedded null character in path"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "cause"),
-    [
-        ("", "Is a directory"),
-        ("file/below", "Not a directory"),
-        ("missing/run.jsonl", "No such file or directory"),
-        ("x" * 300, "File name too long"),
-        ("a\0b", EMBEDDED_NULL),
-        ("/dev/full", "No space left on device"),
-    ],
-)
-def test_a_path_that_cannot_be_written_gives_one_sentence(
-    tmp_path: Path, name: str, cause: str
-) -> None:
-    if name.startswith("/") and not Path(name).exists():
-        pytest.skip("/dev/full is Linux's")
-    (tmp_path / "file").touch()
-    with pytest.raises(ResultsError, match=f"^Cannot write results to .*: {cause}\\.$"):
-        Writer(tmp_path / name, header([target()], 0, 0))
-    assert os.listdir(tmp_path) == ["file"]
 
 
 @contextlib.contextmanager
@@ -239,20 +176,6 @@ def test_a_disk_that_fills_up_is_reported_once_and_leaves_whole_lines(path: Path
     assert "It has no footer: the run was cut short." in read(path).problems
 
 
-def test_a_failing_footer_does_not_hide_what_interrupted_the_run(path: Path) -> None:
-    def interrupted() -> None:
-        with Writer(path, header([target()], 1, 1)) as writer:
-            os.truncate(path, 0)
-            resource.setrlimit(
-                resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
-            )
-            raise KeyboardInterrupt
-        assert writer
-
-    with small_disk(), pytest.raises(KeyboardInterrupt):
-        interrupted()
-
-
 # ── Reading broken files ────────────────────────────────────────────────────────────────────────
 
 
@@ -261,16 +184,13 @@ def test_a_failing_footer_does_not_hide_what_interrupted_the_run(path: Path) -> 
     [
         (lambda text: text[:-20], [CUT_OFF, "It has no footer: the run was cut short."]),
         (lambda text: text + b"\0" * 512, [CUT_OFF]),
-        (lambda text: text + b"\xff\xfe", [CUT_OFF]),
-        (lambda text: text + b"{", [CUT_OFF]),
-        (lambda text: text + b'"', [CUT_OFF]),
         (lambda text: text.rstrip(b"\n"), []),
         (
             lambda text: text + text.splitlines(keepends=True)[1],
             ["There is more after its footer."],
         ),
     ],
-    ids=["truncated", "zeros", "no UTF-8", "a brace", "a quote", "no newline", "more"],
+    ids=["truncated", "zeros", "no newline", "more"],
 )
 def test_what_is_wrong_at_the_end_is_a_problem_and_the_rest_is_read(
     path: Path, edit: Callable[[bytes], bytes], problems: list[str]
@@ -286,10 +206,10 @@ def test_what_is_wrong_at_the_end_is_a_problem_and_the_rest_is_read(
     ("line", "what"),
     [
         ('{"kind":"result","case"', "not a line of JSON (EOF while parsing an object"),
-        ("[1]", "not a record of a results file"),
         ('{"kind":"note"}', "not a record of a results file"),
-        ("{}", "not a record of a results file"),
         ('{"kind":"infrastructure","target":"cpu"}', "message: Field required"),
+        (result(verdict="wrong").model_dump_json().replace('"got":', '"got":NaN,"x":'), "JSON"),
+        (header([target()], 0, 0).model_dump_json(), "a second header"),
     ],
 )
 def test_a_broken_line_in_the_middle_is_an_error_with_its_line_number(
@@ -303,26 +223,6 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_line_number(
     assert str(caught.value).startswith(f"{path}:3: ")
     assert what in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-HEADLESS = result().model_dump_json().encode() + b"\n"
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\n\n", b"hello\n", b"{}\n", b"\x89PNG\r\n\x1a\n", HEADLESS]
-)
-def test_a_file_that_is_not_a_results_file_gives_one_sentence(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    says = "does not begin with a header" if content is HEADLESS else "not a"
-    with pytest.raises(ResultsError, match=rf"^.*run\.jsonl[^\n]* {says}[^\n]*$"):
-        read(path)
-
-
-def test_two_concatenated_files_are_rejected(path: Path) -> None:
-    small(path)
-    path.write_text(path.read_text() * 2)
-    with pytest.raises(ResultsError, match=r"run\.jsonl:5: a second header"):
-        read(path)
 
 
 @pytest.mark.parametrize(
@@ -351,11 +251,6 @@ def test_a_header_that_is_not_understood(path: Path, field: str, value: str, say
             {"counts": {"cpu@1.31.1": {"pass": 2}}},
             "The footer counts 2 pass on cpu@1.31.1; there are 1.",
         ),
-        (
-            4,
-            {"counts": {"cpu@1.31.1": {"pass": 1, "wrong": 1}, "cuda": {"skip": 3}}},
-            "The footer counts 3 skip on cuda; there are 0.",
-        ),
         (4, {"unexpected": 0}, "The footer counts 0 unexpected results; there are 1."),
         (4, {"infrastructure": 1}, "The footer counts 1 infrastructure failures; there are 0."),
         (0, selected(1, 5), "3 of 5 results are missing."),
@@ -374,19 +269,20 @@ def test_counts_that_do_not_add_up_are_a_problem(
     assert problem in read(path).problems
 
 
-def test_a_result_given_twice_is_a_problem(path: Path) -> None:
-    run = of_results(path, [result(), result(verdict="wrong")])
-    assert run.problems == (
-        "More than one result for shared_kv/zero_length_kv[dtype=float16] on cpu@1.31.1.",
-    )
+def test_what_is_given_twice_is_a_problem(path: Path) -> None:
+    described = [case(), case(why="Another reason.")]
+    problems = read(write(path, described, [result(), result(verdict="wrong")])).problems
+    assert "is described twice, differently" in problems[0]
+    wanted = "More than one result for shared_kv/zero_length_kv[dtype=float16] on cpu@1.31.1."
+    assert wanted in problems
 
 
-def test_a_case_described_in_two_ways_is_a_problem(path: Path) -> None:
-    run = read(write(path, [case(), case(why="Another reason.")], [result()]))
-    assert "is described twice, differently" in run.problems[0]
-
-
-# ── Joining ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_file_without_a_header_gives_one_sentence(path: Path) -> None:
+    headless = result().model_dump_json().encode() + b"\n"
+    for content, says in ((b"", "not a"), (headless, "does not begin with a header")):
+        path.write_bytes(content)
+        with pytest.raises(ResultsError, match=rf"^.*run\.jsonl[^\n]* {says}[^\n]*$"):
+            read(path)
 
 
 def test_every_kind_of_fault_is_read_back(path: Path) -> None:
@@ -422,12 +318,10 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
 @pytest.mark.parametrize(
     ("share", "shown"),
     [
-        (1.0, "1"),
         (1.0004, "1.0004"),
         (0.9999, "0.9999"),
         (1234.0, "1230"),
         (2_531_234.0, "2.5e6"),
-        (math.inf, "inf"),
         (math.nan, "nan"),
     ],
 )
@@ -547,45 +441,9 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     packed.write_bytes(damaged)
     with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: Corrupt"):
         read(packed)
-
-
-@pytest.mark.parametrize("size", [65_528, 65_532, 65_536])
-@pytest.mark.parametrize("padding", [0, 4, 65_536])
-def test_streams_that_follow_one_another_anywhere_are_read(
-    path: Path, size: int, padding: int
-) -> None:
-    raw = io.BytesIO(_stream_of(size) + bytes(padding) + lzma.compress(b"the second"))
-    assert io.BufferedReader(Unpacked(raw)).read().endswith(b"the second")
-
-
-@pytest.mark.parametrize(
-    ("rest", "says"),
-    [
-        *[
-            (rest, "Something else follows the data.")
-            for rest in (b"\0", b"\0" * 7, b"garbage", b"\xfd8zXZ\0" * 9)
-        ],
-        (lzma.compress(b"")[:3], ""),
-    ],
-)
-def test_what_follows_compressed_data_and_is_none_is_told(
-    tmp_path: Path, rest: bytes, says: str
-) -> None:
-    packed = tmp_path / "a.jsonl.xz"
-    packed.write_bytes(lzma.compress(small(tmp_path / "a.jsonl").path.read_bytes()) + rest)
-    if says:
-        with pytest.raises(ResultsError, match=rf"a\.jsonl\.xz: {says}$"):
-            read(packed)
-    else:
-        assert "Its compressed data is broken off." in read(packed).problems
-
-
-@cache
-def _stream_of(size: int) -> bytes:
-    """A compressed stream of ``size`` bytes, a multiple of 4."""
-    noise = random.Random(0).randbytes(size)
-    streams = (lzma.compress(noise[less:], preset=0) for less in range(size))
-    return next(stream for stream in streams if len(stream) == size)
+    packed.write_bytes(lzma.compress(content) + b"garbage")
+    with pytest.raises(ResultsError, match=r"a\.jsonl\.xz: Something else follows the data\.$"):
+        read(packed)
 
 
 def test_of_a_compressed_file_that_is_cut_everything_before_is_read(tmp_path: Path) -> None:
@@ -605,15 +463,6 @@ def test_of_a_compressed_file_that_is_cut_everything_before_is_read(tmp_path: Pa
 # ── Bounds ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def bomb(path: Path, *pieces: tuple[bytes, int]) -> Path:
-    """A compressed file: each piece, repeated so often."""
-    with lzma.open(path, "wb", preset=0) as file:
-        for piece, times in pieces:
-            for _ in range(times):
-                file.write(piece)
-    return path
-
-
 HEADER = header([target()], 0, 0).model_dump_json().encode() + b"\n"
 
 
@@ -622,28 +471,20 @@ HEADER = header([target()], 0, 0).model_dump_json().encode() + b"\n"
     ("pieces", "says"),
     [
         ([(HEADER, 1), (b" " * (1 << 20), 300)], r":2: longer than 8,388,608 bytes\.$"),
-        ([(b"x" * (1 << 20), 300)], r":1: longer than 8,388,608 bytes\.$"),
         ([(HEADER, 1), (b"\n" * (1 << 20), 300)], r": it has more than 500,000 lines\.$"),
         ([(HEADER, 1), (b" " * 1023 + b"\n", 300_000)], r": it has more than 268,435,456 bytes\.$"),
     ],
-    ids=["a line", "the first line", "newlines", "bytes"],
+    ids=["a line", "newlines", "bytes"],
 )
 def test_a_file_larger_than_any_run_is_refused(
     tmp_path: Path, pieces: list[tuple[bytes, int]], says: str
 ) -> None:
-    path = bomb(tmp_path / "bomb.xz", *pieces)
-    assert path.stat().st_size < 1_000_000
-    begun = time.process_time()
+    path = tmp_path / "bomb.xz"
+    with lzma.open(path, "wb", preset=0) as file:
+        for piece, times in pieces:
+            for _ in range(times):
+                file.write(piece)
     with pytest.raises(ResultsError, match=says):
-        read(path)
-    assert time.process_time() - begun < 10
-
-
-def test_a_sparse_file_is_refused(path: Path) -> None:
-    with path.open("wb") as file:
-        file.write(HEADER)
-        file.truncate(1 << 40)
-    with pytest.raises(ResultsError, match=r":2: longer than"):
         read(path)
 
 
@@ -656,47 +497,6 @@ def test_a_file_of_a_million_targets_is_refused(path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("value", ["[]", "{}", '"x"'])
-def test_a_million_errors_in_a_line_take_little_memory(path: Path, value: str) -> None:
-    small(path)
-    record = json.loads(path.read_bytes().splitlines()[1])
-    record["call"]["inputs"][0]["recipe"] = {"kind": "numbers", "numbers": "HERE"}
-    wrong = f"[{','.join([value] * 1_000_000)}]"
-    line = json.dumps(record).replace('"HERE"', wrong)
-    path.write_bytes(HEADER + line.encode() + b"\n" + HEADER)
-    done = in_another_process(
-        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        f"from conformance.results.reader import read\nread({str(path)!r})"
-    )
-    assert "ResultsError" in done.stderr
-    assert "numbers.0" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_largest_files_take_the_memory_that_is_documented(tmp_path: Path) -> None:
-    """About nine times their size: `MOST_BYTES` of cases, and `MOST_LINES` of results."""
-    described, judged = json.loads(case().model_dump_json()), result().model_dump_json().encode()
-    for name, lines_ in (
-        ("cases", (json.dumps({**described, "id": f"a/{n}"}).encode() for n in range(500_000))),
-        ("results", (judged for _ in range(499_999))),
-    ):
-        path = tmp_path / name
-        with path.open("wb") as file:
-            file.write(HEADER)
-            for line in lines_:
-                if file.tell() + len(line) >= MOST_BYTES:
-                    break
-                file.write(line + b"\n")
-        done = in_another_process(
-            f"from conformance.results.reader import read\nread({str(path)!r})\n"
-            "from memory import peak_kib\nprint(peak_kib())"
-        )
-        memory = int(done.stdout) * 1024
-        print(f"\n{name}: {path.stat().st_size:,} bytes take {memory:,} bytes")
-        assert memory < 10 * MOST_BYTES
-        path.unlink()
-
-
 def test_a_record_too_long_to_read_again_is_not_written(path: Path) -> None:
     with (
         pytest.raises(ResultsError, match=r"a record has more than 8,388,608 bytes\.$"),
@@ -706,47 +506,18 @@ def test_a_record_too_long_to_read_again_is_not_written(path: Path) -> None:
     assert read(path).results == ()
 
 
-@pytest.mark.parametrize(
-    ("limit", "most", "says"),
-    [
-        ("MOST_BYTES", 8000, r"no file of more than 8,000 bytes can be read\.$"),
-        ("MOST_LINES", 5, r"no file of more than 5 lines can be read\.$"),
-    ],
-)
-def test_a_file_that_could_not_be_read_again_is_not_written(
-    path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, says: str
-) -> None:
-    for module in (conformance.results.writer, conformance.results.reader):
-        monkeypatch.setattr(module, limit, most)
-    written = Writer(path, header([target()], 99, 99))
-    with pytest.raises(ResultsError, match=says), written as writer:
-        any(writer.result(result(f"a/{number}")) for number in range(99))
-    assert len(read(path).results) >= 3
-
-
 # ── The place of a run ──────────────────────────────────────────────────────────────────────────
 
 
-def test_an_empty_file_is_written_in_place(path: Path) -> None:
-    path.touch(0o600)
-    with Writer(path, header([target()], 0, 0)):
-        assert [line["kind"] for line in lines(path)] == ["header"]
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_run_into_the_new_file_of_another_is_left_alone(path: Path) -> None:
-    small(path)
-    new = path.with_name("run.jsonl.new")
-    with Writer(new, header([target()], 2, 2)) as writer:
-        writer.result(result())
-        with pytest.raises(ResultsError, match=rf"^Another run is writing results to {new}; "):
-            Writer(path, header([target()], 1, 1))
-        writer.result(result("a/b"))
-    before = new.read_bytes()
-    assert len(read(new).results) == 2
-    with pytest.raises(ResultsError, match=rf"{new} has results; move it elsewhere first\.$"):
-        Writer(path, header([target()], 1, 1))
-    assert new.read_bytes() == before
+def test_a_run_too_long_to_read_again_is_not_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conformance.results.writer.MOST_LINES", 5)
+    written = Writer(path, header([target()], 99, 99))
+    says = r"no file of more than 5 lines can be read\.$"
+    with pytest.raises(ResultsError, match=says), written as writer:
+        any(writer.result(result(f"a/{number}")) for number in range(99))
+    assert len(read(path).results) >= 3
 
 
 def test_a_place_without_locks_or_hard_links(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ SEVEN = HEAD + "".join(
 )
 TWENTY = HEAD + "  - {name: slow, matrix: {seed: [1, 2, 3, 4, 5], sequence_length: [1, 2, 3, 4]}}\n"
 #: These are no runners, or want a folder or a text, or wait for limits of minutes.
-LEFT_OUT = ("miniature", "launch", "counts_peers", "escapes", "never_described", "starts_for_ever")
+LEFT_OUT = ("miniature", "launch", "counts_peers", "escapes", "never_described")
 #: What runners want in their environment. Those of chance count their cases, so they repeat.
 WAYS = {
     "exits": ["FAULT_STATUS=0", "FAULT_STATUS=3"],

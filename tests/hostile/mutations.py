@@ -58,78 +58,13 @@ def whole(path: Path) -> Path:
 
 #: Values that no field expects, or only some.
 _VALUES: Final[tuple[Any, ...]] = (
-    *(
-        None,
-        True,
-        False,
-        0,
-        -1,
-        1,
-        1.5,
-        -0.0,
-        2**31,
-        2**63,
-        10**30,
-        10**4000,
-        1e308,
-        -1e308,
-        5e-324,
-    ),
-    *(
-        "",
-        "nan",
-        "inf",
-        "0",
-        "x" * 100_000,
-        HOSTILE,
-        "\ud800",
-        "\x00",
-        "\u202e",
-        "\x1b[31m",
-        "/",
-        "..",
-    ),
-    *([], {}, [[]], [None], [0] * 1000, [[0, 0]] * 100, {"a": 1}, {"kind": "uniform"}, {"": ""}),
-    *({str(n): n for n in range(100)}, [300_000_000, 1, 1], [10**9] * 30, [-1], ["n", 2]),
+    *(None, True, 0, -1, 1.5, 2**63, 10**4000, 1e308, [], {}, [None], [0] * 1000, ["n", 2]),
+    *("", "nan", "x" * 100_000, HOSTILE, "\ud800", "\x00", "\x1b[31m", "..", {"kind": "uniform"}),
+    *({str(n): n for n in range(100)}, [300_000_000, 1, 1], [10**9] * 30, [-1]),
 )
 _TOKENS: Final = (
-    *(
-        b"1e400",
-        b"-1e400",
-        b"NaN",
-        b"Infinity",
-        b"9" * 5000,
-        b"0x10",
-        b"01",
-        b"1.",
-        b"-",
-        b"\\ud800",
-    ),
-    *(
-        b"\x00",
-        b"\xff",
-        b"\xc3",
-        b"\x1b[2J",
-        b"\r",
-        b"\n",
-        b"\r\n",
-        b"\xe2\x80\xa8",
-        b"\xef\xbb\xbf",
-    ),
-    *(
-        b'"',
-        b"\\",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b":",
-        b"[" * 3000,
-        b'{"a":' * 3000,
-        b"null",
-        b"true",
-    ),
+    *(b"1e400", b"NaN", b"Infinity", b"9" * 5000, b"01", b"-", b"\\ud800", b"\x00", b"\xff"),
+    *(b"\n", b"\r\n", b'"', b"{", b"]", b",", b"[" * 3000, b'{"a":' * 3000, b"null"),
 )
 
 
@@ -193,11 +128,6 @@ def _lines(change: Callable[[list[bytes], random.Random], None]) -> Mutation:
     return changed
 
 
-def _swap(lines: list[bytes], chance: random.Random) -> None:
-    a, b = (chance.randrange(len(lines)) for _ in range(2))
-    lines[a], lines[b] = lines[b], lines[a]
-
-
 def _double(lines: list[bytes], chance: random.Random) -> None:
     line = chance.choice(lines)
     lines[(at := chance.randrange(len(lines) + 1)) : at] = [line] * chance.choice((1, 2, 50))
@@ -213,11 +143,6 @@ def _record(lines: list[bytes], chance: random.Random) -> None:
         lines[at] = _changed(lines[at], chance)
 
 
-def _strange(lines: list[bytes], chance: random.Random) -> None:
-    strange = (b"\n", b"   \n", b"{}\n", b"[]\n", b"null\n", b"\x00" * 1000 + b"\n", b"# no JSON\n")
-    lines.insert(chance.randrange(len(lines) + 1), chance.choice(strange))
-
-
 def _nested(lines: list[bytes], chance: random.Random) -> None:
     """A recipe with parts of parts of parts."""
     depth = chance.choice((50, 150, 1000, 20_000))
@@ -229,8 +154,8 @@ def _nested(lines: list[bytes], chance: random.Random) -> None:
 Mutation = Callable[[bytes, random.Random], bytes]
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
-    *(_bytes, _token, _token, _cut, _lines(_swap), _lines(_double), _lines(_drop)),
-    *(_lines(_strange), _lines(_nested), *[_lines(_record)] * 8),
+    *(_bytes, _token, _token, _cut, _lines(_double), _lines(_drop)),
+    *(_lines(_nested), *[_lines(_record)] * 8),
 )
 
 

@@ -1,4 +1,4 @@
-"""Full disks, files that are none, files that vanish, and two runs at once: no results are lost."""
+"""Full disks, runs that are killed, and two runs at once: no results are lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from as_user import Desk, Done, Gqa, wait_for
 from case_files import entries, write
-from endings import check_ending, no_hang
+from endings import check_ending
 from synthetic_runs import case, realistic, result
 from synthetic_runs import write as write_results
 
@@ -94,21 +94,15 @@ def complete_run(desk: Desk, results: str = "keep.jsonl") -> tuple[str, ...]:
 # Earlier results
 
 
-@pytest.mark.parametrize("runner", ["exec:./gone", "unavailable", "no interpreter"])
-def test_a_run_without_a_result_keeps_the_earlier_ones(
-    desk: Desk, gqa: Gqa, before: bytes, runner: str
-) -> None:
-    ep = ("--ep", runner if runner.startswith("exec:") else desk.runner("unavailable"))
-    if runner == "no interpreter":
-        ep = ("--ort-python", "/nonexistent")
-    done = gqa("run", "three.yaml", *ep, "--results", "keep.jsonl", "--html", "x.html")
+def test_a_run_without_a_result_keeps_the_earlier_ones(desk: Desk, gqa: Gqa, before: bytes) -> None:
+    command = ("run", "three.yaml", "--ep", "exec:./gone", "--html", "x.html")
+    done = gqa(*command, "--results", "keep.jsonl")
     check_ending(done)
     assert (desk.folder / "keep.jsonl").read_bytes() == before
     assert names(desk) == {"keep.jsonl"}
-    if runner != "no interpreter":
-        assert done.status == 3
-        assert "Results: none; keep.jsonl keeps those from before." in done.out.splitlines()
-        assert (desk.folder / "x.html").exists()
+    assert done.status == 3
+    assert "Results: none; keep.jsonl keeps those from before." in done.out.splitlines()
+    assert (desk.folder / "x.html").exists()
 
 
 def test_a_complete_run_replaces_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
@@ -120,27 +114,17 @@ def test_a_complete_run_replaces_the_earlier_results(desk: Desk, gqa: Gqa) -> No
     assert names(desk) == {"keep.jsonl"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
-    desk: Desk, before: bytes, number: signal.Signals
-) -> None:
+def test_a_killed_run_leaves_its_results_and_the_earlier_ones(desk: Desk, before: bytes) -> None:
     process = held_run(desk)
     allow(desk, 2)
     wait_for(lambda: has_results(desk, 2))
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
+    process.kill()
+    process.communicate(timeout=60)
     assert (desk.folder / "keep.jsonl.old").read_bytes() == before
     run = read(desk.folder / "keep.jsonl")
     assert len(run.results) == 2
     assert "4 of 6 results are missing." in run.problems
-    if number == signal.SIGINT:
-        assert "The run was stopped before its end." in run.problems
-        assert out.splitlines()[-2:] == [
-            "Results: keep.jsonl",
-            "Results from before: keep.jsonl.old",
-        ]
-    else:
-        assert "It has no footer: the run was cut short." in run.problems
+    assert "It has no footer: the run was cut short." in run.problems
     # A later run leaves the older results where they are, and says so.
     done = desk.gqa(*complete_run(desk))
     assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
@@ -148,11 +132,15 @@ def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
     assert read(desk.folder / "keep.jsonl").problems == ()
 
 
-def test_a_run_killed_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
-    process = held_run(desk)
-    wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
-    process.kill()
-    process.communicate(timeout=60)
+def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = held_run(desk)
+        wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+        if number == signal.SIGINT:
+            assert out.splitlines()[-1] == "Results: none; keep.jsonl keeps those from before."
+            assert (process.returncode, names(desk)) == (130, {"keep.jsonl"})
     assert (desk.folder / "keep.jsonl").read_bytes() == before
     # What it left is in nobody's way.
     assert desk.gqa(*complete_run(desk)).status == 0
@@ -192,37 +180,20 @@ def test_of_three_stopped_runs_none_loses_its_results(desk: Desk) -> None:
 
 
 def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> None:
-    (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
-    os.link(desk.folder / "keep.jsonl", desk.folder / "hard.jsonl")
     first = held_run(desk)
-
-    def check_refused(*names: str) -> None:
-        for name in names:
-            done = gqa(*complete_run(desk, name))
-            assert done.status == 3
-            assert sentence(done) == f"Another run is writing results to {name}; name another file."
-
     wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
-    check_refused("keep.jsonl", "link.jsonl", "hard.jsonl")
-    allow(desk, 1)
-    wait_for(lambda: has_results(desk, 1))
-    check_refused("keep.jsonl", "link.jsonl")
+    for number in (0, 1):
+        allow(desk, number)
+        wait_for(lambda number=number: has_results(desk, number))
+        done = gqa(*complete_run(desk))
+        assert done.status == 3
+        says = "Another run is writing results to keep.jsonl; name another file."
+        assert sentence(done) == says
     first.send_signal(signal.SIGINT)
     assert ended(first).status == 130
     run = read(desk.folder / "keep.jsonl")
     assert run.footer is not None
     assert len(run.results) == 1
-
-
-def test_of_runs_that_begin_together_one_writes(desk: Desk) -> None:
-    (desk.folder / "keep.jsonl").unlink()
-    runs = [held_run(desk) for _ in range(3)]
-    wait_for(lambda: sum(run.poll() is None for run in runs) == 1)
-    allow(desk, 6)
-    statuses = sorted(ended(run).status for run in runs)
-    assert statuses == [0, 3, 3]
-    assert read(desk.folder / "keep.jsonl").problems == ()
-    assert names(desk) == {"keep.jsonl"}
 
 
 # Full disks
@@ -272,10 +243,7 @@ def test_a_run_on_a_full_disk_keeps_the_earlier_results(
     assert (small_disk / "keep.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "size",
-    [2_500, *(pytest.param(size, marks=pytest.mark.slow) for size in (0, 300, 5_000, 20_000))],
-)
+@pytest.mark.parametrize("size", [2_500, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> None:
     """Without root: the system refuses to write files beyond ``size``."""
     desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"))  # fills the cache
@@ -293,47 +261,23 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
     assert not (desk.folder / "keep.html").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(desk: Desk) -> None:
-    desk.folder.chmod(0o500)
-    try:
-        for arguments in (
-            ("run", "three.yaml", "--results", "keep.jsonl"),
-            ("run", "three.yaml", "--html", "x.html"),
-            ("report", "keep.jsonl", "--csv", "keep.csv"),
-        ):
-            done = desk.gqa(*arguments)
-            assert sentence(done).endswith("permission denied.")
-    finally:
-        desk.folder.chmod(0o700)
-
-
 # An output that is an input or another output
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        "run three.yaml --results x --html x",
         "run three.yaml --results x --html ./programs/../x",
-        "run three.yaml --results x --html x.new",
         "run three.yaml --results x --html ./x.old",
-        "run three.yaml --results keep.jsonl --html keep.jsonl.old2",
         "run three.yaml --results three.yaml",
-        "run three.yaml --results linked.yaml",
         "run three.yaml --html programs/correct --ep exec:programs/correct",
-        "run three.yaml --results keep.jsonl --html hard.jsonl",
         "report keep.jsonl --html keep.jsonl",
         "report keep.jsonl --markdown link.jsonl",
-        "report link.jsonl --markdown keep.jsonl",
-        "report keep.jsonl --csv hard.jsonl",
         "report keep.jsonl --csv x --json x",
-        "report keep.jsonl --csv x --junit {folder}/x",
         "report other.jsonl --against keep.jsonl --html keep.jsonl",
         "report cpu@1.31.1.svg --badges .",
         "report keep.jsonl --badges . --support cpu@1.31.1.svg",
         "diff keep.jsonl other.jsonl --markdown other.jsonl",
-        "diff keep.jsonl other.jsonl --markdown hard.jsonl",
     ],
 )
 def test_an_output_that_is_read_or_written_already_is_refused(
@@ -343,64 +287,11 @@ def test_an_output_that_is_read_or_written_already_is_refused(
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "other.jsonl")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "cpu@1.31.1.svg")
     (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
-    (desk.folder / "linked.yaml").symlink_to("three.yaml")
-    os.link(desk.folder / "keep.jsonl", desk.folder / "hard.jsonl")
-    (desk.folder / "keep.jsonl.old").touch()
     before = {path: path.read_bytes() for path in desk.folder.rglob("*") if path.is_file()}
-    done = gqa(*arguments.format(folder=desk.folder).split())
+    done = gqa(*arguments.split())
     assert done.status == 2
     assert " would overwrite " in sentence(done) or " name one file, " in done.err
     assert {p: p.read_bytes() for p in desk.folder.rglob("*") if p.is_file()} == before
-
-
-def test_a_run_killed_while_it_replaced_the_file_is_in_nobodys_way(
-    desk: Desk, gqa: Gqa, before: bytes
-) -> None:
-    os.link(desk.folder / "keep.jsonl", desk.folder / "keep.jsonl.old")
-    assert gqa(*complete_run(desk)).status == 0
-    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
-    assert len(read(desk.folder / "keep.jsonl").results) == 3
-
-
-@pytest.mark.slow
-def test_results_may_have_the_name_of_a_target(desk: Desk, gqa: Gqa) -> None:
-    (desk.folder / "cpu").touch()
-    assert gqa("run", "-k", "prompt and float16", "--results", "cpu").status == 0
-
-
-# Files that are none
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "report fifo --html x",
-        "report keep.jsonl fifo --html x",
-        "report keep.jsonl --against fifo --html x",
-        "report fifo.xz --csv x",
-        "report . --csv x",
-        "report /dev/zero --csv x",
-        "diff fifo keep.jsonl",
-        "diff keep.jsonl fifo",
-        "export three/one x --results fifo",
-        "run three.yaml --results fifo",
-        "run three.yaml --html fifo",
-        "report keep.jsonl --html fifo",
-        "report keep.jsonl --markdown fifo --csv x",
-        "report keep.jsonl --badges fifo",
-        "diff keep.jsonl keep.jsonl --markdown fifo",
-        "run three.yaml --results /dev/null --html x",
-        "run three.yaml --results x.jsonl.xz",
-    ],
-)
-def test_a_file_that_is_none_is_refused_at_once(desk: Desk, gqa: Gqa, arguments: str) -> None:
-    for name in ("fifo", "fifo.xz"):
-        os.mkfifo(desk.folder / name)
-    with no_hang(arguments):
-        done = gqa(*arguments.split())
-    check_ending(done)
-    assert done.status in (2, 3)
-    assert done.err.strip()
 
 
 def test_pipes_of_the_shell_work(desk: Desk) -> None:

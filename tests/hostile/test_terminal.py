@@ -164,27 +164,11 @@ def test_json_is_exact_and_has_escapes(server: Commands) -> None:
         assert case["question"] == TEXT
 
 
-def test_ids_are_printed_as_they_are(server: Commands) -> None:
-    piped = server.gqa("list", "smoke").out.splitlines()
-    assert piped == server.gqa("list", "smoke", terminal=True).out.splitlines()
-    assert "smoke/prompt[dtype=float32,sequence_length=5]" in piped
-
-
 def test_an_encoding_without_the_characters(desk: Desk) -> None:
     """click writes bytes then, and they are escaped, too."""
     done = desk.gqa("list", f"{NAME}/no", environment={"PYTHONIOENCODING": "ascii"})
     check(done)
     assert "HID" in done.err
-
-
-@pytest.mark.parametrize(
-    ("instruction", "says"), [("bash_source", "complete -o"), ("bash_complete", "plain,list")]
-)
-def test_the_shells_completion_is_written(server: Commands, instruction: str, says: str) -> None:
-    words = {"_GQA_COMPLETE": instruction, "COMP_WORDS": "gqa li", "COMP_CWORD": "1"}
-    done = server.gqa(environment=words)
-    assert says in done.out, done
-    assert done.err == ""
 
 
 def test_pytest_shows_the_same_messages(desk: Desk) -> None:

@@ -1,5 +1,0 @@
-"""Never describes itself, and ignores the end of its input."""
-
-import time
-
-time.sleep(600)
