@@ -100,6 +100,7 @@ BROKEN = RelationBroken(
             {"message": "head_size 48 must be a multiple of 32."},
             "head_size N must be a multiple of N",
         ),
+        ("unsupported", {"message": "no kernel for float16."}, "no kernel for float16"),
         (
             "pass",
             {"unexpected": True, "expectation": expected("crash")},
