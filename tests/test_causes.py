@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from case_files import cases_of
-from synthetic_runs import case, error, expected, result, write
+from synthetic_runs import error, expected, result
 
 from conformance.case.case import Case
 from conformance.cli.listing import by_cause
 from conformance.report.causes import causes
-from conformance.report.markdown import summary_markdown
-from conformance.report.view import page
-from conformance.results.join import join
-from conformance.results.reader import read
 from conformance.results.records import (
     BeyondBudget,
     RelationBroken,
@@ -140,43 +135,6 @@ def test_the_stage_is_named_if_all_have_it(number: int) -> None:
     ]
     told = "unsupported at run" if number == 1 else "unsupported"
     assert sentences(*pair) == [(number, f"{told} on {TARGET}: no kernel")]
-
-
-def test_page_and_markdown_have_the_same_causes(tmp_path: Path) -> None:
-    """Whatever the stage, the note, the known defect and the order of the results."""
-    refused = {"verdict": "unsupported", "message": "no kernel"}
-    known = {"unexpected": False, "expectation": expected("unsupported"), **refused}
-    accepted = {"verdict": "accepted", "faults": ()}
-    records = [
-        unexpected(n, **fields)
-        for n, fields in enumerate(
-            [
-                {**refused, "stage": "load"},
-                {**refused, "stage": "run"},
-                {**accepted, "values_right": True},
-                {**accepted, "values_right": False},
-                {**accepted, "values_right": None},
-                {**known, "expectation": expected("unsupported", why="No sinks.")},
-                {**known, "stage": "load"},
-                {**known, "stage": "run"},
-                {**known, "expectation": expected("unsupported", link="https://example.org/")},
-            ]
-        )
-    ]
-    joined = join([read(write(tmp_path / "run", [case(r.case) for r in records], records))])
-    shown, *_ = page(joined)
-    for listed, those in (
-        (shown.unexpected, [r for r in records if r.unexpected]),
-        (shown.known, [r for r in records if r.known]),
-    ):
-        found = causes(those, lambda one: one)
-        assert [(c.first, c.number) for c in listed] == [
-            (c.example.case, len(c.members)) for c in found
-        ]
-    firsts = [cause.first for cause in shown.known]
-    assert [cause.number for cause in shown.known] == [2, 1, 1]
-    markdown = summary_markdown(joined).partition("known defect: 4, of 3 causes")[2]
-    assert re.findall(r"the first is `(.+)`", markdown) == firsts
 
 
 def test_the_worst_comes_first_and_then_the_most_frequent() -> None:
