@@ -6,17 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from reported import Parsed
 from synthetic_runs import case, error, result, small
 
 from conformance.case.contract import Contract
-from conformance.report.badges import badges
-from conformance.report.html import render
-from conformance.report.markdown import summary_markdown
-from conformance.report.score import part_of, scores, scores_of
+from conformance.report.score import part_of, scores
 from conformance.report.support import support_text
 from conformance.results.join import join
-from conformance.results.reader import Run
 
 REQUESTED = Contract(basis="requested", source="https://example.org/1")
 
@@ -72,39 +67,6 @@ def test_only_all_is_a_hundred_per_cent() -> None:
     results = {str(n): result(str(n), verdict="wrong" if n == 0 else "pass") for n in range(1_000)}
     assert scores({}, results).specified.percent == 99
     assert scores({}, {}).specified.percent == 0
-
-
-def test_every_form_has_the_same_score(real: Run) -> None:
-    joined = join([real])
-    words = Parsed(render([real])).words
-    markdown = summary_markdown(joined)
-    targets = json.loads(support_text(joined))["__meta"]["targets"]
-    for badge, (label, found) in zip(badges(joined), scores_of(joined).items(), strict=True):
-        specified, requested = found.whole, found.requested
-        said = f"{specified.right} of {specified.asked}"
-        assert 0 < specified.right < specified.asked
-        assert f"{label}: {said} calls right, {specified.not_tried} not tried" in badge.svg
-        assert f"{label} onnxruntime" in words or label in words
-        assert f"{specified.percent} % {said} " in words
-        assert f"| {said} ({specified.percent} %) |" in markdown
-        assert f"| {requested.right} of {requested.asked} |" in markdown
-        name, _, version = label.partition("@")
-        numbers = targets[name]["scores"][version]
-        assert numbers["specified"] == found.specified.numbers()
-        assert numbers["requested"] == requested.numbers()
-        assert numbers["themes"] == {name: s.numbers() for name, s in found.themes.items()}
-        for theme, score in found.themes.items():
-            assert f" {score.right} of {score.asked} " in words
-            assert f"| `{theme}` |" in markdown
-
-
-def test_links_of_the_score_lead_to_what_it_counts(real: Run) -> None:
-    hrefs = {link["href"] for link in Parsed(render([real])).attributes("a")}
-    assert "#?score=right&target=cuda%401.26.0&basis=specified&basis=established" in hrefs
-    assert "#?target=cuda%401.26.0&basis=specified&basis=established&score=none" in hrefs
-    assert (
-        "#?score=right&theme=decode&target=cuda%401.26.0&basis=specified&basis=established" in hrefs
-    )
 
 
 def test_support_counts_a_case_of_two_files_by_the_worse(tmp_path: Path) -> None:
