@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 from reported import Parsed, run_of
@@ -91,9 +90,7 @@ def test_changes_are_shown_first(tmp_path: Path) -> None:
     places = [words.index(told) for told in order]
     assert places == sorted(places)
     assert places[-1] < words.index("result, no error")
-    same = Parsed(render([new], changes(join([new]), join([new])))).words
-    assert "Not worse than the baseline" in same
-    assert "only what changed" in same
+    assert "only what changed" in words
     assert "only what changed" not in Parsed(render([new])).words
 
 
@@ -161,16 +158,6 @@ def test_the_scripts_never_parse_text_as_markup() -> None:
     markup = r"(inner|outer)HTML|insertAdjacent|document\.write|eval\(|Function\("
     for file in PAGE.glob("*.js"):
         assert not re.search(markup, file.read_text(encoding="utf-8"))
-
-
-def test_links_to_cases_name_them(real: Run) -> None:
-    hrefs = [link["href"] for link in Parsed(render([real])).attributes("a")]
-    named = {unquote(href[1:]).partition("@")[0] for href in hrefs if "@" in unquote(href[:99])}
-    assert {id for id in named if not id.startswith("?")} <= set(real.cases)
-    assert all(re.fullmatch(r"#[\w/=,:@.~%?&+-]*", href) for href in hrefs)
-    parsed = Parsed(render([real]))
-    every = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
-    assert len(every) == len(set(every))
 
 
 def test_the_same_run_gives_the_same_page(real: Run) -> None:

@@ -5,47 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-from synthetic_runs import case, error, result, small
+from synthetic_runs import case, result, small
 
 from conformance.case.contract import Contract
-from conformance.report.score import part_of, scores
+from conformance.report.score import scores
 from conformance.report.support import support_text
 from conformance.results.join import join
 
 REQUESTED = Contract(basis="requested", source="https://example.org/1")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "values_right", "part"),
-    [
-        ("pass", None, "right"),
-        ("unsupported", None, "rejected"),
-        ("accepted", True, "accepted"),
-        ("accepted", None, "accepted"),
-        ("accepted", False, "silent"),
-        ("fallback", None, "accepted"),
-        ("wrong", None, "silent"),
-        ("crash", None, "none"),
-        ("timeout", None, "none"),
-        ("skip", None, None),
-    ],
-)
-def test_a_rejection_is_not_counted_with_a_wrong_result(
-    verdict: str, values_right: bool | None, part: str | None
-) -> None:
-    assert part_of(result(verdict=verdict, values_right=values_right)) == part
-
-
-@pytest.mark.parametrize("verdict", ["wrong", "accepted"])
-def test_wrong_presents_beside_a_right_output_are_counted_apart(verdict: str) -> None:
-    def part(*names: str) -> str | None:
-        errors = (error(share=0.5), *(error(output=name) for name in names))
-        return part_of(result(verdict=verdict, errors=errors))
-
-    assert part("present_key") == part("present_value", "present_key") == "presents"
-    assert part("output_qk") == part("present_key", "output_qk") == "silent"
-    assert part("output", "present_key") == "silent"
 
 
 def test_requested_calls_and_untried_ones_are_counted_apart() -> None:

@@ -36,10 +36,6 @@ def crash(message: str) -> str:
             "panic: coreN/gather.rs:<line>: range end index N out of range for slice of length N",
         ),
         (
-            f"{ALONE.format('SIGABRT')}; it panicked at src/a.rs:1:2: len is 7.",
-            "SIGABRT: src/a.rs:<line>: len is N",
-        ),
-        (
             "The call ended in cudaErrorIllegalAddress: CUDA failure 700: an illegal memory access",
             "cudaErrorIllegalAddress",
         ),
@@ -101,6 +97,16 @@ BROKEN = RelationBroken(
             "head_size N must be a multiple of N",
         ),
         ("unsupported", {"message": "no kernel for float16."}, "no kernel for float16"),
+        (
+            "unsupported",
+            {"message": "Node 17 at 0x7f12aa34: expected {1,8,64}, got {2,4,64}"},
+            "Node N at <address>: expected {N, …}, got {N, …}",
+        ),
+        (
+            "unsupported",
+            {"message": "gqa.cc:120 took 0.5 ms in t/case[n=1] on cpu@1.31.1."},
+            "gqa.cc:<line> took <time> in <case> on <target>",
+        ),
         (
             "pass",
             {"unexpected": True, "expectation": expected("crash")},
