@@ -17,17 +17,19 @@ REQUESTED = Contract(basis="requested", source="https://example.org/1")
 
 def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
     verdicts = {"a/x": "pass", "a/y": "wrong", "b/x": "skip", "b/z": "unsupported", "b/u": "pass"}
+    verdicts |= {"a/1": "fallback", "a/2": "timeout", "a/3": "unsupported", "a/4": "accepted"}
     cases = {id: case(id) for id in [*verdicts, "b/gone"]}
     cases |= {id: case(id, contract=REQUESTED) for id in ("b/z", "b/u")}
     results = {id: result(id, verdict=verdict) for id, verdict in verdicts.items()}
+    results["a/4"] = result("a/4", verdict="accepted", values_right=True)
     found = scores(cases, results | {"b/gone": None})
     assert found.specified.numbers() == {
-        "asked": 2, "right": 1, "rejected": 0, "accepted": 0, "presents": 0, "silent": 1, "none": 0,
+        "asked": 6, "right": 1, "rejected": 1, "accepted": 2, "presents": 0, "silent": 1, "none": 1,
         "not_tried": 2,
     }  # fmt: skip
     assert (found.requested.right, found.requested.asked, found.requested.not_tried) == (1, 2, 0)
     themes = {theme: (score.right, score.asked) for theme, score in found.themes.items()}
-    assert themes == {"a": (1, 2), "b": (0, 0)}
+    assert themes == {"a": (1, 6), "b": (0, 0)}
 
 
 def test_only_all_is_a_hundred_per_cent() -> None:
