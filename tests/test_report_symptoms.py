@@ -36,6 +36,10 @@ def crash(message: str) -> str:
             "panic: coreN/gather.rs:<line>: range end index N out of range for slice of length N",
         ),
         (
+            f"{ALONE.format('SIGABRT')}; it panicked at src/a.rs:1:2: len is 7.",
+            "SIGABRT: src/a.rs:<line>: len is N",
+        ),
+        (
             "The call ended in cudaErrorIllegalAddress: CUDA failure 700: an illegal memory access",
             "cudaErrorIllegalAddress",
         ),
