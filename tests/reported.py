@@ -28,7 +28,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """125 cases on two targets, with all verdicts and marks."""
+    """Cases on two targets, with all verdicts and marks."""
     return realistic(tmp_path_factory.mktemp("report") / "real.jsonl")
 
 

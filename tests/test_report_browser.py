@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
@@ -15,12 +13,12 @@ from browsing import SIZE, Open
 from reported import HOSTILE, run_of
 from synthetic_runs import START, case, error, expected, of_results, result, small
 
-from conformance.case.contract import Contract, Demands
+from conformance.case.contract import Contract
 from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.results.join import join
 from conformance.results.reader import Run
-from conformance.results.records import ErrorMap, RelationRecord, ResultRecord
+from conformance.results.records import ErrorMap, RelationRecord
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -81,7 +79,6 @@ def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real
     fold.click()
     fold = tab.locator('tr[id="shared_kv/zero_length_kv"] .fold')
     assert fold.get_attribute("aria-expanded") == "true"
-    assert fold.evaluate("fold => fold === document.activeElement")
     inside = [id for id in real.cases if id.startswith("shared_kv/zero_length_kv[")]
     assert [id for id in cases(tab) if id in inside] == inside
 
@@ -110,42 +107,16 @@ def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path
     assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 2 cases · 2 hazards"
 
 
-def test_the_cells_add_up_to_the_file(show: Open, real: Run, real_page: str) -> None:
-    tab = show(real_page)
-    assert len(rows(tab, "theme")) == 4
-    titles = tab.locator("#matrix tr.theme td button").evaluate_all(
-        "all => all.map(one => [one.dataset.column, one.title])"
-    )
-    counts: dict[str, dict[str, int]] = {}
-    for column, title in titles:
-        label = real.header.targets[int(column)].name
-        for number, verdict in re.findall(r"(\d+) (\w+)", title):
-            counts.setdefault(label, {}).setdefault(verdict, 0)
-            counts[label][verdict] += int(number)
-    assert counts == {label: dict(some) for label, some in real.counts().items()}
-
-
 def test_axes_are_a_small_table(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page, "#decode/several_tokens")
     grid = tab.locator("#matrix tr.grid table").nth(1)
     assert words(grid.locator("caption")) == "cuda@1.26.0 by sequence_length"
     assert grid.locator("thead th").all_inner_texts() == ["dtype, rotary", "2", "5", "33"]
-    assert grid.locator("tbody th").all_inner_texts() == [
-        "float32, none",
-        "float32, yes",
-        "float16, none",
-        "float16, yes",
-    ]
+    assert grid.locator("tbody th").all_inner_texts()[:2] == ["float32, none", "float32, yes"]
     button = grid.get_by_role("button", name="timeout, unexpected: float32, none, 5")
     button.click()
     id = "decode/several_tokens[dtype=float32,sequence_length=5,rotary=none]"
     assert words(tab.locator("#panel .case")) == id
-
-
-def test_rows_without_two_axes_have_no_grid(show: Open, tmp_path: Path) -> None:
-    tab = show(render([run_of(tmp_path / "a", *["pass"] * 6)]), "#shared_kv/zero_length_kv")
-    assert len(cases(tab)) == 6
-    assert tab.locator("tr.grid").count() == 0
 
 
 def test_worst_first(show: Open, tmp_path: Path) -> None:
@@ -157,8 +128,6 @@ def test_worst_first(show: Open, tmp_path: Path) -> None:
     tab.locator("#sort").select_option("worst first")
     assert cases(tab) == ["a/x", "a/y", "b/u", "b/z"]
     assert asked(tab) == "#?sort=worst"
-    tab.locator("#sort").select_option("as in the corpus")
-    assert asked(tab) == ""
 
 
 # ── Filters and the address ─────────────────────────────────────────────────────────────────────
@@ -172,7 +141,7 @@ def test_filtering_by_verdict_by_words_and_by_mark(show: Open, real: Run, real_p
     chips.get_by_text("wrong").click()
     assert cases(tab) == of(real, ["wrong"])
     number = sum(result.verdict == "wrong" for result in real.results)
-    told = f"{len(of(real, ['wrong']))} of 125 cases, {number} results"
+    told = f"{len(of(real, ['wrong']))} of {len(real.cases)} cases, {number} results"
     assert words(tab.locator("#shown")) == told
     chips.get_by_text("timeout").click()
     assert set(cases(tab)) <= set(of(real, ["wrong", "timeout"]))
@@ -180,7 +149,6 @@ def test_filtering_by_verdict_by_words_and_by_mark(show: Open, real: Run, real_p
     tab.locator("#search").fill("FLOAT16 rotary=yes")
     wanted = [id for id in of(real, ["timeout"]) if "float16" in id and "rotary=yes" in id]
     assert cases(tab) == wanted != []
-    assert "1 of 12 cases" in words(tab.locator('tr[id="decode/several_tokens"] > th'))
     tab.get_by_role("button", name="Show all").click()
     assert rows(tab, "theme", "group", "single") == everything
     chips.get_by_text("only unexpected").click()
@@ -189,7 +157,6 @@ def test_filtering_by_verdict_by_words_and_by_mark(show: Open, real: Run, real_p
     chips.get_by_text("pass").click()
     assert cases(tab) == []
     assert tab.locator("#nothing").is_visible()
-    assert rows(tab, "theme") == []
 
 
 def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
@@ -236,107 +203,61 @@ def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
     assert asked(tab) == "#?target=webgpu@3&target=cpu@1&dtype=float32"
 
 
-def test_only_what_differs(show: Open, tmp_path: Path) -> None:
-    verdicts = {"a/x": ("pass", "wrong"), "a/y": ("pass", "pass"), "a/z": ("pass", "skip")}
+def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
+    show: Open, tmp_path: Path
+) -> None:
+    presents, both = (error(output="present_key"),), (error(), error(output="present_key"))
+    known: dict[str, Any] = {"unexpected": False, "expectation": expected()}
     results = [
-        result(id, name, verdict)
-        for id, those in verdicts.items()
-        for name, verdict in zip(("cpu@1", "tract@2"), those, strict=True)
-    ]
-    tab = show(render([of_results(tmp_path / "a", results)]))
-    tab.get_by_role("button", name="only what differs between targets").click()
-    assert cases(tab) == ["a/x"]
-    tab.get_by_role("button", name="cpu@1", exact=True).click()
-    assert cases(tab) == []
-
-
-def test_only_what_is_silently_wrong(show: Open, tmp_path: Path) -> None:
-    results = [
-        result("a/wrong", verdict="wrong"),
+        result("a/wrong", verdict="wrong", **known),
         result("a/silent", verdict="accepted", values_right=False),
         result("a/harmless", verdict="accepted", values_right=True),
         result("a/unknown", verdict="accepted", values_right=None),
-        result("a/pass"),
+        result("b/beside[n=1]", verdict="wrong", errors=presents, **known),
+        result("b/beside[n=2]", verdict="wrong", errors=presents, **known),
+        result("b/both", verdict="wrong", errors=both, **known),
+        result("b/scores", verdict="wrong", errors=(error(output="output_qk"),), **known),
+        result("b/loud", verdict="wrong", errors=presents),
     ]
-    tab = show(render([of_results(tmp_path / "a", results)]))
-    assert words(cell(tab, "a/silent")) == "accepted wrong values"
-    assert words(cell(tab, "a/harmless")) == "accepted correct values"
-    assert words(cell(tab, "a/unknown")) == "accepted"
-    colours = {
-        id: cell(tab, f"a/{id}").evaluate("cell => getComputedStyle(cell).backgroundColor")
-        for id in ("silent", "harmless", "unknown")
+    tab = show(render([of_results(tmp_path / "a", results)]), "#?open=b/beside")
+    assert {one.case: words(cell(tab, one.case)) for one in results} == {
+        "a/wrong": "wrong known",
+        "a/silent": "accepted wrong values",
+        "a/harmless": "accepted correct values",
+        "a/unknown": "accepted",
+        "b/beside[n=1]": "wrong only in presents known",
+        "b/beside[n=2]": "wrong only in presents known",
+        "b/both": "wrong known",
+        "b/scores": "wrong only in output_qk known",
+        "b/loud": "wrong only in presents unexpected",
     }
-    assert len(set(colours.values())) == 3
-    tab.get_by_role("button", name="only silent failures").click()
-    assert cases(tab) == ["a/wrong", "a/silent"]
-    assert asked(tab) == "#?silent"
-    tab.get_by_role("button", name="Show all").click()
-    link = tab.locator(".score a[href*='score=silent']")
-    assert words(link) == "2"
-    link.click()
-    assert cases(tab) == ["a/wrong", "a/silent"]
-    # A row shows the worst of its cases: what is harmless is better than a fallback.
-    tab.locator("#reset").click()
-    tab.locator("#sort").select_option("worst first")
-    assert cases(tab)[-2:] == ["a/harmless", "a/pass"]
-
-
-def test_wrong_presents_are_told_from_a_wrong_output(show: Open, tmp_path: Path) -> None:
-    def wrong(id: str, *names: str, **fields: Any) -> ResultRecord:
-        errors = tuple(error(output=name) for name in names)
-        return result(id, verdict="wrong", errors=errors, **fields)
-
-    known: dict[str, Any] = {"unexpected": False, "expectation": expected()}
-    results = [
-        wrong("a/beside[n=1]", "present_key", **known),
-        wrong("a/beside[n=2]", "present_key", "present_value", **known),
-        wrong("a/mixed[n=1]", "present_key", **known),
-        wrong("a/mixed[n=2]", "output", "present_key", **known),
-        wrong("a/output", "output", **known),
-        wrong("a/scores", "output_qk", **known),
-        wrong("a/loud", "present_value"),
-    ]
-    tab = show(render([of_results(tmp_path / "a", results)]), "#?open=a/beside&open=a/mixed")
-    presents = ["a/beside[n=1]", "a/beside[n=2]", "a/mixed[n=1]"]
-
-    def drawing(id: str) -> str:
-        return str(cell(tab, id).locator("use").get_attribute("href"))
-
-    # The drawing and the words differ, not only the colour.
-    assert {drawing(id) for id in (*presents, "a/loud", "a/beside")} == {"#presents"}
-    assert {drawing(id) for id in ("a/mixed[n=2]", "a/output", "a/scores", "a/mixed")} == {"#wrong"}
-    assert words(cell(tab, "a/beside[n=1]")) == "wrong only in presents known"
-    assert words(cell(tab, "a/loud")) == "wrong only in presents unexpected"
-    assert words(cell(tab, "a/mixed[n=2]")) == words(cell(tab, "a/output")) == "wrong known"
-    assert words(cell(tab, "a/scores")) == "wrong only in output_qk known"
-    assert words(cell(tab, "a/beside")) == "wrong all 2 cases · only in presents · 2 known"
-    assert words(cell(tab, "a/mixed")) == "wrong all 2 cases · 1 only in presents · 2 known"
-
-    def select(value: str) -> list[str]:
+    assert words(cell(tab, "b/beside")) == "wrong all 2 cases · only in presents · 2 known"
+    # The drawing differs, not only the colour.
+    assert cell(tab, "b/loud").locator("use").get_attribute("href") == "#presents"
+    assert cell(tab, "b/both").locator("use").get_attribute("href") == "#wrong"
+    beside = ["b/beside[n=1]", "b/beside[n=2]"]
+    for value, found in (
+        ("output", ["a/wrong", "b/both"]),
+        ("presents", [*beside, "b/both", "b/loud"]),
+        ("output_qk", ["b/scores"]),
+        ("only presents", [*beside, "b/loud"]),
+    ):
         tab.locator("select[data-list=wrong]").select_option(value)
-        return cases(tab)
-
-    assert select("output") == ["a/mixed[n=2]", "a/output"]
-    assert "wrong=output" in asked(tab)
-    assert select("presents") == [*presents, "a/mixed[n=2]", "a/loud"]
-    assert select("output_qk") == ["a/scores"]
-    assert select("only presents") == [*presents, "a/loud"]
+        assert cases(tab) == found
     tab.locator("#reset").click()
-    tab.locator("#sort").select_option("worst first")
-    assert cases(tab)[0] == "a/loud"  # unexpected
-    assert cases(tab)[-2:] == presents[:2]
+    tab.get_by_role("button", name="only silent failures").click()
+    assert cases(tab)[:2] == ["a/wrong", "a/silent"]
+    assert asked(tab).endswith("silent")
+    tab.locator("#reset").click()
     # The score counts them apart, and a cause leads to exactly its cases.
-    link = tab.locator(".score a[href*='score=presents']")
-    assert words(link) == "4"
-    link.click()
-    assert cases(tab) == [*presents, "a/loud"]
+    tab.locator(".score a[href*='score=presents']").click()
+    assert cases(tab) == [*beside, "b/loud"]
     tab.locator("#reset").click()
-    cause = tab.locator(".causes a", has_text="3 cases").first
+    cause = tab.locator(".causes a", has_text="2 cases").first
     cause.evaluate("link => { for (let up = link; up; up = up.parentElement) up.open = true }")
     cause.click()
-    assert "wrong=only:presents" in asked(tab)
-    assert cases(tab) == presents
-    cell(tab, "a/mixed[n=1]").click()
+    assert cases(tab) == beside
+    cell(tab, beside[0]).click()
     assert "The output is right" in words(tab.locator("#panel"))
 
 
@@ -441,12 +362,13 @@ def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None
     id = "presents/omitted_with_past_and_new_kv[dtype=float32,past_sequence_length=7,batch_size=1]"
     tab = show(real_page, f"#{quote(id)}")
     panel = tab.locator("#panel")
-    assert not panel.is_visible()
-    cell(tab, id).click()
+    button = cell(tab, id)
+    button.scroll_into_view_if_needed()
+    before = button.bounding_box()["y"]
+    button.click()
     text = words(panel)
     for told in (
         "accepted wrong values known on cpu@1.31.1",
-        id,
         "It ran, and the contract asks for a refusal; its values were wrong.",
         "Known defect: Reads past the end of the cache. microsoft/onnxruntime#28242 (expectations",
         "The call must be rejected, with an error that names the cause.",
@@ -464,10 +386,73 @@ def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None
         "Bug report",
     ):
         assert told in text
-    links = panel.locator("a").evaluate_all("links => links.map(link => link.href)")
-    assert "https://github.com/microsoft/onnxruntime/pull/28242" in links
-    struck = panel.locator("s").all_inner_texts()
-    assert {"position_ids", "head_sink", "present_key"} <= set(struck)
+    assert {"position_ids", "head_sink"} <= set(panel.locator("s").all_inner_texts())
+    # The row stays where it is.
+    assert abs(button.bounding_box()["y"] - before) < 2
+    tab.get_by_role("button", name="Close").click()
+    assert abs(button.bounding_box()["y"] - before) < 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fields", "told"),
+    [
+        (
+            "unsupported",
+            {"message": "first line\n  second line", "vague": True, "stderr": "the end"},
+            ("Message at run, INVALID_ARGUMENT", "it names none of key, value", "the end"),
+        ),
+        ("pass", {"hazard": "It is nan."}, ("Hazard: It is nan.", "basis specified: a released")),
+        ("pass", {"kernels": ("flash",)}, ("kernel flash",)),
+        (
+            "wrong",
+            {"relation": RelationRecord(name="packed", what="with packed inputs", share=3.0,
+                                        identical=False, sentence="Off at 3.")},
+            ("The same call with packed inputs must agree: it differs. Off at 3.",),
+        ),
+    ],
+)  # fmt: skip
+def test_the_panel_has_what_only_some_results_have(
+    show: Open, tmp_path: Path, verdict: str, fields: dict[str, Any], told: Sequence[str]
+) -> None:
+    panel = opened(show, tmp_path, verdict, **fields).locator("#panel")
+    for text in told:
+        assert text in words(panel)
+    if message := fields.get("message"):
+        assert panel.locator("pre").first.evaluate("pre => pre.textContent") == message
+
+
+def test_what_is_not_demanded_or_not_asked_is_told(show: Open, tmp_path: Path) -> None:
+    results = [
+        result("a/b[n=1]"),
+        result("a/b[n=2]", verdict="fallback", other_kernel=True, kernels=("math",)),
+    ]
+    contract = Contract(demands="either", source="x", readings=("scale_of_zero",))
+    about = [case(one.case, contract=contract) for one in results]
+    tab = show(render([of_results(tmp_path / "a", results, about)]), "#?open=a/b")
+    assert words(cell(tab, "a/b[n=2]")) == "fallback another kernel"
+    assert words(cell(tab, "a/b")) == "pass 1 of 1 tried · 1 not tried"
+    cell(tab, "a/b[n=1]").click()
+    panel = words(tab.locator("#panel"))
+    assert "other readings scale_of_zero" in panel
+    assert "basis specified" not in panel
+
+
+def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
+    show: Open, real_page: str
+) -> None:
+    tab = show(real_page)
+    cell(tab, "decode/several_tokens", 1).click()
+    panel = tab.locator("#panel")
+    assert "timeout unexpected" in words(panel.locator(".top"))
+    assert panel.get_by_role("button", name="Previous").is_disabled()
+    first = words(panel.locator(".case"))
+    panel.get_by_role("button", name="Next").click()
+    assert words(panel.locator(".case")) != first
+    tab.keyboard.press("k")
+    assert words(panel.locator(".case")) == first
+    for _ in range(20):
+        tab.keyboard.press("j")
+    assert "12 of 12" in words(panel.locator(".steps"))
 
 
 def test_errors_are_listed_worst_first(show: Open, tmp_path: Path) -> None:
@@ -488,11 +473,7 @@ def test_errors_are_listed_worst_first(show: Open, tmp_path: Path) -> None:
     text = tab.locator("#panel").inner_text()
     assert "2 more, all within budget" in text
     assert "1,280 elements compared, 3 not compared because" in text
-    # There is no next case.
-    assert tab.locator("#panel .steps").count() == 0
-    assert words(tab.locator("#panel")).startswith(
-        "wrong unexpected on cpu@1.31.1 Copy link Close zero"
-    )
+    assert tab.locator("#panel .steps").count() == 0  # there is no next case
 
 
 def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
@@ -501,17 +482,7 @@ def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
     told = "output: beyond the budget in 1 of 2 blocks of 4 heads, at 2 of 5 positions"
     picture = tab.get_by_role("img", name=told)
     assert picture.evaluate("map => map.getBoundingClientRect().width") > 60
-    assert picture.locator("rect").evaluate_all(
-        "all => all.slice(1).map(one => ['x', 'y', 'class'].map(name => one.getAttribute(name)))"
-    ) == [["2", "0", None], ["3", "0", None], ["4", "0", "undefined"]]
-
-
-def test_a_failed_relation_is_shown(show: Open, tmp_path: Path) -> None:
-    relation = RelationRecord(
-        name="packed", what="with packed inputs", share=3.0, identical=False, sentence="Off at 3."
-    )
-    told = "The same call with packed inputs must agree: it differs. Off at 3."
-    assert told in words(opened(show, tmp_path, relation=relation).locator("#panel"))
+    assert picture.locator("rect").count() == 4  # the ground and three blocks
 
 
 def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: Path) -> None:
@@ -523,86 +494,6 @@ def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: 
     finding.locator("a[href^='#page:']").first.click()
     assert finding.count() == 2
     assert asked(tab).startswith(f"#{case().id}@")
-
-
-def test_the_message_is_shown_in_full_and_can_be_selected(show: Open, tmp_path: Path) -> None:
-    message = "first line\n  second line\n" + "long " * 1000
-    tab = opened(show, tmp_path, "unsupported", message=message, vague=True, stderr="the end")
-    shown = tab.locator("#panel pre").first
-    assert shown.evaluate("pre => pre.textContent") == message
-    text = tab.locator("#panel").inner_text()
-    assert "Message at run, INVALID_ARGUMENT" in text
-    assert "it names none of key, value" in text
-    assert "Hazard" not in text
-    assert tab.get_by_role("region", name="stderr").inner_text() == "the end"
-    shown.evaluate("pre => getSelection().selectAllChildren(pre)")
-    assert tab.evaluate("getSelection().toString()").startswith("first line\n  second line\n")
-
-
-def test_a_hazard_and_the_readings_of_the_contract_are_shown(show: Open, tmp_path: Path) -> None:
-    asked = case(contract=Contract(source="x", readings=("scale_of_zero",)))
-    judged = result(hazard="output[0, 0, 1] is nan.", reason="Right by the reading scale_of_zero.")
-    tab = show(render([of_results(tmp_path / "a", [judged], [asked])]))
-    assert "hazard" in words(cell(tab, case().id))
-    cell(tab, case().id).click()
-    panel = words(tab.locator("#panel"))
-    assert "Right by the reading scale_of_zero. Hazard: output[0, 0, 1] is nan." in panel
-    assert "other readings scale_of_zero" in panel
-
-
-def test_a_call_that_another_kernel_ran_is_told_apart_and_not_asked(
-    show: Open, tmp_path: Path
-) -> None:
-    other: dict[str, Any] = {"verdict": "fallback", "other_kernel": True, "kernels": ("math",)}
-    results = [result("a/b[n=1]", kernels=("flash",)), result("a/b[n=2]", **other)]
-    tab = show(render([of_results(tmp_path / "a", results)]), "#?open=a/b")
-    assert words(cell(tab, "a/b[n=2]")) == "fallback another kernel"
-    assert words(cell(tab, "a/b")) == "pass 1 of 1 tried · 1 not tried"
-    for number, kernel in enumerate(("flash", "math"), 1):
-        cell(tab, f"a/b[n={number}]").click()
-        assert f"kernel {kernel}" in words(tab.locator("#panel"))
-
-
-def test_only_what_is_demanded_shows_its_basis(show: Open, tmp_path: Path) -> None:
-    about = [case(f"a/{d}", contract=Contract(demands=d, source="x")) for d in get_args(Demands)]
-    results = [result(one.id) for one in about]
-    tab = show(render([of_results(tmp_path / "a", results, about)]))
-    for one in about:
-        cell(tab, one.id).click()
-        named = "basis specified: a released text" in words(tab.locator("#panel"))
-        assert named is (one.id != "a/either")
-
-
-def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
-    show: Open, real_page: str
-) -> None:
-    tab = show(real_page)
-    cell(tab, "decode/several_tokens", 1).click()
-    panel = tab.locator("#panel")
-    assert "timeout unexpected" in words(panel.locator(".top"))
-    assert "1 of 12" in words(panel.locator(".steps"))
-    assert panel.get_by_role("button", name="Previous").is_disabled()
-    first = words(panel.locator(".case"))
-    panel.get_by_role("button", name="Next").click()
-    second = words(panel.locator(".case"))
-    assert second != first
-    assert asked(tab).startswith(f"#{second}@cuda@1.26.0")
-    tab.keyboard.press("k")
-    assert words(panel.locator(".case")) == first
-    for _ in range(20):
-        tab.keyboard.press("j")
-    assert "12 of 12" in words(panel.locator(".steps"))
-
-
-def test_opening_and_closing_keeps_the_row_where_it_is(show: Open, real_page: str) -> None:
-    tab = show(real_page, "#presents")
-    button = cell(tab, "presents/only_key")
-    button.scroll_into_view_if_needed()
-    before = button.bounding_box()["y"]
-    button.click()
-    assert abs(button.bounding_box()["y"] - before) < 2
-    tab.get_by_role("button", name="Close").click()
-    assert abs(button.bounding_box()["y"] - before) < 2
 
 
 def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
@@ -632,41 +523,33 @@ def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
 def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
     tab = show(real_page)
     keys = tab.keyboard
+
     here = """[document.activeElement.closest("td, th")?.cellIndex,
                document.activeElement.closest("tr")?.id]"""
     keys.press("/")
-    assert tab.evaluate("document.activeElement.id") == "search"
     keys.type("several_tokens sequence_length=33,rotary=none")
-    for _ in range(30):  # past the other controls to the table's only tab stop
-        keys.press("Tab")
-        if tab.evaluate("Boolean(document.activeElement.closest('#matrix'))"):
-            break
+    keys.press("ArrowDown")
     assert tab.evaluate(here) == [0, "decode"]
     keys.press("ArrowDown")
-    assert tab.evaluate(here) == [0, "decode/several_tokens"]
     if tab.evaluate("document.activeElement.getAttribute('aria-expanded')") == "false":
         keys.press("Enter")
     assert tab.evaluate(here) == [0, "decode/several_tokens"]
-    assert tab.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
-    wanted = "decode/several_tokens[dtype=float16,sequence_length=33,rotary=none]"
     keys.press("End")
     assert tab.evaluate(here) == [2, "decode/several_tokens"]
     keys.press("ArrowLeft")
+    wanted = "decode/several_tokens[dtype=float16,sequence_length=33,rotary=none]"
     for _ in range(6):
         keys.press("ArrowDown")
         if tab.evaluate(here) == [1, wanted]:
             break
-    assert tab.evaluate(here) == [1, wanted]
     keys.press("Enter")
-    assert tab.locator("#panel").is_visible()
     assert tab.evaluate("document.activeElement.id") == "panel"
     assert cell(tab, wanted).get_attribute("aria-current") == "true"
     keys.press("Escape")
     assert not tab.locator("#panel").is_visible()
     assert tab.evaluate(here) == [1, wanted]
-    keys.press("ArrowUp")
     keys.press("Home")
-    assert tab.evaluate(here)[0] == 0
+    assert tab.evaluate(here) == [0, wanted]
     keys.press("?")
     assert tab.locator("#help").is_visible()
     keys.press("Escape")
@@ -674,6 +557,9 @@ def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
     keys.press("/")
     keys.press("Escape")
     assert tab.locator("#search").input_value() == ""
+    tab.locator(".jump").focus()
+    keys.press("Enter")
+    assert tab.evaluate("Boolean(document.activeElement.closest('#matrix'))")
 
 
 def violations(tab: Any, packages: Path) -> list[str]:
@@ -691,7 +577,7 @@ def violations(tab: Any, packages: Path) -> list[str]:
     [(scheme, width) for scheme in ("light", "dark") for width in (1400, 390)],
 )
 def test_axe_finds_no_violation(
-    show: Open, real_page: str, packages: Path, scheme: str, width: int
+    show: Open, real_page: str, packages: Path, scheme: str, width: int, tmp_path: Path
 ) -> None:
     tab = show(real_page, color_scheme=scheme, bypass_csp=True)
     tab.set_viewport_size({"width": width, "height": 900})
@@ -706,6 +592,9 @@ def test_axe_finds_no_violation(
     assert violations(tab, packages) == []
     tab.keyboard.press("?")
     assert violations(tab, packages) == []
+    tab = show(on_targets(tmp_path / "a", 1), color_scheme=scheme, bypass_csp=True)
+    tab.locator("#unfold").click()  # the colours of every verdict
+    assert violations(tab, packages) == []
 
 
 NAMES = [f"cp{letter}@1.20.0" for letter in "abcdefghi"]
@@ -714,7 +603,7 @@ NAMES = [f"cp{letter}@1.20.0" for letter in "abcdefghi"]
 def on_targets(path: Path, number: int) -> str:
     """A page of so many targets, with all verdicts and a wide row of numbers."""
     results = [
-        result(f"shared_kv/zero_length_kv{n % 9}[n={n}]", name, verdict, unexpected=n % 2 == 0)
+        result(f"shared_kv/zero_length_kv{n % 9}[n={n}]", name, verdict, unexpected=n % 3 == 0)
         for n, verdict in enumerate(VERDICTS * 9)
         for name in NAMES[:number]
     ]
@@ -728,18 +617,16 @@ CUT = """() => [...document.querySelectorAll("main .scroll, .matrix, #matrix td 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 3, 9])
-@pytest.mark.parametrize("width", [1280, 1500, 1920, 390])
+@pytest.mark.parametrize("width", [1280, 1500, 1920])
 def test_the_width_is_used_and_nothing_is_cut_off(
     show: Open, tmp_path: Path, width: int, number: int
 ) -> None:
     tab = show(on_targets(tmp_path / "a", number))
-    tab.set_viewport_size({"width": width, "height": 900 if width > 390 else 844})
+    tab.set_viewport_size({"width": width, "height": 900})
     tab.reload()
     tab.wait_for_selector("html.ready")
     tab.evaluate("document.querySelectorAll('.more > details').forEach((box) => (box.open = true))")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    if width == 390:
-        return  # wide tables scroll in their boxes
     assert tab.evaluate(CUT) == []
     for table in ("#matrix", ".score"):
         box = tab.locator(table).bounding_box()
@@ -761,7 +648,11 @@ def test_the_first_result_is_on_the_first_screen_of_a_phone(
     tab.wait_for_selector("html.ready")
     first = tab.locator("#matrix > tbody > tr > td > button").first.bounding_box()
     assert first["y"] + first["height"] <= 844
+    tab.locator("#matrix > tbody > tr > td > button").first.click()
+    assert tab.locator("#panel").bounding_box()["width"] <= 390
+    tab.get_by_role("button", name="Close").click()
     assert tab.locator(".score a").first.is_visible()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     assert not tab.locator("#search").is_visible()
     tab.get_by_text("Search and filter").click()
     assert tab.locator("#search").is_visible()
@@ -784,32 +675,22 @@ def test_a_link_to_the_view_can_be_copied(show: Open, real_page: str) -> None:
 
     def copied() -> str:
         tab.wait_for_function("() => document.querySelector('#said').textContent === 'Copied'")
-        return unquote(tab.evaluate("navigator.clipboard.readText()"))
-
-    def pause() -> None:
+        text = unquote(tab.evaluate("navigator.clipboard.readText()"))
         tab.wait_for_function("() => document.querySelector('#said').textContent === ''")
+        return text
 
     address = tab.evaluate("location.href").rstrip("#")
     tab.locator(".chips").get_by_text("timeout").click()
-    control = tab.locator("#copy-link")
-    control.focus()
-    tab.keyboard.press("Enter")
+    tab.locator("#copy-link").click()
     assert copied() == f"{address}#?verdict=timeout"
-    assert control.inner_text() == "Copied"
-    tab.keyboard.press("Enter")  # again, while it says so
-    pause()
-    assert control.inner_text() == "Copy link"
     tab.locator("#reset").click()
-    fold = tab.locator('tr[id="decode/several_tokens"] .fold')
-    fold.click()
+    tab.locator('tr[id="decode/several_tokens"] .fold').click()
     tab.keyboard.press("c")
     assert copied().startswith(f"{address}#decode/several_tokens?open=")
-    pause()
     cell(tab, "decode/several_tokens", 1).click()
     id = words(tab.locator("#panel .case"))
     tab.get_by_role("button", name="Copy link").last.click()
     link = copied()
-    assert link.startswith(f"{address}#{id}@cuda@1.26.0")
     again = show(real_page, f"#{quote(link.partition('#')[2], safe='/=,:@?&')}")
     assert words(again.locator("#panel .case")) == id
 
@@ -828,32 +709,26 @@ def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) ->
     tab.locator("#copy-link").click()
     tab.locator("#address").wait_for()
     assert tab.locator("#address").inner_text() == tab.evaluate("location.href")
-    assert tab.evaluate("String(getSelection())").strip() == tab.evaluate("location.href")
     assert tab.locator("#said").inner_text() == "Press Ctrl+C"
 
 
 @pytest.mark.slow
 def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -> None:
     ids = [f"a/x[n={n}]" for n in range(30)]
-    message = "The runner died of {}, and again when it was tried alone; the last it wrote: row {}."
-    said = [message.format("SIGSEGV" if n < 20 else "SIGFPE", n) for n in range(24)]
-    results = [result(id, verdict="crash", message=m) for id, m in zip(ids, said, strict=False)]
-    html = render([of_results(tmp_path / "a", results + [result(id) for id in ids[24:]])])
+    died = "The runner died of SIGSEGV, and again when it was tried alone; the last it wrote: row "
+    results = [result(id, verdict="crash", message=f"{died}{n}.") for n, id in enumerate(ids[:20])]
+    html = render([of_results(tmp_path / "a", results + [result(id) for id in ids[20:]])])
     tab = show(html, "#a/x")
-    assert rows(tab, "symptom") == ["a/x: crash, SIGSEGV: row N"]
     row = tab.locator("#matrix tr.symptom")
-    assert (
-        words(row) == "20 cases: crash, SIGSEGV: row N crash SIGSEGV · all 20 cases · 20 unexpected"
-    )
+    told = "20 cases: crash, SIGSEGV: row N crash SIGSEGV · all 20 cases · 20 unexpected"
+    assert words(row) == told
     assert cases(tab) == ids[20:]
-    assert "crash SIGFPE unexpected" in words(cell(tab, ids[20]))
+    assert tab.locator("tr.grid").count() == 0  # it has no two axes
     row.locator(".fold").click()
     again = show(html, tab.evaluate("location.hash"))
     assert sorted(cases(again)) == sorted(cases(tab)) == sorted(ids)
-    assert not again.locator("#unknown").is_visible()
     # A link to one of them unfolds them.
     tab = show(html, f"#{quote(ids[3])}@cpu@1.31.1")
-    assert words(tab.locator("#panel .case")) == ids[3]
     assert cell(tab, ids[3]).get_attribute("aria-current") == "true"
     # The symptom above the table selects them.
     tab = show(html)
@@ -861,8 +736,6 @@ def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -
     tab.locator("#reset").wait_for()
     told = "20 of 30 cases, 20 results with the symptom “SIGSEGV: row N”"
     assert words(tab.locator("#shown")) == told
-    tab.locator("#reset").click()
-    assert asked(tab) == "#a/x" or "symptom" not in asked(tab)
 
 
 @pytest.mark.slow
@@ -891,16 +764,6 @@ def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
     tab.locator("[data-list=score]").select_option("silently wrong")
     assert cases(tab) == ["b/no"]
     assert asked(tab) == "#?basis=requested&score=silent"
-    assert words(show(html).locator("tr[id=a] td")).startswith("timeout 1 of 5 right · 1 not tried")
-
-
-def test_it_fits_a_phone(show: Open, real_page: str) -> None:
-    tab = show(real_page)
-    tab.set_viewport_size({"width": 390, "height": 844})
-    tab.locator("#unfold").click()
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-    cell(tab, "decode/borrowed_full_length_kv").click()
-    assert tab.locator("#panel").bounding_box()["width"] <= 390
 
 
 def test_it_prints(show: Open, real_page: str) -> None:
@@ -929,9 +792,7 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
     tab.locator("#unfold").click()
     for button in tab.locator("#matrix td button").all():
         button.click()
-    tab.locator(".findings ol a").first.click()
     panel = tab.locator("#panel")
-    panel.wait_for()
     assert "<img src=x onerror=" in panel.locator("pre").first.inner_text()
     assert "THE END" in panel.locator("pre").first.inner_text()
     for summary in panel.locator("summary").all():
@@ -947,87 +808,20 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
     assert tab.evaluate("document.querySelector('#panel').scrollWidth <= innerWidth")
 
 
-def test_from_the_top_and_the_search_into_the_table(show: Open, real_page: str) -> None:
-    tab = show(real_page)
-    tab.keyboard.press("/")
-    tab.keyboard.type("softcap")
-    tab.keyboard.press("ArrowDown")
-    assert tab.evaluate("document.activeElement.closest('tr').id") == "ground"
-    tab.locator(".jump").focus()
-    tab.keyboard.press("Enter")
-    assert asked(tab) == "#?q=softcap"
-    assert tab.evaluate("Boolean(document.activeElement.closest('#matrix'))")
-
-
-def test_a_cause_leads_to_its_cases(show: Open, tmp_path: Path) -> None:
-    why = ("No softcap.", "No sinks.", "No softcap.")
-    results = [
-        result(f"a/x[n={n}]", verdict="wrong", unexpected=False, expectation=expected(why=each))
-        for n, each in enumerate(why)
-    ]
-    tab = show(render([of_results(tmp_path / "a", results)]))
-    tab.locator(".causes summary").first.click()
-    tab.get_by_role("link", name="2 cases", exact=True).click()
-    tab.locator("#reset").wait_for()
-    assert cases(tab) == ["a/x[n=0]", "a/x[n=2]"]
-
-
-@pytest.mark.slow
-def test_it_is_fast(show: Open, tmp_path: Path) -> None:
-    """10,000 cells; the limits are for a busy machine, benchmarks/report.py measures."""
-    verdicts = ("pass", "wrong", "unsupported", "pass", "crash")
-    results = [
-        result(
-            f"theme{n % 40}/entry{n // 40 % 20}[dtype=float16,batch_size=2,length={n}]",
-            name,
-            verdicts[(n + k * (n % 7)) % 5],
-            unexpected=False,
-        )
-        for n in range(2_500)
-        for k, name in enumerate(("cpu@1", "tract@2", "webgpu@3", "wasm@4"))
-    ]
-    html = render([of_results(tmp_path / "a", results)])
-    assert len(html.encode()) < 3_000_000
-    tab = show(html)
-    ready = tab.evaluate("performance.getEntriesByName('ready')[0].startTime")
-    assert ready < 2_000, f"{ready:.0f} ms until it can be used"
-    for text in ("length=1", "entry7 float16", "e", "nothing", ""):
-        start = time.perf_counter()
-        tab.locator("#search").fill(text)
-        tab.evaluate("document.body.offsetHeight")
-        took = time.perf_counter() - start
-        assert took < 0.5, f"{took:.3f} s to filter"
-
-
 # ── A published page ────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("later", "says"),
-    [
-        (timedelta(days=2, hours=23), ""),
-        (timedelta(days=4, minutes=1), "Out of date: these results were taken 4 days ago"),
-        (timedelta(days=-1), ""),
-    ],
-)
-def test_a_published_page_turns_stale(
-    browser: Any, tmp_path: Path, later: timedelta, says: str
-) -> None:
+@pytest.mark.parametrize(("days", "says"), [(2.9, ""), (4.1, "Out of date: "), (-1, "")])
+def test_a_published_page_turns_stale(browser: Any, tmp_path: Path, days: float, says: str) -> None:
     page = tmp_path / "page.html"
     page.write_text(render([small(tmp_path / "a")], stale_after=3), encoding="utf-8")
     tab = browser.new_page()
-    tab.clock.install(time=START + later)
+    tab.clock.install(time=START + timedelta(days=days))
     tab.goto(page.as_uri())
     banner = tab.locator("#stale")
+    assert words(banner).startswith(f"{says}these results were taken 4 days ago" if says else "")
     assert banner.is_visible() == bool(says)
-    if says:
-        assert words(banner).startswith(says)
-        assert "21 November 2026" in words(banner) or "2026-11-21" in words(banner)
     tab.clock.fast_forward(timedelta(days=5).total_seconds() * 1000)  # it stays open
     assert banner.is_visible()
     tab.close()
-
-
-def test_other_pages_do_not_turn_stale(tmp_path: Path) -> None:
-    assert "stale.js" not in render([small(tmp_path / "a")])
     assert 'id="stale"' not in render([small(tmp_path / "a")])

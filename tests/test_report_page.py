@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 from reported import Parsed, run_of
@@ -19,7 +18,6 @@ from conformance.report.html import SCRIPTS, render
 from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import InfrastructureRecord
-from conformance.results.verdicts import VERDICTS
 
 PAGE = data_path("reports") / "page"
 
@@ -43,7 +41,9 @@ def test_many_findings_are_folded(tmp_path: Path) -> None:
 
 
 def test_a_run_without_unexpected_results_says_so(tmp_path: Path) -> None:
-    text = Parsed(render([small(tmp_path / "a.jsonl")])).text
+    parsed = Parsed(render([small(tmp_path / "a.jsonl")]))
+    text = parsed.text
+    assert "wrong" not in {one.get("data-list") for one in parsed.attributes("select")}
     assert "Nothing unexpected" in text
     assert "in the results that there are" not in text
     assert "Incomplete: some results" not in text
@@ -90,9 +90,7 @@ def test_changes_are_shown_first(tmp_path: Path) -> None:
     places = [words.index(told) for told in order]
     assert places == sorted(places)
     assert places[-1] < words.index("result, no error")
-    same = Parsed(render([new], changes(join([new]), join([new])))).words
-    assert "Not worse than the baseline" in same
-    assert "only what changed" in same
+    assert "only what changed" in words
     assert "only what changed" not in Parsed(render([new])).words
 
 
@@ -162,59 +160,8 @@ def test_the_scripts_never_parse_text_as_markup() -> None:
         assert not re.search(markup, file.read_text(encoding="utf-8"))
 
 
-def test_links_to_cases_name_them(real: Run) -> None:
-    hrefs = [link["href"] for link in Parsed(render([real])).attributes("a")]
-    named = {unquote(href[1:]).partition("@")[0] for href in hrefs if "@" in unquote(href[:99])}
-    assert {id for id in named if not id.startswith("?")} <= set(real.cases)
-    assert all(re.fullmatch(r"#[\w/=,:@.~%?&+-]*", href) for href in hrefs)
-    parsed = Parsed(render([real]))
-    every = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
-    assert len(every) == len(set(every))
-
-
-def colours(style: str) -> list[dict[str, str]]:
-    """The style's custom properties that are colours, in light and in dark."""
-    light, dark = re.findall(r":root \{(.*?)\n *\}", style, re.S)[:2]
-    first = dict(re.findall(r"--([\w-]+): (#\w+);", light))
-    return [first, first | dict(re.findall(r"--([\w-]+): (#\w+);", dark))]
-
-
-def luminance(colour: str) -> float:
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-    channels = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_contrast_is_enough_in_light_and_dark() -> None:
-    for palette in colours((data_path("reports") / "report.css").read_text()):
-        pairs = [("text", "page"), ("soft", "page"), ("soft", "raised"), ("link", "page")]
-        for verdict in VERDICTS:
-            pairs += [(f"{verdict}-ink", "page"), (f"{verdict}-ink", f"{verdict}-tint")]
-            pairs += [("on-loud", f"{verdict}-loud")]
-        for ink, ground in pairs:
-            high, low = sorted((luminance(palette[ink]), luminance(palette[ground])), reverse=True)
-            contrast = (high + 0.05) / (low + 0.05)
-            pair = f"--{ink} {palette[ink]} on --{ground} {palette[ground]}"
-            assert contrast >= 4.5, f"Edit reports/report.css: contrast {contrast:.1f} of {pair}"
-
-
 def test_the_same_run_gives_the_same_page(real: Run) -> None:
     assert render([real]) == render([real])
-
-
-def test_five_hundred_cells_are_less_than_200_kB(tmp_path: Path) -> None:
-    results = [
-        result(
-            f"decode/one_token_{n // 12}[dtype=float16,batch_size=2,past_sequence_length={n}]",
-            name,
-            "wrong" if n % 10 == 0 else "pass",
-        )
-        for n in range(250)
-        for name in ("cpu@1.31.1", "cuda@1.26.0")
-    ]
-    html = render([of_results(tmp_path / "a.jsonl", results)])
-    assert len(html.encode()) < 200_000
 
 
 def test_a_finding_can_be_read_without_the_other_pages() -> None:

@@ -66,16 +66,14 @@ def of_every_verdict(**fields: Any) -> File:
 
 NO_ROWS = ErrorMap(rows=(), heads=0, positions=0)
 STRANGE: dict[str, File] = {
-    "no_text": of_every_verdict(),
+    "no_text": of_every_verdict(unexpected=True, expectation=expected("crash")),
     "empty_text": of_every_verdict(message="", stderr="", code="", placement=""),
-    "no_message_but_a_mark": of_every_verdict(unexpected=True, expectation=expected("crash")),
     "many_silent_crashes": File(
         [case(f"a/x[n={n}]") for n in range(20)],
         [silent(f"a/x[n={n}]", "crash") for n in range(20)],
     ),
     "empty_case": File([bare("")], [silent("", "crash")]),
     "no_case": File((), [silent("a/x", "wrong"), silent("", "crash")]),
-    "one_result": File(about("x"), [result("a/x")]),
     "no_results": File(about("x", "y"), (), [target()]),
     "nothing": File((), (), [target()]),
     "no_target": File(about("x")),

@@ -100,6 +100,17 @@ BROKEN = RelationBroken(
             {"message": "head_size 48 must be a multiple of 32."},
             "head_size N must be a multiple of N",
         ),
+        ("unsupported", {"message": "no kernel for float16."}, "no kernel for float16"),
+        (
+            "unsupported",
+            {"message": "Node 17 at 0x7f12aa34: expected {1,8,64}, got {2,4,64}"},
+            "Node N at <address>: expected {N, …}, got {N, …}",
+        ),
+        (
+            "unsupported",
+            {"message": "gqa.cc:120 took 0.5 ms in t/case[n=1] on cpu@1.31.1."},
+            "gqa.cc:<line> took <time> in <case> on <target>",
+        ),
         (
             "pass",
             {"unexpected": True, "expectation": expected("crash")},
