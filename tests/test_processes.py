@@ -117,6 +117,6 @@ def test_programs_are_started_in_one_place() -> None:
     assert sorted(found) == [
         "base/processes.py",
         "cli/bisect.py",
-        "harness/process.py",
+        "harness/runner.py",
         "maintain/pin.py",
     ]
