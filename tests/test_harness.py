@@ -305,6 +305,7 @@ ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
             {"message": ILLEGAL, "stderr": f"{FAILED_TWICE}\n", "before": None},
         ),
         ("leaves_child", {}, {"signal": "SIGABRT"}),
+        ("dies_at_length", {}, {"signal": "SIGABRT"}),
         ("short_file", {}, {"unrepeated": None}),
         ("other_dtype", {}, {"unrepeated": None}),
     ],

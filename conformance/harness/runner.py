@@ -36,8 +36,10 @@ CHUNK_BYTES: Final = 64 << 10
 #: After a read of so many bytes the pipe may have been full because this side read it late. So the
 #: runner gets a moment for the rest of its answer, even if its time is over.
 FULL_BYTES: Final = 4096
-#: How often the end of a process is looked for that leaves its pipes open to a child.
+#: How often the end of a process is looked for that leaves its pipes open to a child …
 POLL_SECONDS: Final = 0.1
+#: … and that of one that has closed a pipe.
+END_SECONDS: Final = 0.001
 #: At most so many reads to empty a pipe, so that one that is always full does not block the rest.
 MOST_READS: Final = 64
 
@@ -147,6 +149,7 @@ News = bytes | Died | Late | Broken
 
 
 def _no_more(line: bytes) -> float:
+    """The additional seconds that a line grants."""
     return 0.0
 
 
@@ -207,7 +210,8 @@ class Runner:
             elif (left := self._deadline - time.monotonic()) <= 0:
                 return self._overdue(seconds)
             else:
-                for key, _ in self._selector.select(min(left, POLL_SECONDS)):
+                pause = END_SECONDS if self._hung_up else POLL_SECONDS
+                for key, _ in self._selector.select(min(left, pause)):
                     key.data()
 
     def elapsed_ms(self) -> float:
@@ -223,7 +227,7 @@ class Runner:
         """Close the process's input, which tells it to exit, and wait for that, but not long."""
         self._forget(self._in)
         _close(self._popen.stdin)
-        self._wait(GRACE_SECONDS)
+        self._wait()
 
     def kill(self) -> None:
         """Kill the process and its group, in any state, and close its pipes."""
@@ -231,7 +235,7 @@ class Runner:
         if self._guard is not None:
             with suppress(OSError):
                 self._guard.communicate(b"\n")
-        self._wait(GRACE_SECONDS)  # one that SIGKILL does not end (stuck in a driver) is left
+        self._wait()  # one that SIGKILL does not end (stuck in a driver) is left
         self._selector.close()
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             _close(pipe)
@@ -316,11 +320,10 @@ class Runner:
         """A pipe was closed. Usually the process is about to end: wait for that, but not long."""
         self._hung_up = self._hung_up or what
         self._deadline = min(self._deadline, time.monotonic() + GRACE_SECONDS)
-        self._wait(self._deadline - time.monotonic())
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self) -> None:
         with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(max(0.0, seconds))
+            self._popen.wait(GRACE_SECONDS)
 
     def _forget(self, descriptor: int) -> None:
         with suppress(KeyError):

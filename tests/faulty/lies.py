@@ -447,6 +447,14 @@ def closes_stdout(request):
 
 
 @lie
+def dies_at_length(request):
+    """It has closed its output, and writes more to standard error than a pipe holds."""
+    os.close(1)
+    os.write(2, b"x" * (200 << 10) + b"\nthe end\n")
+    os.abort()
+
+
+@lie
 def hungry(request):
     """Allocates FAULT_BYTES of memory (64 GiB), and reports whether that succeeded."""
     try:
