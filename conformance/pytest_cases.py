@@ -39,7 +39,7 @@ from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
-from conformance.run.assessment import PreparedCase, Record
+from conformance.run.assessment import Record, prepared_case
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
@@ -69,7 +69,6 @@ class TargetRuns:
         self._pinned = [Path(file) for file in config.getoption(EXPECTATIONS)]
         self._lines = tuple(load_pinned(self._pinned))
         self._cases: dict[Path, list[Case]] = {}
-        self._made: PreparedCase | None = None
         #: The sentences about what no case calls that this process has said.
         self.told: set[str] = set()
         self._open = ExitStack()
@@ -93,12 +92,6 @@ class TargetRuns:
             run = TargetRun(TargetPlan(target, (), lines, self._lines), [*runs.values()])
             runs[target.label] = self._open.enter_context(run)
         return runs
-
-    def prepared(self, case: Case) -> PreparedCase:
-        """The case with its model and inputs, which stay for its next target."""
-        if self._made is None or self._made.case is not case:
-            self._made = PreparedCase(case)
-        return self._made
 
 
 def _end_orderly_on_sigterm() -> None:
@@ -256,11 +249,10 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
-        runs = target_runs(self.config)
-        run = runs.of[self.target.label]
+        run = target_runs(self.config).of[self.target.label]
         record: Record
         try:
-            record, unstable = run.run_one(runs.prepared(self.case))
+            record, unstable = run.run_one(prepared_case(self.case))
         except RunnerFailed as error:
             record, unstable = run.trouble(error), []
         for found in unstable:  # for `RunCounter` of the controlling process

@@ -152,15 +152,15 @@ class Session:
         assert outcome is not None
         if not isinstance(outcome, InfrastructureFailure):
             self._failures = 0
-        elif (failures := self._failures + 1) >= self.limits.failures_in_a_row:
+            return outcome
+        self._failures += 1
+        if self._failures >= self.limits.failures_in_a_row:
             self._failed = RunnerFailed(
-                f"{self.command.name}: given up after {failures} infrastructure failures in a row, "
-                f"the last: {outcome.message}",
+                f"{self.command.name}: given up after {self._failures} infrastructure failures in "
+                f"a row, the last: {outcome.message}",
                 outcome.fix,
                 outcome.stderr,
             )
-        else:
-            self._failures = failures
         return outcome
 
     def renew(self) -> None:
@@ -198,8 +198,9 @@ class Session:
                 sentence = f"{self.command.name}: the runner {answer}."
                 raise RunnerFailed(sentence, fix, runner.stderr())
             self._answer = self._answer or answer
-        except BaseException as failure:
-            self._failed = failure if isinstance(failure, RunnerFailed) else None
+        except BaseException as error:
+            if isinstance(error, RunnerFailed):
+                self._failed = error
             self.renew()
             raise
 
@@ -231,8 +232,8 @@ class Session:
                     seconds,
                     lambda line: limits.compile_seconds if announces(line, request) else 0.0,
                 )
-                seen = runner.stderr(), runner.elapsed_ms()
-                outcome = self._outcome(news, job, request, seen[0])
+                stderr, total_ms = runner.stderr(), runner.elapsed_ms()
+                outcome = self._outcome(news, job, request, stderr)
         except BaseException:
             self.renew()
             raise
@@ -242,7 +243,7 @@ class Session:
         self._before = job
         if ended or isinstance(outcome, InfrastructureFailure):
             self.renew()
-        return replace(outcome, stderr=seen[0], total_ms=seen[1], before=before)
+        return replace(outcome, stderr=stderr, total_ms=total_ms, before=before)
 
     @contextmanager
     def _requested(self, job: Job) -> Iterator[RunRequest]:

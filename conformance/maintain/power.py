@@ -28,7 +28,14 @@ from conformance.harness.session import Session
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
-from conformance.run.assessment import Assessed, CaseJob, PreparedCase, Record, assess
+from conformance.run.assessment import (
+    Assessed,
+    CaseJob,
+    PreparedCase,
+    Record,
+    assess,
+    prepared_case,
+)
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -287,14 +294,12 @@ class Power:
             finally:
                 idle.put(session)
 
-        made: PreparedCase | None = None
         running: deque[tuple[Case, Score, Future[Assessed]]] = deque()
         with ThreadPoolExecutor(len(sessions)) as threads:
             for case, score, role in tasks:
                 if not self._wanted(case, score):
                     continue
-                if made is None or made.case is not case:
-                    made = PreparedCase(case)
+                made = prepared_case(case)
                 running.append((case, score, threads.submit(assessed, made, score, role)))
                 if len(running) > len(sessions):
                     first, of, future = running.popleft()

@@ -16,11 +16,7 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.judge.expectations import (
-    Expectation,
-    instability_for,
-    load_expectations,
-)
+from conformance.judge.expectations import Expectation, instability_for, load_expectations
 from conformance.results.packed import packing
 from conformance.results.reader import MOST_STREAMED_BYTES, MOST_STREAMED_LINES, stream
 from conformance.results.records import (

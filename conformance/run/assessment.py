@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
+from conformance.base.remembered import of_the_last
 from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.sensitivity import why_insensitive
 from conformance.bundle.variants import Outputs
@@ -62,6 +63,10 @@ class PreparedCase:
     def why_insensitive(self) -> str | None:
         """Why the case cannot show a fault; None if it can."""
         return why_insensitive(self.case)
+
+
+#: The case as it is prepared; the last one stays for its next target.
+prepared_case: Final = of_the_last(PreparedCase)
 
 
 def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> CaseJob:

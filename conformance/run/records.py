@@ -92,7 +92,7 @@ def result_record(
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
     contract = case.contract.on(ready.execution_provider)
-    alone = ResultRecord(
+    judged = ResultRecord(
         case=case.id,
         target=ready.name,
         verdict=judgement.verdict,
@@ -121,7 +121,7 @@ def result_record(
         contract=None if contract is case.contract else contract,
         reproduce=reproduce(case, ready.arguments),
     )
-    record = compared(case, alone, contract.basis, (version, adapter), expectations)
+    record = compared(case, judged, contract.basis, (version, adapter), expectations)
     telling = record.unexpected or is_red(record, contract.basis)
     stderr = end_of_stderr(record.stderr, STDERR_BYTES if telling else FEW_BYTES)
     return record.model_copy(update={"stderr": stderr})

@@ -24,7 +24,7 @@ from conformance.base.memory import reuse_memory
 from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
-from conformance.run.assessment import PreparedCase
+from conformance.run.assessment import prepared_case
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.targets.registry import Target
@@ -53,7 +53,7 @@ class Task:
 
 
 #: What came of a task: of each target, by its number, its records, the case's first.
-Found = list[tuple[int, Reported | GivenUp]]
+TaskRecords = list[tuple[int, Reported | GivenUp]]
 
 
 class Worker:
@@ -62,18 +62,14 @@ class Worker:
     def __init__(self, runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
         self._runs = runs
         self._cases = cases
-        #: What was prepared last: the next task may be the same case, on its next target.
-        self._made: PreparedCase | None = None
 
-    def run(self, task: Task) -> Found:
+    def run(self, task: Task) -> TaskRecords:
         """Run the case on each of its targets."""
         case = self._cases[task.case]
-        if self._made is None or self._made.case is not case:
-            self._made = PreparedCase(case)
-        found: Found = []
+        found: TaskRecords = []
         for number in task.targets:
             try:
-                record, events = self._runs[number].run_one(self._made)
+                record, events = self._runs[number].run_one(prepared_case(case))
                 found += [(number, each) for each in (record, *events)]
             except RunnerFailed as error:
                 found.append((number, GivenUp(error)))
@@ -133,7 +129,7 @@ def run_all(
 
 def _in_this_process(
     runs: Sequence[TargetRun], cases: Sequence[Case], tasks: Sequence[Task], given_up: set[int]
-) -> Iterator[tuple[int, Found]]:
+) -> Iterator[tuple[int, TaskRecords]]:
     worker = Worker(runs, cases)
     for task in tasks:
         for number in task.targets:  # one by one, so that records come as soon as they can
@@ -155,7 +151,7 @@ def _in_processes(
     tasks: Iterable[Task],
     jobs: int,
     given_up: set[int],
-) -> Iterator[tuple[int, Found]]:
+) -> Iterator[tuple[int, TaskRecords]]:
     """As :func:`_in_this_process`, in forked processes that have plans and cases in memory."""
     for run in runs:
         run.ready  # noqa: B018  # a worker has it from here
@@ -193,7 +189,7 @@ class _Processes:
             initializer=_begin,
             initargs=(runs, cases),
         )
-        self.pending: dict[Future[Found], Task] = {}
+        self.pending: dict[Future[TaskRecords], Task] = {}
 
     def fill(self, waiting: Iterator[Task], given_up: set[int]) -> None:
         """Submit tasks, without the targets that were given up."""
@@ -202,16 +198,16 @@ class _Processes:
             if left.targets:
                 self.pending[self._submitted(left)] = left
 
-    def _submitted(self, task: Task) -> Future[Found]:
+    def _submitted(self, task: Task) -> Future[TaskRecords]:
         """A task in flight; where a process has died, one whose result raises."""
         try:
             return self._executor.submit(_run, task)
         except BrokenProcessPool as error:
-            broken: Future[Found] = Future()
+            broken: Future[TaskRecords] = Future()
             broken.set_exception(error)
             return broken
 
-    def ended(self) -> Iterator[tuple[int, Found]]:
+    def ended(self) -> Iterator[tuple[int, TaskRecords]]:
         """The results of the tasks that have ended; waits for the first."""
         for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
             result = future.result()
@@ -228,7 +224,7 @@ class _Processes:
 
 def _alone(
     runs: Sequence[TargetRun], cases: Sequence[Case], task: Task, given_up: set[int]
-) -> Found:
+) -> TaskRecords:
     """The result of a task in a process of its own, whose end says something of that case."""
     pool = _Processes(runs, cases, 1)
     try:
@@ -276,7 +272,7 @@ def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _run(task: Task) -> Found:
+def _run(task: Task) -> TaskRecords:
     global _is_running
     assert _worker is not None
     try:
