@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import sys
 from pathlib import Path
 
 import pytest
-from as_user import TWENTY, Desk, Done, Gqa, in_terminal
+from as_user import TWENTY, Desk, Done, Gqa, in_terminal, wait_for
 from case_files import write
 
 from conformance.base.paths import ROOT
@@ -53,6 +55,24 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk) -> 
 
 
 # The last failures
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_notes_what_it_ran(desk: Desk, tmp_path: Path) -> None:
+    cache = {"GQA_CACHE": str(tmp_path)}
+    arguments = ("run", "twenty.yaml", "--ep", desk.runner("rejects"))
+    gqa = (sys.executable, "-m", "conformance")
+    desk.run(*gqa, *arguments, "-k", "seed=1 or seed=2", environment={**cache, **ALL})
+    slow = ("run", "twenty.yaml", "--ep", desk.runner("waits"), "--results", "cut.jsonl")
+    waiting = {**cache, **ALL, "FAULT_SECONDS": "0.2"}
+    process = desk.start(*gqa, *slow, environment=waiting)
+    file = desk.folder / "cut.jsonl"
+    wait_for(lambda: file.is_file() and file.read_text().count('"kind":"result"') >= 2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    done = desk.run(*gqa, *arguments, "--lf", environment={**cache, **ALL})
+    assert "--lf: 4 of 20 failed" in done.out  # seeds 1 and 2
 
 
 # Times
