@@ -73,7 +73,8 @@ LIES: Final = {
     **_all(
         "crash",
         """
-        escapes_in_crash last_words kills_its_group dies gives_up leaves_child leaves_litter dies_at_length
+        escapes_in_crash last_words kills_its_group dies gives_up leaves_child leaves_litter
+        dies_at_length
         """,
     ),
     # It dies after its answer, and only now and then before the next case.
