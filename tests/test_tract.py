@@ -109,4 +109,5 @@ def test_the_optimised_and_the_plain_graph_agree_except_for_known_defects() -> N
         "tiles/window",
         "tiles/long_prompt",
         "tiles/hidden_by_the_bias",
+        "tiles/prompt_of_thousands",
     }

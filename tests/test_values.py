@@ -150,7 +150,9 @@ def _check_query(case: Case, values: Values) -> None:
     there = np.isfinite(keys.logit)
     biased = capped if keys.bias is None else capped + keys.bias
     np.testing.assert_allclose(keys.logit[there], biased[there], **close)
-    given = [*keys.logit, -math.inf if query.sink is None else query.sink]
+    sink = -math.inf if query.sink is None else query.sink
+    # with a sink of NaN or infinity the row is undefined, and computed as with one of 0
+    given = [*keys.logit, sink if sink < math.inf else 0.0]
     exponentials = np.exp(given - np.max(given, initial=-1e300))
     shares = exponentials / (exponentials.sum() or 1.0)
     np.testing.assert_allclose([*keys.probability, query.sink_probability], shares, **close)
