@@ -118,7 +118,7 @@ def test_a_task_is_not_lost_where_a_worker_has_died_before(desk: Desk) -> None:
     cases = cases_of(desk.folder, "- {name: one}\n- {name: other, seed: 1}")
     plan = TargetPlan(target_for(desk.runner("correct")), tuple(cases), ())
     with TargetRun(plan) as run:
-        assert run.failed is None
+        assert run.ready.broken is None
         run.rest()
         pool = _Processes([run], cases, 1)
         try:

@@ -7,7 +7,6 @@ process id in a file, holds across containers that share the place, and is never
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -34,39 +33,25 @@ def contents_of(
     together.
     """
     left = most_bytes
-    try:
-        folder = open_folder(out)
-    except OSError as error:
-        raise ProtocolError(f"the folder for its files can no longer be read: {error}") from None
-    try:
-        runs = []
-        for run in answer.runs:
-            steps = []
-            for step in run:
-                read = {}
-                for output, name in step.items():
-                    try:
-                        content = read_plain(name, left, follow_links=False, dir_fd=folder)
-                    except OSError as error:
-                        what = f"the file {name} of {excerpt(output)}"
-                        raise ProtocolError(_why_unread(error, what, most_bytes)) from None
-                    left -= len(content)
-                    read[output] = content
-                steps.append(read)
-            runs.append(tuple(steps))
-        return tuple(runs)
-    finally:
-        os.close(folder)
+    if os.path.islink(out):
+        raise ProtocolError("the folder for its files has become a link")
 
+    def content(output: str, name: str) -> bytes:
+        nonlocal left
+        try:
+            read = read_plain(f"{out}/{name}", left, follow_links=False)
+        except OSError as error:
+            what = f"the file {name} of {excerpt(output)} cannot be read: {error.strerror}"
+            if error.errno == TOO_LARGE:
+                what = f"the output files have more than {most_bytes} bytes, which is never needed"
+            raise ProtocolError(what) from None
+        left -= len(read)
+        return read
 
-def _why_unread(error: OSError, what: str, most_bytes: int) -> str:
-    if error.errno == errno.ENOENT:
-        return f"{what} is not there"
-    if error.errno == TOO_LARGE:
-        return f"the output files have more than {most_bytes} bytes, which this case never needs"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE):
-        return f"{what} cannot be read: {error.strerror}"
-    return f"{what} is not a regular file"  # a link, a FIFO, a socket, a folder, a device
+    return tuple(
+        tuple({output: content(output, name) for output, name in step.items()} for step in run)
+        for run in answer.runs
+    )
 
 
 def place_for_files() -> str:

@@ -10,12 +10,10 @@ daemon) is not killed.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import selectors
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +21,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Final
 
 from conformance.base.processes import START, start
@@ -65,7 +62,6 @@ class Command:
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | Path | None = None
     fix: str | None = None
     memory_bytes: int | None = None
 
@@ -162,9 +158,7 @@ class Runner:
         self._guard = _killed_with_us(self._popen.pid)
         _limit_memory(self._popen.pid, command.memory_bytes or limits.memory_bytes)
         self._limits = limits
-        self._in = _not_blocking(self._popen.stdin)
-        self._out = _not_blocking(self._popen.stdout)
-        self._err = _not_blocking(self._popen.stderr)
+        self._in, self._out, self._err = _pipes(self._popen)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._out, selectors.EVENT_READ, self._read_stdout)
         self._selector.register(self._err, selectors.EVENT_READ, self._read_stderr)
@@ -226,7 +220,7 @@ class Runner:
     def end(self) -> None:
         """Close the process's input, which tells it to exit, and wait for that, but not long."""
         self._forget(self._in)
-        _close(self._popen.stdin)
+        self._in.close()
         self._wait()
 
     def kill(self) -> None:
@@ -237,8 +231,8 @@ class Runner:
                 self._guard.communicate(b"\n")
         self._wait()  # one that SIGKILL does not end (stuck in a driver) is left
         self._selector.close()
-        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            _close(pipe)
+        for pipe in (self._in, self._out, self._err):
+            pipe.close()
 
     def _line(self, end: int) -> bytes | Broken:
         """The line that was written up to ``end``, if it is the only one and not too long."""
@@ -273,7 +267,7 @@ class Runner:
 
     def _read_stdout(self) -> bool:
         """Read from its output; whether there was something."""
-        data = _read(self._out)
+        data = self._out.read(CHUNK_BYTES)
         if data == b"":
             self._forget(self._out)
             self._hang_up("closed its standard output")
@@ -287,7 +281,7 @@ class Runner:
 
     def _read_stderr(self) -> bool:
         """Read from its error output, of which the end is kept; whether there was something."""
-        data = _read(self._err)
+        data = self._err.read(CHUNK_BYTES)
         if data == b"":
             self._forget(self._err)
         elif data:
@@ -306,11 +300,12 @@ class Runner:
         """Write as much of the request as the pipe takes, and the rest once it takes more."""
         try:
             while self._unsent:
-                self._unsent = self._unsent[os.write(self._in, self._unsent) :]
-        except BlockingIOError:
-            if self._in not in self._selector.get_map():
-                self._selector.register(self._in, selectors.EVENT_WRITE, self._send)
-            return
+                taken = self._in.write(self._unsent)
+                if taken is None:  # the pipe is full
+                    if self._in not in self._selector.get_map():
+                        self._selector.register(self._in, selectors.EVENT_WRITE, self._send)
+                    return
+                self._unsent = self._unsent[taken:]
         except BrokenPipeError:
             self._unsent = memoryview(b"")
             self._hang_up("closed its standard input")
@@ -325,9 +320,9 @@ class Runner:
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(GRACE_SECONDS)
 
-    def _forget(self, descriptor: int) -> None:
+    def _forget(self, pipe: IO[bytes]) -> None:
         with suppress(KeyError):
-            self._selector.unregister(descriptor)
+            self._selector.unregister(pipe)
 
 
 def _killed_with_us(group: int) -> subprocess.Popen[bytes] | None:
@@ -367,7 +362,6 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
         return start(
             command.argv,
             command.env,
-            command.cwd,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -375,37 +369,14 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise _cannot_start(command, error) from error
-
-
-def _cannot_start(command: Command, error: OSError | ValueError) -> RunnerFailed:
-    """The error that says why a program cannot be started."""
-    program = command.argv[0]
-    what = f"{command.name}: the runner {excerpt(program, 300)}"
-    if command.cwd is not None and not os.path.isdir(command.cwd):
-        return RunnerFailed(
-            f"{what} is to start in {command.cwd}, which is not a folder.", command.fix
-        )
-    if os.sep not in program:
-        path = shutil.which(program, path={**os.environ, **command.env}.get("PATH"))
-        if path is None:
-            return RunnerFailed(f"{what} is not found in PATH.", command.fix)
-    else:
-        path = os.path.join(command.cwd or "", program)
-    if not os.path.exists(path):
-        return RunnerFailed(f"{what} does not exist.", command.fix)
-    if os.path.isdir(path):
-        return RunnerFailed(f"{what} is a folder, not a program.", command.fix)
-    if not os.access(path, os.X_OK):
-        return RunnerFailed(f"{what} is not executable.", f"chmod +x {shlex.quote(path)}")
-    with open(path, "rb") as file:
-        first = file.readline(200).rstrip()
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.ENOENT and first.startswith(b"#!"):
-        return RunnerFailed(f"{what} names an interpreter that does not exist: {excerpt(first)}.")
-    if number == errno.ENOEXEC and not first.startswith(b"#!"):
-        return RunnerFailed(f"{what} is not a program: its first line names no interpreter (#!).")
-    return RunnerFailed(f"{what} cannot be started: {error}.", command.fix)
+        program, fix = command.argv[0], command.fix
+        why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError) and os.path.isfile(program):
+            why = "the interpreter that its first line names does not exist"
+        if isinstance(error, PermissionError) and os.path.isfile(program):
+            fix = f"chmod +x {shlex.quote(program)}"
+        what = f"{command.name}: the runner {excerpt(program, 300)} cannot be started"
+        raise RunnerFailed(f"{what}: {why}.", fix) from error
 
 
 def _limit_memory(pid: int, most: int | None) -> None:
@@ -414,10 +385,8 @@ def _limit_memory(pid: int, most: int | None) -> None:
         return
     # It has ended, or may not be limited (set-user-ID): then it runs without a limit.
     with suppress(OSError):
-        lowest = most
-        for limit in resource.prlimit(pid, resource.RLIMIT_DATA):
-            if limit != resource.RLIM_INFINITY:
-                lowest = min(lowest, limit)
+        limits = resource.prlimit(pid, resource.RLIMIT_DATA)
+        lowest = min(most, *(limit if limit >= 0 else most for limit in limits))  # -1: no limit
         resource.prlimit(pid, resource.RLIMIT_DATA, (lowest, lowest))
 
 
@@ -426,20 +395,9 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _not_blocking(pipe: IO[bytes] | None) -> int:
-    assert pipe is not None
-    os.set_blocking(pipe.fileno(), False)
-    return pipe.fileno()
-
-
-def _read(descriptor: int) -> bytes | None:
-    """Bytes from the pipe, at most `CHUNK_BYTES`; empty at its end; None: there are none now."""
-    try:
-        return os.read(descriptor, CHUNK_BYTES)
-    except BlockingIOError:
-        return None
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        pipe.close()
+def _pipes(popen: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+    """Its input, output and error output: a read gives None where there is nothing now."""
+    pipes = [pipe for pipe in (popen.stdin, popen.stdout, popen.stderr) if pipe is not None]
+    for pipe in pipes:
+        os.set_blocking(pipe.fileno(), False)
+    return pipes

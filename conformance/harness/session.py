@@ -291,7 +291,7 @@ class Session:
             when = "before it was given the case" if news.early else "during the case"
             half = f", after the start of an answer: {news.half}" if news.half else ""
             what = f"{news.what} {when}{half}{_last_words(stderr)}"
-        after = f" (the case before in this process: {self._before.key})" if self._before else ""
+        after = f" (the case before in this process: {self._before.title})" if self._before else ""
         message = f"The runner {what}{after}."
         idle = None
         if crash is not None and self._before is not None:  # it died of the case before
@@ -333,20 +333,12 @@ def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | No
     for name in type(now).model_fields:
         was, says = getattr(first, name), getattr(now, name)
         if name != "id" and was != says:
+            words = f"{excerpt(str(says), 200)}, not {excerpt(str(was), 200)}"
             return (
-                f"describes itself in another way than before: {name} is {_shown(says)}, not "
-                f"{_shown(was)}; results of both must not be mixed"
+                f"describes itself in another way than before: {name} is {words}; results of both "
+                "must not be mixed"
             )
     return None
-
-
-def _shown(value: object) -> str:
-    """A field of a description, in a sentence."""
-    if isinstance(value, tuple):
-        value = ", ".join(value)
-    elif isinstance(value, dict):
-        value = ", ".join(f"{name} {version}" for name, version in value.items())
-    return "null" if value is None else excerpt(str(value), 200) or "empty"
 
 
 def _needs_another_try(first: Outcome | None, outcome: Outcome) -> bool:

@@ -12,6 +12,7 @@ from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer, OperatorSchema
+from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import (
     Expectation,
     check_stale,
@@ -139,14 +140,14 @@ class DescribedTarget:
     ``name`` is the name in results: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` if results may
     differ by adapter; of several that describe themselves alike, the second is ``cpu@1.31.1#2``, by
     its ``number``. ``reported`` is what the runner said, where ``described`` has the published
-    version in place of its own.
+    version in place of its own. ``broken`` is why the runner did not start.
     """
 
     target: Target
     described: DescribedAnswer | None
     unavailable: str | None
     fix: str | None
-    broken: bool = False
+    broken: RunnerFailed | None = None
     number: int = 1
     reported: DescribedAnswer | None = None
 

@@ -24,7 +24,6 @@ from conformance.base.memory import reuse_memory
 from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
-from conformance.run.assessment import prepared_case
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.targets.registry import Target
@@ -38,13 +37,6 @@ FEW_RESULTS: Final = 32
 
 
 @dataclass(frozen=True)
-class GivenUp:
-    """A target whose runner does not start, or fails repeatedly: its other cases are not run."""
-
-    error: RunnerFailed
-
-
-@dataclass(frozen=True)
 class Task:
     """A case, by its number, with the numbers of the targets that it is to run on."""
 
@@ -52,8 +44,9 @@ class Task:
     targets: tuple[int, ...]
 
 
-#: What came of a task: of each target, by its number, its records, the case's first.
-TaskRecords = list[tuple[int, Reported | GivenUp]]
+#: What came of a task: of each target, by its number, its records, the case's first. The last of a
+#: target whose runner does not start, or fails repeatedly, is that failure.
+TaskRecords = list[tuple[int, Reported | RunnerFailed]]
 
 
 class Worker:
@@ -69,10 +62,10 @@ class Worker:
         found: TaskRecords = []
         for number in task.targets:
             try:
-                record, events = self._runs[number].run_one(prepared_case(case))
-                found += [(number, each) for each in (record, *events)]
+                result = self._runs[number].run_one(case)
+                found += [(number, each) for each in (result.record, *result.instability)]
             except RunnerFailed as error:
-                found.append((number, GivenUp(error)))
+                found.append((number, error))
         return found
 
     def close(self, at_once: bool = False) -> None:
@@ -91,18 +84,19 @@ def usual_jobs(targets: Iterable[Target]) -> int:
 
 def run_all(
     runs: Sequence[TargetRun], jobs: int
-) -> Generator[tuple[TargetRun, Case | None, Reported | GivenUp], None, None]:
+) -> Generator[tuple[TargetRun, Case | None, Reported | RunnerFailed], None, None]:
     """The records of every plan's cases, as they come, in ``jobs`` processes.
 
-    `GivenUp` is the last of a target, and has no case. Each run is closed when it has ended.
+    `RunnerFailed` is the last of a target, and has no case: its other cases are not run. Each run
+    is closed when it has ended.
     """
     for first in range(0, len(runs), MAX_TARGETS):
         group = []
         for run in runs[first : first + MAX_TARGETS]:
-            if run.failed is None:
+            if run.ready.broken is None:
                 group.append(run)
             else:
-                yield run, None, GivenUp(run.failed)
+                yield run, None, run.ready.broken
         cases = list({id(case): case for run in group for case in run.plan.cases}.values())
         needed = [{id(case) for case in run.plan.cases} for run in group]
         tasks = [
@@ -118,11 +112,11 @@ def run_all(
         )
         for at, found in results:
             for number, record in found:
-                if isinstance(record, GivenUp):
-                    if number in given_up:
-                        continue
+                if not isinstance(record, RunnerFailed):
+                    yield group[number], cases[at], record
+                elif number not in given_up:
                     given_up.add(number)
-                yield group[number], None if isinstance(record, GivenUp) else cases[at], record
+                    yield group[number], None, record
         for run in group:
             run.close()
 
