@@ -267,7 +267,8 @@ ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
             "dies",
             {},
             {
-                **{"signal": "SIGSEGV", "repeated": True, "stderr": "reading past the end\n"},
+                "signal": "SIGSEGV",
+                "stderr": "reading past the end\n",
                 "message": "The runner died of SIGSEGV, and again when it was tried alone; "
                 "the last it wrote: reading past the end.",
             },
@@ -276,12 +277,12 @@ ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
             "gives_up",
             {},
             {
-                **{"signal": "SIGABRT", "repeated": True},
+                "signal": "SIGABRT",
                 "message": "The runner died of SIGABRT, and again when it was tried alone; "
                 "the last it wrote: Aborted(memory access out of bounds).",
             },
         ),
-        ("exits", {"FAULT_STATUS": "139"}, {"signal": "SIGSEGV", "repeated": True}),
+        ("exits", {"FAULT_STATUS": "139"}, {"signal": "SIGSEGV"}),
         (
             "exits",
             {"FAULT_STATUS": "137"},
@@ -295,7 +296,8 @@ ILLEGAL = "CUDA failure 700: an illegal memory access was encountered"
             "poisons_its_context",
             {},
             {
-                **{"signal": "cudaErrorIllegalAddress", "repeated": True, "before": None},
+                "signal": "cudaErrorIllegalAddress",
+                "before": None,
                 "message": f"The call ended in cudaErrorIllegalAddress: {ILLEGAL} {FAILED_TWICE}",
             },
         ),
@@ -582,7 +584,6 @@ def test_a_target_that_fails_repeatedly_is_abandoned(bundles: Path) -> None:
             runner.run(job(bundles, "good"))
     assert "given up after 3 infrastructure failures in a row" in str(failure)
     assert "ended with status 0 during the case" in str(failure)
-    assert failure.stderr == "bye\n"
     assert list(done) == order[:6]
     assert [key for key, outcome in done.items() if isinstance(outcome, Ran)] == ["good"]
 

@@ -14,7 +14,6 @@ from conformance.harness.protocol import (
     DescribeRequest,
     ProtocolError,
     RanAnswer,
-    Request,
     RunRequest,
     StepFiles,
     announces,
@@ -63,11 +62,11 @@ UNAVAILABLE = {"id": 8, "outcome": "unavailable", "reason": "no float16"}
 COMPILING = {"id": 8, "outcome": "compiling"}
 
 
-def parse(answer: object, request: Request = RUN) -> object:
-    return parse_answer(json.dumps(answer), request)
+def parse(answer: object, request: Any = RUN) -> object:
+    return parse_answer(json.dumps(answer).encode(), request)
 
 
-def refusal(answer: object, request: Request = RUN) -> str:
+def refusal(answer: object, request: Any = RUN) -> str:
     with pytest.raises(ProtocolError) as caught:
         parse(answer, request)
     return str(caught.value)
@@ -146,7 +145,7 @@ def test_good_answers() -> None:
     ],
 )
 def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: bool) -> None:
-    assert announces(json.dumps(line), RUN) is announced
+    assert announces(json.dumps(line).encode(), RUN) is announced
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,7 @@ class OwnedFolder:
     def __init__(self, place: str) -> None:
         self._place = place
         self._lock: int | None = None
-        self._name()
-
-    def _name(self) -> None:
-        self.path = f"{self._place}/gqa-files-{uuid.uuid4().hex}"
+        self.path = ""
 
     def make(self) -> None:
         """Make the folder. Raises `OSError`.
@@ -105,12 +102,12 @@ class OwnedFolder:
         """
         remove_abandoned(self._place)
         while True:
+            self.path = f"{self._place}/gqa-files-{uuid.uuid4().hex}"
             os.mkdir(self.path, 0o700)
             try:
                 self._lock = _locked(self.path)
             except (BlockingIOError, FileNotFoundError):
-                self._name()  # another process removes that one at this moment
-                continue
+                continue  # another process removes that one at this moment
             except OSError:
                 pass  # a file system without locks: there nobody can remove it
             return

@@ -257,13 +257,10 @@ def to_line(request: Request) -> bytes:
 
     ASCII, because a runner may read in any locale, and some readers split lines at U+2028.
     """
-    text = request.model_dump_json()
-    if not text.isascii():
-        text = json.dumps(json.loads(text), separators=(",", ":"))
-    return text.encode("ascii") + b"\n"
+    return json.dumps(request.model_dump(), separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def announces(line: bytes | str, request: RunRequest) -> bool:
+def announces(line: bytes, request: RunRequest) -> bool:
     """Whether ``line`` is not the answer to ``request`` but the notice that it compiles first."""
     try:
         message = _TO_RUN.validate_json(line)
@@ -273,12 +270,10 @@ def announces(line: bytes | str, request: RunRequest) -> bool:
 
 
 @overload
-def parse_answer(line: bytes | str, request: DescribeRequest) -> DescribeAnswer: ...
+def parse_answer(line: bytes, request: DescribeRequest) -> DescribeAnswer: ...
 @overload
-def parse_answer(line: bytes | str, request: RunRequest) -> RunAnswer: ...
-@overload
-def parse_answer(line: bytes | str, request: Request) -> Answer: ...
-def parse_answer(line: bytes | str, request: Request) -> Answer:
+def parse_answer(line: bytes, request: RunRequest) -> RunAnswer: ...
+def parse_answer(line: bytes, request: Request) -> Answer:
     """The answer to ``request`` in ``line``; `ProtocolError` if it contains anything else.
 
     It checks the JSON, the id, that the outcome is one of this command, every field, and for
@@ -328,7 +323,7 @@ def _check_against(answer: Answer, request: RunRequest) -> None:
 _TYPES_OF_THREADS: Final = ("constrained-int", "literal['default']")
 
 
-def _what_is_wrong(line: bytes | str, error: ValidationError) -> str:
+def _what_is_wrong(line: bytes, error: ValidationError) -> str:
     """The sentence for a line that is not a valid answer: its first error."""
     fault = error.errors(include_url=False, include_context=False)[0]
     text = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"

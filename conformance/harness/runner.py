@@ -101,47 +101,35 @@ class RunnerFailed(Exception):
     ``sentence`` says what happened, ``fix`` is the command that repairs it or None.
     """
 
-    def __init__(self, sentence: str, fix: str | None = None, stderr: str = "") -> None:
-        super().__init__(sentence, fix, stderr)
+    def __init__(self, sentence: str, fix: str | None = None) -> None:
+        super().__init__(sentence, fix)
         self.sentence = sentence
         self.fix = fix
-        self.stderr = stderr
 
     def __str__(self) -> str:
         return self.sentence
 
 
 @dataclass(frozen=True)
-class Died:
-    """The process ended without an answer: ``what`` continues a sentence that starts with "the
+class NoAnswer:
+    """What a process did instead of answering; ``what`` continues a sentence that starts with "the
     runner".
 
-    ``signal`` is the signal that ended it, None if none did. ``half`` is the start of a line that
-    it did not finish. ``early``: it had ended before the request was written, so this request is
-    not the cause.
+    ``late``: it was silent for that many seconds, the time of the request. ``ended``: it is no
+    more. ``signal`` is the signal that ended it, None if none did. ``half`` is the start of a line
+    that it did not finish. ``early``: it had ended before the request was written, so this request
+    is not the cause.
     """
 
     what: str
-    signal: str | None
-    half: str
-    early: bool
+    late: float | None = None
+    ended: bool = False
+    signal: str | None = None
+    half: str = ""
+    early: bool = False
 
 
-@dataclass(frozen=True)
-class Late:
-    """There was no answer within ``seconds``, the time of the request."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Broken:
-    """It violated the protocol: ``what`` continues a sentence that starts with "the runner"."""
-
-    what: str
-
-
-News = bytes | Died | Late | Broken
+News = bytes | NoAnswer
 
 
 def _no_more(line: bytes) -> float:
@@ -200,7 +188,8 @@ class Runner:
                 status = self._popen.returncode
                 name = _signal_of(status)
                 what = f"died of {name}" if name else f"ended with status {status}"
-                return Died(what, name, excerpt(bytes(self._written)), early)
+                half = excerpt(bytes(self._written))
+                return NoAnswer(what, ended=True, signal=name, half=half, early=early)
             elif (left := self._deadline - time.monotonic()) <= 0:
                 return self._overdue(seconds)
             else:
@@ -234,27 +223,29 @@ class Runner:
         for pipe in (self._in, self._out, self._err):
             pipe.close()
 
-    def _line(self, end: int) -> bytes | Broken:
+    def _line(self, end: int) -> News:
         """The line that was written up to ``end``, if it is the only one and not too long."""
         most = self._limits.answer_bytes
         if not 0 <= end <= most:
             start = excerpt(bytes(self._written[:1000]))
-            return Broken(f"wrote more than {most} bytes in one line, which starts: {start}")
+            return NoAnswer(f"wrote more than {most} bytes in one line, which starts: {start}")
         line, rest = bytes(self._written[:end]), bytes(self._written[end + 1 :])
         self._written.clear()
         if rest:
-            return Broken(f"wrote more than one line: {excerpt(line)}, then {excerpt(rest)}")
+            return NoAnswer(f"wrote more than one line: {excerpt(line)}, then {excerpt(rest)}")
         self._drain(self._read_stderr)  # written before the answer, and so belongs to it
         return line
 
-    def _overdue(self, seconds: float) -> Late | Broken:
+    def _overdue(self, seconds: float) -> NoAnswer:
         """What it did instead of answering in time."""
         if self._hung_up:
-            return Broken(f"{self._hung_up} and did not end")
+            return NoAnswer(f"{self._hung_up} and did not end")
         if self._written:
             half = excerpt(bytes(self._written))
-            return Broken(f"began an answer and did not end it in time: {half}")
-        return Broken("did not read its request") if self._unsent else Late(seconds)
+            return NoAnswer(f"began an answer and did not end it in time: {half}")
+        if self._unsent:
+            return NoAnswer("did not read its request")
+        return NoAnswer(f"did not answer within {seconds:g} s", late=seconds)
 
     def _has_ended(self) -> bool:
         """Whether the process has ended. Its children may keep its pipes open: they are killed."""

@@ -20,7 +20,7 @@ from multiprocessing.util import Finalize
 from typing import Final, NoReturn
 
 from conformance.base import interrupts
-from conformance.base.memory import reuse_memory
+from conformance.base.tuning import reuse_memory
 from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
