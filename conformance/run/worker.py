@@ -154,13 +154,13 @@ def _in_processes(
     pool = _Processes(runs, cases, jobs)
     try:
         while True:
-            pool.fill(waiting, given_up)
-            if not pool.pending:
-                break
             try:
+                pool.fill(waiting, given_up)
+                if not pool.pending:
+                    break
                 yield from pool.ended()
             except BrokenProcessPool:
-                lost = list(pool.pending.values())
+                lost = list(pool.pending)
                 pool.end(at_once=True)
                 for task in lost:  # one by one, so that the one that ends a process is named
                     yield task.case, _alone(runs, cases, task, given_up)
@@ -183,29 +183,30 @@ class _Processes:
             initializer=_begin,
             initargs=(runs, cases),
         )
-        self.pending: dict[Future[TaskRecords], Task] = {}
+        self.pending: dict[Task, Future[TaskRecords] | None] = {}
 
     def fill(self, waiting: Iterator[Task], given_up: set[int]) -> None:
-        """Submit tasks, without the targets that were given up."""
+        """Submit tasks, without the targets that were given up.
+
+        Raises `BrokenProcessPool` where a process has died; the task is among the pending, too.
+        """
         while len(self.pending) < 2 * self._jobs and (task := next(waiting, None)) is not None:
             left = Task(task.case, tuple(n for n in task.targets if n not in given_up))
             if left.targets:
-                self.pending[self._submitted(left)] = left
-
-    def _submitted(self, task: Task) -> Future[TaskRecords]:
-        """A task in flight; where a process has died, one whose result raises."""
-        try:
-            return self._executor.submit(_run, task)
-        except BrokenProcessPool as error:
-            broken: Future[TaskRecords] = Future()
-            broken.set_exception(error)
-            return broken
+                self.pending[left] = None
+                self.pending[left] = self._executor.submit(_run, left)
 
     def ended(self) -> Iterator[tuple[int, TaskRecords]]:
-        """The results of the tasks that have ended; waits for the first."""
-        for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
-            result = future.result()
-            yield self.pending.pop(future).case, result
+        """The results of the tasks that have ended; waits for the first.
+
+        Raises `BrokenProcessPool` where a process has died.
+        """
+        done = wait(filter(None, self.pending.values()), return_when=FIRST_COMPLETED).done
+        for task, future in list(self.pending.items()):
+            if future is not None and future in done:
+                result = future.result()
+                del self.pending[task]
+                yield task.case, result
 
     def end(self, at_once: bool = False) -> None:
         """End all processes, ``at_once`` or after their tasks."""
