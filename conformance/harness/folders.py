@@ -25,14 +25,14 @@ ENOUGH_MEMORY: Final = 2 << 30
 
 
 def contents_of(
-    answer: RanAnswer, out: str, most_bytes: int
+    answer: RanAnswer, out: str, limit: int
 ) -> tuple[tuple[dict[str, bytes], ...], ...]:
     """The contents of the files in ``answer``, each read once.
 
-    Raises `ProtocolError` if one is not a regular file, and if they have more than ``most_bytes``
+    Raises `ProtocolError` if one is not a regular file, and if they have more than ``limit``
     together.
     """
-    left = most_bytes
+    left = limit
     if os.path.islink(out):
         raise ProtocolError("the folder for its files has become a link")
 
@@ -43,7 +43,7 @@ def contents_of(
         except OSError as error:
             what = f"the file {name} of {excerpt(output)} cannot be read: {error.strerror}"
             if error.errno == TOO_LARGE:
-                what = f"the output files have more than {most_bytes} bytes, which is never needed"
+                what = f"the output files have more than {limit} bytes, which this case never needs"
             raise ProtocolError(what) from None
         left -= len(read)
         return read
