@@ -418,23 +418,6 @@ def test_the_time_of_a_case_does_not_include_the_start(bundles: Path) -> None:
     assert isinstance(found["good"], Ran)
 
 
-def test_an_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) -> None:
-    jobs = [job(bundles, f"good-{number}", seconds=0.15) for number in range(2)]
-    with pool("correct") as runner:
-        for _, outcome in run_all(runner, jobs):
-            assert isinstance(outcome, Ran)
-            time.sleep(0.3)
-
-
-def test_a_long_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) -> None:
-    with pool("long_message") as runner:
-        for case, outcome in run_all(runner, [job(bundles, "good"), job(bundles, "faulty", 0.2)]):
-            time.sleep(0.4)
-            if case.case == "faulty":
-                assert isinstance(outcome, Rejected)
-                assert len(outcome.message) == 300_000
-
-
 def test_half_an_answer_and_then_silence_is_the_runners_error(bundles: Path) -> None:
     found = outcomes(pool("half_line"), trio(bundles, seconds=0.3))
     assert isinstance(found["faulty"], InfrastructureFailure)

@@ -30,9 +30,6 @@ from conformance.harness.protocol import excerpt
 GRACE_SECONDS: Final = 1.0
 #: One read; on Linux a pipe holds no more.
 CHUNK_BYTES: Final = 64 << 10
-#: After a read of so many bytes the pipe may have been full because this side read it late. So the
-#: runner gets a moment for the rest of its answer, even if its time is over.
-FULL_BYTES: Final = 4096
 #: How often the end of a process is looked for that leaves its pipes open to a child …
 POLL_SECONDS: Final = 0.1
 #: … and that of one that has closed a pipe.
@@ -264,8 +261,6 @@ class Runner:
             self._hang_up("closed its standard output")
         elif data:
             self._written += data
-            if len(data) >= FULL_BYTES:
-                self._deadline = max(self._deadline, time.monotonic() + GRACE_SECONDS)
             if len(self._written) > self._limits.answer_bytes:
                 self._forget(self._out)  # that is enough; the rest stays in the pipe
         return bool(data)
