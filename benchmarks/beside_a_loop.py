@@ -24,10 +24,11 @@ from conformance.bundle.prepare import prepare
 from conformance.case.corpus import names_of
 from conformance.case.load import load
 from conformance.case.selection import compile_expression
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran, Rejected
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.harness.session import Session
-from conformance.run.assessment import CaseJob, job_for
+from conformance.run.assessment import job_for
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -55,7 +56,7 @@ class Bare:
             sys.exit(f"The bare loop {f'said {line!r}' if line else 'ended'}: {command}")
         return line.strip()
 
-    def run(self, job: CaseJob, folder: str) -> str:
+    def run(self, job: Job, folder: str) -> str:
         """The outcome of the call, whose files are in ``folder``."""
         assert self.process.stdin is not None
         request = {"bundle": folder, "files": job.steps[0].files}
@@ -65,14 +66,14 @@ class Bare:
 
 
 @contextmanager
-def files_of(job: CaseJob) -> Iterator[str]:
+def files_of(job: Job) -> Iterator[str]:
     """A folder with the files of a call."""
     with tempfile.TemporaryDirectory() as folder:
         write_files(folder, job.files)
         yield folder
 
 
-def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> list[CaseJob]:
+def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> list[Job]:
     """The single calls that the target can run."""
     selects = compile_expression(expression)
     cases = [case for case in load(paths) if selects(names_of(case, ready.target.ep), case)]
@@ -82,7 +83,7 @@ def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> l
 
 
 def measure(
-    session: Session, bare: Bare, jobs: Sequence[CaseJob], repeat: int
+    session: Session, bare: Bare, jobs: Sequence[Job], repeat: int
 ) -> tuple[list[tuple[float, float]], int]:
     """Seconds of each case, alone and through the harness, and the number of them that ran.
 
@@ -98,7 +99,7 @@ def measure(
             if runs == isinstance(outcome, Ran):
                 kept.append(job)
                 ran += runs
-    best = {job.key: (math.inf, math.inf) for job in kept}
+    best = {job.case: (math.inf, math.inf) for job in kept}
     for _ in range(repeat):
         for job in kept:
             with files_of(job) as folder:
@@ -107,8 +108,8 @@ def measure(
                 middle = time.perf_counter()
                 session.run(job)
                 end = time.perf_counter()
-            floor, whole = best[job.key]
-            best[job.key] = (min(floor, middle - start), min(whole, end - middle))
+            floor, whole = best[job.case]
+            best[job.case] = (min(floor, middle - start), min(whole, end - middle))
     bare.process.kill()
     return list(best.values()), ran
 

@@ -39,7 +39,7 @@ from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
-from conformance.run.assessment import Record, prepared_case
+from conformance.run.assessment import Assessed
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
@@ -250,13 +250,13 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
         run = target_runs(self.config).of[self.target.label]
-        record: Record
         try:
-            record, unstable = run.run_one(prepared_case(self.case))
+            found = run.run_one(self.case)
         except RunnerFailed as error:
-            record, unstable = run.trouble(error), []
-        for found in unstable:  # for `RunCounter` of the controlling process
-            self.user_properties.append(("gqa_instability", found.model_dump_json()))
+            found = Assessed(run.trouble(error))
+        for event in found.instability:  # for `RunCounter` of the controlling process
+            self.user_properties.append(("gqa_instability", event.model_dump_json()))
+        record = found.record
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
         self._keep(record, run.ready)

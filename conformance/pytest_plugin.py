@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 
 import pytest
 
-from conformance.base.garbage import collect_seldom
 from conformance.base.paths import (
     CASE_FILE_ENDINGS,
     data_path,
@@ -25,7 +24,7 @@ from conformance.base.paths import (
 )
 from conformance.base.printable import printable
 from conformance.base.processes import use_absolute_paths
-from conformance.base.threads import one_thread
+from conformance.base.tuning import collect_seldom, one_thread
 from conformance.targets.catalogue import run_options, target_names
 
 #: A target in the id of a test.

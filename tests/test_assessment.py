@@ -14,15 +14,17 @@ from onnx import numpy_helper
 
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import data_path
+from conformance.bundle.prepare import Prepared
 from conformance.case.case import Case
 from conformance.case.corpus import find
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
 from conformance.harness.session import Session
 from conformance.maintain.power import Power, known_mutants
 from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
-from conformance.run.assessment import Assessed, CaseJob, PreparedCase, assess
+from conformance.run.assessment import Assessed, PreparedCase, assess
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
@@ -57,17 +59,23 @@ def described() -> DescribedTarget:
     return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
-#: What a runtime does with a job.
-Runtime = Callable[[CaseJob], Outcome]
+#: What a runtime does with a call.
+Runtime = Callable[[Prepared], Outcome]
 
 
-def assessed(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> Assessed:
+def assessed(
+    case: Case,
+    runtime: Runtime,
+    of_variant: Runtime | None = None,
+    ready: DescribedTarget | None = None,
+) -> Assessed:
     """The case on a runtime, which does something else with the variant if that is given."""
+    made = PreparedCase(case)
 
-    def run(job: CaseJob) -> Outcome:
-        return (of_variant or runtime)(job) if job.variant else runtime(job)
+    def run(job: Job) -> Outcome:
+        return (of_variant or runtime)(made.variant) if job.variant else runtime(made.own)
 
-    return assess(PreparedCase(case), described(), (), run)
+    return assess(made, ready or described(), (), run)
 
 
 def result(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> ResultRecord:
@@ -76,11 +84,10 @@ def result(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> R
     return record
 
 
-def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output",)) -> Ran:
+def correct(made: Prepared, factor: float = 1.0, outputs: Sequence[str] = ("output",)) -> Ran:
     """The outcome of a runtime with the expected values, the ``outputs`` times ``factor``."""
     files: list[dict[str, bytes]] = []
-    made = PreparedCase(job.case)
-    for expected in (made.variant if job.variant else made.own).expected:
+    for expected in made.expected:
         files.append({})
         for name, want in expected.items():
             values = np.nan_to_num(want.value) * (factor if name in outputs else 1.0)
@@ -128,7 +135,7 @@ def test_the_record_of_a_failing_variant_says_so(related: Case) -> None:
 
 def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
     """Both are within their budgets, but the relation demands the same bits."""
-    record = result(related, correct, lambda job: correct(job, 1 + 2**-23))
+    record = result(related, correct, lambda made: correct(made, 1 + 2**-23))
     assert (record.verdict, record.of_variant) == ("wrong", False)
     (fault,) = record.faults
     assert isinstance(fault, RelationBroken)
@@ -141,8 +148,8 @@ def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
 def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> None:
     (rotated,) = cases_of(tmp_path, f"{RELATED}  rotary: half_split")
 
-    def nudged(job: CaseJob) -> Outcome:
-        return correct(job, 1 + 2**-23, outputs=("output", "present_key"))
+    def nudged(made: Prepared) -> Outcome:
+        return correct(made, 1 + 2**-23, outputs=("output", "present_key"))
 
     record = result(rotated, correct, nudged)
     assert {fault.kind for fault in record.faults} == {"relation"}
@@ -160,8 +167,8 @@ class RecordingPool:
     def __init__(self) -> None:
         self.sent: list[str] = []
 
-    def run(self, job: CaseJob) -> Outcome:
-        self.sent.append(job.key)
+    def run(self, job: Job) -> Outcome:
+        self.sent.append(job.case)
         return NO
 
     def renew(self) -> None:
@@ -197,10 +204,10 @@ def test_the_contract_is_that_of_the_execution_provider(
     target = replace(ready.target, execution_provider=provider)
     ready = replace(ready, target=target)
     runtimes: list[Runtime] = [
-        lambda job: replace(correct(job), placement=provider),
-        lambda job: NO,
+        lambda made: replace(correct(made), placement=provider),
+        lambda made: NO,
     ]
-    results = [assess(PreparedCase(case), ready, (), runtime).record for runtime in runtimes]
+    results = [assessed(case, runtime, ready=ready).record for runtime in runtimes]
     assert all(isinstance(result, ResultRecord) for result in results)
     assert tuple(r.verdict for r in results) == verdicts  # type: ignore[union-attr]
     assert tuple(r.unexpected for r in results) == unexpected  # type: ignore[union-attr]
@@ -232,7 +239,7 @@ def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:
     wide = in_the_corpus(wide)
     run: Any = TargetRun(TargetPlan(target_for("cpu"), (wide, plain), ()))
     run._session, run._ready = RecordingPool(), described()
-    records = {case.id: run.run_one(PreparedCase(case))[0] for case in (wide, plain)}
+    records = {case.id: run.run_one(case).record for case in (wide, plain)}
     assert set(run._session.sent) == {plain.id}
     assert isinstance(records[plain.id], ResultRecord)
     problem = records[wide.id]
@@ -246,8 +253,8 @@ def test_an_insensitive_case_is_not_sent_to_the_mutants(
     sent = []
     run = Session.run
 
-    def recording(session: Session, job: CaseJob) -> Outcome:
-        sent.append(job.case.id)
+    def recording(session: Session, job: Job) -> Outcome:
+        sent.append(job.case.partition(" on ")[2])
         return run(session, job)
 
     monkeypatch.setattr(Session, "run", recording)

@@ -716,9 +716,9 @@ def test_the_record_of_a_runner_that_failed_names_the_target_once(case: Case) ->
     with TargetRun(TargetPlan(target_for("exec:/no/such"), (), ())) as run:
         assert run.ready.broken
         with pytest.raises(RunnerFailed) as caught:
-            run.run_one(PreparedCase(case))
+            run.run_one(case)
         record = run.trouble(caught.value)
-    sentence = "The runner /no/such does not exist."
+    sentence = "The runner /no/such cannot be started: No such file or directory."
     assert record == InfrastructureRecord(target="exec:/no/such", message=sentence)
     assert run.ready.unavailable == sentence
 
@@ -728,7 +728,7 @@ def test_a_case_of_a_runner_that_did_not_start_is_not_a_skip(case: Case) -> None
         TargetRun(TargetPlan(target_for("exec:/no/such"), (case,), ())) as run,
         pytest.raises(RunnerFailed),
     ):
-        run.run_one(PreparedCase(case))
+        run.run_one(case)
 
 
 @pytest.mark.parametrize("text", ["a*b*c", "*", "a*", "*a", "a", "**a**", "ab*ba", "a*aa*a", "*.*"])

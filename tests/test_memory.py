@@ -11,7 +11,7 @@ import pytest
 ARRAYS = """
 import resource, sys
 import numpy as np
-from conformance.base.memory import reuse_memory
+from conformance.base.tuning import reuse_memory
 if sys.argv[1] == "reuse":
     reuse_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -14,7 +14,6 @@ from conformance.harness.protocol import (
     DescribeRequest,
     ProtocolError,
     RanAnswer,
-    Request,
     RunRequest,
     StepFiles,
     announces,
@@ -63,11 +62,11 @@ UNAVAILABLE = {"id": 8, "outcome": "unavailable", "reason": "no float16"}
 COMPILING = {"id": 8, "outcome": "compiling"}
 
 
-def parse(answer: object, request: Request = RUN) -> object:
-    return parse_answer(json.dumps(answer), request)
+def parse(answer: object, request: Any = RUN) -> object:
+    return parse_answer(json.dumps(answer).encode(), request)
 
 
-def refusal(answer: object, request: Request = RUN) -> str:
+def refusal(answer: object, request: Any = RUN) -> str:
     with pytest.raises(ProtocolError) as caught:
         parse(answer, request)
     return str(caught.value)
@@ -146,7 +145,7 @@ def test_good_answers() -> None:
     ],
 )
 def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: bool) -> None:
-    assert announces(json.dumps(line), RUN) is announced
+    assert announces(json.dumps(line).encode(), RUN) is announced
 
 
 @pytest.mark.parametrize(
@@ -156,13 +155,12 @@ def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: 
         (b"{'id': 8}", r"not JSON: \{'id': 8\}"),
         (b"\xff\x1b[31m", r"not JSON: \\xff\\x1b\[31m$"),
         (b'"\\ud800"', "not JSON"),
-        ("\ud800", r"not JSON: \\ud800"),
         (b"[" * 100_000, r"not JSON: \[{120}… \(100000 in all\)$"),
-        (b"8", "not a JSON object: 8"),
-        (b"[8]", "not a JSON object"),
+        (b"8", "an object: 8"),
+        (b"[8]", "an object"),
     ],
 )
-def test_lines_that_are_not_answers(line: bytes | str, words: str) -> None:
+def test_lines_that_are_not_answers(line: bytes, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         parse_answer(line, RUN)
 
@@ -172,10 +170,9 @@ def test_lines_that_are_not_answers(line: bytes | str, words: str) -> None:
     [
         ({**RAN, "id": 7}, "has id 7 where 8 was sent"),
         ({**RAN, "id": 8.0}, "id is 8.0"),
-        (without(RAN, "id"), "has id null where 8"),
-        ({"id": 7, "outcome": "nonsense"}, "has id 7"),
-        (without(RAN, "outcome"), "outcome null, not one of ran, rejected, crashed, unavailable"),
-        ({**DESCRIBED, "id": 8}, 'answer to run has outcome "described"'),
+        (without(RAN, "id"), "lacks id"),
+        (without(RAN, "outcome"), "'outcome'"),
+        ({**DESCRIBED, "id": 8}, "'described' found using 'outcome'"),
         (without(RAN, "ms"), "lacks ms"),
         ({**RAN, "kernels": ["Flash attention"]}, "kernels.0 is "),
         ({**RAN, "kernels": ["x"] * 21}, "kernels is "),
@@ -228,8 +225,8 @@ def test_an_output_file_must_have_a_plain_name(name: str) -> None:
         (with_operator(declared_by="x" * 201), "operator.declared_by is "),
         ({**DESCRIBED, "threads": 0}, "in the answer, threads is 0: "),
         ({**DESCRIBED, "threads": "all"}, 'in the answer, threads is "all": '),
-        ({**COMPILING, "id": 1}, 'answer to describe has outcome "compiling", not one of desc'),
-        ({**RAN, "id": 1}, 'answer to describe has outcome "ran", not one of described'),
+        ({**COMPILING, "id": 1}, "'compiling' found using 'outcome'"),
+        ({**RAN, "id": 1}, "'ran' found using 'outcome'"),
     ],
 )
 def test_wrong_answers_to_describe(answer: object, words: str) -> None:

@@ -23,7 +23,6 @@ from conformance.base.paths import CACHE_VARIABLE
 from conformance.base.processes import run
 from conformance.case.corpus import find
 from conformance.results.records import ResultRecord
-from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets import published as registry_lists
@@ -392,7 +391,7 @@ def test_a_release_is_called_as_it_was_published(
         assert run.ready.described.versions["version that it reports"] == "1.0"
         case = find(["smoke"]).loaded[0]
         with run.again() as other:  # as each worker does
-            assert isinstance(other.run_one(PreparedCase(case))[0], ResultRecord)
+            assert isinstance(other.run_one(case).record, ResultRecord)
 
 
 @pytest.mark.slow

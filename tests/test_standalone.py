@@ -32,7 +32,6 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.verdicts import Verdict
-from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan
@@ -162,7 +161,7 @@ class Suite:
         run = self._runs[ep]
         if run.ready.described is None:
             pytest.skip(f"needs {run.ready.target.needs}: {run.ready.unavailable}")
-        record = run.run_one(PreparedCase(case))[0]
+        record = run.run_one(case).record
         assert isinstance(record, ResultRecord)
         if record.verdict == "skip":
             pytest.skip(record.reason)

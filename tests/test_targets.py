@@ -17,7 +17,6 @@ from conformance.harness.session import Session
 from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
-from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
@@ -45,7 +44,7 @@ def output_of(ep: str, bundle: Prepared) -> bytes:
     """The exact output of ``ep``."""
     session = Session(target_for(ep).command)
     try:
-        outcome = session.run(Job(key=ep, files=bundle.inputs, steps=bundle.steps, seconds=30))
+        outcome = session.run(Job(case=ep, files=bundle.inputs, steps=bundle.steps, seconds=30))
         assert isinstance(outcome, Ran)
         return outcome.runs[0][0]["output"]
     finally:
@@ -78,7 +77,7 @@ def test_results_record_where_two_targets_return_the_same_bits(tmp_path: Path) -
     bits = []
     for ep in ("cpu", "cpu-noflash"):
         with TargetRun(TargetPlan(target_for(ep), (), ())) as run:
-            records = [run.run_one(PreparedCase(case))[0] for case in cases]
+            records = [run.run_one(case).record for case in cases]
         assert all(isinstance(r, ResultRecord) and r.verdict == "pass" for r in records)
         bits.append([r.bits for r in records if isinstance(r, ResultRecord)])
     (tiled, capped), (plain, plain_capped) = bits

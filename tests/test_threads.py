@@ -19,7 +19,7 @@ SESSION = ["--ep", "cpu", "-q", "--collect-only", "-p", "no:cacheprovider", "-k"
 @pytest.mark.parametrize(
     "start",
     [
-        "from conformance.base.threads import one_thread\nwith one_thread(): import numpy",
+        "from conformance.base.tuning import one_thread\nwith one_thread(): import numpy",
         "from conformance.cli.commands import command; command('run'); import numpy",
         f"import pytest; pytest.main({SESSION})",
     ],

@@ -12,7 +12,6 @@ from shipped import cases_of_theme, shipped_cases
 
 from conformance.judge.expectations import load_expectations
 from conformance.results.records import ResultRecord
-from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.registry import target_for
@@ -39,7 +38,7 @@ def found(ep: str) -> tuple[str, Results]:
         version = run.ready.described.version
         if version != TRACT_VERSION:
             return f"it is {version}, and {TRACT_VERSION} is what is known", {}
-        records = [run.run_one(PreparedCase(case))[0] for case in cases]
+        records = [run.run_one(case).record for case in cases]
     assert all(isinstance(record, ResultRecord) for record in records)
     return run.ready.name, {r.case: r for r in records if isinstance(r, ResultRecord)}
 
@@ -60,7 +59,7 @@ def test_every_result_of_tract_is_expected(ep: str) -> None:
     with TargetRun(plan) as run:
         if run.ready.described is None or run.ready.described.version != TRACT_VERSION:
             pytest.skip(f"{ep} {TRACT_VERSION} is not there: {run.ready.unavailable}")
-        records = [run.run_one(PreparedCase(case))[0] for case in plan.cases]
+        records = [run.run_one(case).record for case in plan.cases]
     assert [r for r in records if not isinstance(r, ResultRecord)] == []
     known = [r for r in records if isinstance(r, ResultRecord)]
     assert [f"{r.case}: {r.reason}" for r in known if r.unexpected] == []

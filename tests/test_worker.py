@@ -118,7 +118,7 @@ def test_a_task_is_not_lost_where_a_worker_has_died_before(desk: Desk) -> None:
     cases = cases_of(desk.folder, "- {name: one}\n- {name: other, seed: 1}")
     plan = TargetPlan(target_for(desk.runner("correct")), tuple(cases), ())
     with TargetRun(plan) as run:
-        assert run.failed is None
+        assert run.ready.broken is None
         run.rest()
         pool = _Processes([run], cases, 1)
         try:
@@ -128,10 +128,9 @@ def test_a_task_is_not_lost_where_a_worker_has_died_before(desk: Desk) -> None:
                 process.kill()
                 process.join()
             wait_for(lambda: pool._executor._broken)
-            pool.fill(iter([Task(1, (0,))]), set())
             with pytest.raises(BrokenProcessPool):
-                list(pool.ended())
-            assert [*pool.pending.values()] == [Task(1, (0,))]
+                pool.fill(iter([Task(1, (0,))]), set())
+            assert [*pool.pending] == [Task(1, (0,))]
         finally:
             pool.end(at_once=True)
 

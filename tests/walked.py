@@ -14,7 +14,6 @@ from unittest.mock import patch
 from conformance.base.paths import data_path
 from conformance.case.load import load_file
 from conformance.results.records import ResultRecord
-from conformance.run.assessment import PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.target import target_plans
 from conformance.targets.registry import target_for
@@ -75,5 +74,5 @@ def walk_of_a_case() -> tuple[set[str], set[str]]:
     (plan,) = target_plans([first, *others], [target])
     python = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with patch.dict(os.environ, python), TargetRun(plan) as run:  # the kernel is a script
-        assert isinstance(run.run_one(PreparedCase(first))[0], ResultRecord)
-        return walk(lambda: [run.run_one(PreparedCase(case)) for case in others])
+        assert isinstance(run.run_one(first).record, ResultRecord)
+        return walk(lambda: [run.run_one(case) for case in others])

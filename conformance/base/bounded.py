@@ -16,15 +16,12 @@ from conformance.base import interrupts
 _MEMORY: Final = 4 << 30
 
 
-class OutOfBounds(Exception):
-    """The work took too long, too much memory, or ended its process; the message says which."""
-
-
 def bounded(work: Callable[[], bytes], seconds: float) -> bytes:
     """What ``work`` returns, which runs in a copy of this process, and for so many ``seconds``.
 
-    Raises :class:`OutOfBounds`, and ValueError with the message of an exception in ``work``. On
-    systems where a process cannot be copied safely, it runs here.
+    Raises ValueError: with the message of an exception in ``work``, or that it took too long, too
+    much memory, or ended its process. On systems where a process cannot be copied safely, it runs
+    here.
     """
     if sys.platform != "linux":
         return work()
@@ -36,16 +33,16 @@ def bounded(work: Callable[[], bytes], seconds: float) -> bytes:
             process.start()
         try:
             if not receiver.poll(seconds):
-                raise OutOfBounds(f"it takes longer than {seconds:g} s")
-            answer = receiver.recv_bytes()
+                raise ValueError(f"it takes longer than {seconds:g} s")
+            answer, error = receiver.recv()
         except EOFError:
-            raise OutOfBounds("the process in which it runs ended without an answer") from None
+            raise ValueError("the process in which it runs ended without an answer") from None
         finally:
             process.kill()
             process.join()
-    if answer[:1] == b"!":
-        raise ValueError(answer[1:].decode())
-    return answer[1:]
+    if error:
+        raise ValueError(error)
+    return bytes(answer)
 
 
 def _run(work: Callable[[], bytes], sender: Connection) -> None:
@@ -53,8 +50,8 @@ def _run(work: Callable[[], bytes], sender: Connection) -> None:
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     try:
-        answer = b"=" + work()
+        answer = work(), ""
     except Exception as error:
-        answer = b"!" + (str(error).strip() or type(error).__name__).encode(errors="replace")
+        answer = b"", str(error).strip() or type(error).__name__
     with suppress(OSError):
-        sender.send_bytes(answer)
+        sender.send(answer)

@@ -17,14 +17,14 @@ from typing import IO, Final
 TOO_LARGE: Final = errno.EFBIG
 
 
-def open_plain(path: Path | str, *, follow_links: bool = True, dir_fd: int | None = None) -> int:
+def open_plain(path: Path | str, *, follow_links: bool = True) -> int:
     """A descriptor for reading ``path``, which must be a regular file.
 
     Never blocks, as opening a FIFO would. Raises :class:`OSError`; ``strerror`` says what is wrong.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags, dir_fd=dir_fd)
+        descriptor = os.open(path, flags)
     except ValueError:  # of Python: there is a NUL in it, or a lone surrogate
         raise OSError(errno.EINVAL, "no path that a file can have", str(path)) from None
     try:
@@ -44,13 +44,11 @@ def open_folder(path: Path | str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def read_plain(
-    path: Path | str, most_bytes: int, *, follow_links: bool = True, dir_fd: int | None = None
-) -> bytes:
+def read_plain(path: Path | str, most_bytes: int, *, follow_links: bool = True) -> bytes:
     """The content of the regular file ``path``. Raises :class:`OSError`, as `open_plain` does, and
     with ``errno`` `TOO_LARGE` for a file of more than ``most_bytes``.
     """
-    descriptor = open_plain(path, follow_links=follow_links, dir_fd=dir_fd)
+    descriptor = open_plain(path, follow_links=follow_links)
     with os.fdopen(descriptor, "rb") as file:
         size = min(os.fstat(descriptor).st_size, most_bytes)
         content = file.read(size + 1)

@@ -11,7 +11,7 @@ import click
 
 from conformance import __version__
 from conformance.base import interrupts
-from conformance.base.threads import one_thread
+from conformance.base.tuning import one_thread
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     BAD_INPUT,

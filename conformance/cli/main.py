@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from conformance.base import interrupts
-from conformance.base.garbage import collect_seldom
 from conformance.base.interrupts import INTERRUPTED
 from conformance.base.processes import use_absolute_paths
+from conformance.base.tuning import collect_seldom
 from conformance.cli.streams import flush_or_discard, safe_streams
 
 

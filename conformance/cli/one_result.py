@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,16 +10,16 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus
 from conformance.cli.common import BadArgument
-from conformance.harness.outcomes import Outcome, Ran
+from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
-from conformance.judge.verdict import Unjudgeable, read_outputs
+from conformance.judge.verdict import read_outputs
 from conformance.report.text import clean
 from conformance.report.values import Returned
 from conformance.results.errors import ResultsError
 from conformance.results.join import join, outline
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
-from conformance.run.assessment import CaseJob, PreparedCase
+from conformance.run.assessment import Assessed
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
@@ -48,14 +47,6 @@ class Found:
 
 def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
     """Run the case once. Raises :class:`NoResult` where there is no result."""
-    outputs: Outputs | None = None
-
-    def keep(job: CaseJob, outcome: Outcome) -> None:
-        nonlocal outputs
-        if isinstance(outcome, Ran) and not job.variant:
-            with suppress(Unjudgeable):  # it is in the record
-                outputs = read_outputs(outcome)
-
     (plan,) = target_plans(
         corpus.loaded,
         [target],
@@ -63,14 +54,16 @@ def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
     )
     with TargetRun(plan) as run:
         try:
-            record, _ = run.run_one(PreparedCase(case), keep)
+            found = run.run_one(case)
         except RunnerFailed as error:
-            record = run.trouble(error)
-        described = run.ready.record()
+            found = Assessed(run.trouble(error))
+        described, record = run.ready.record(), found.record
     if isinstance(record, InfrastructureRecord):
         raise NoResult(_with_fix(f"{described.name}: {record.message}", record.fix))
     if record.verdict == "skip":
         raise NoResult(_with_fix(f"{described.name}: {record.reason}", described.fix))
+    own = found.outcomes[0]
+    outputs = read_outputs(own) if isinstance(own, Ran) else None
     return Found(case_record(case), record, described, outputs)
 
 

@@ -31,6 +31,7 @@ from conformance.cli.report import write_html
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
+from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, places_beside
 from conformance.results.reader import read
@@ -49,7 +50,7 @@ from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import Shard, ShardError, part_of, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
-from conformance.run.worker import MAX_TARGETS, GivenUp, run_all, usual_jobs
+from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, eps_of, targets_for
 
@@ -421,8 +422,8 @@ def run_plans(
             )
             with terminal.progress(_size(work.planned)) as advance:
                 for run, case, record in found:
-                    if case is None or isinstance(record, GivenUp):
-                        assert isinstance(record, GivenUp)
+                    if case is None or isinstance(record, RunnerFailed):
+                        assert isinstance(record, RunnerFailed)
                         progress[id(run)].give_up(record)
                     else:
                         progress[id(run)].take(case, record)
@@ -477,10 +478,10 @@ class TargetProgress:
         self.left -= 1
         self._last.note(case, record)
 
-    def give_up(self, why: GivenUp) -> None:
+    def give_up(self, why: RunnerFailed) -> None:
         """No other case of the target can be run."""
         self.given_up = True
-        self._keep.trouble(self._run.trouble(why.error))
+        self._keep.trouble(self._run.trouble(why))
         for case in self._run.plan.cases:
             self._keep.case(case)
         self._last.give_up()

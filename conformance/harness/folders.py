@@ -7,7 +7,6 @@ process id in a file, holds across containers that share the place, and is never
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -26,47 +25,33 @@ ENOUGH_MEMORY: Final = 2 << 30
 
 
 def contents_of(
-    answer: RanAnswer, out: str, most_bytes: int
+    answer: RanAnswer, out: str, limit: int
 ) -> tuple[tuple[dict[str, bytes], ...], ...]:
     """The contents of the files in ``answer``, each read once.
 
-    Raises `ProtocolError` if one is not a regular file, and if they have more than ``most_bytes``
+    Raises `ProtocolError` if one is not a regular file, and if they have more than ``limit``
     together.
     """
-    left = most_bytes
-    try:
-        folder = open_folder(out)
-    except OSError as error:
-        raise ProtocolError(f"the folder for its files can no longer be read: {error}") from None
-    try:
-        runs = []
-        for run in answer.runs:
-            steps = []
-            for step in run:
-                read = {}
-                for output, name in step.items():
-                    try:
-                        content = read_plain(name, left, follow_links=False, dir_fd=folder)
-                    except OSError as error:
-                        what = f"the file {name} of {excerpt(output)}"
-                        raise ProtocolError(_why_unread(error, what, most_bytes)) from None
-                    left -= len(content)
-                    read[output] = content
-                steps.append(read)
-            runs.append(tuple(steps))
-        return tuple(runs)
-    finally:
-        os.close(folder)
+    left = limit
+    if os.path.islink(out):
+        raise ProtocolError("the folder for its files has become a link")
 
+    def content(output: str, name: str) -> bytes:
+        nonlocal left
+        try:
+            read = read_plain(f"{out}/{name}", left, follow_links=False)
+        except OSError as error:
+            what = f"the file {name} of {excerpt(output)} cannot be read: {error.strerror}"
+            if error.errno == TOO_LARGE:
+                what = f"the output files have more than {limit} bytes, which this case never needs"
+            raise ProtocolError(what) from None
+        left -= len(read)
+        return read
 
-def _why_unread(error: OSError, what: str, most_bytes: int) -> str:
-    if error.errno == errno.ENOENT:
-        return f"{what} is not there"
-    if error.errno == TOO_LARGE:
-        return f"the output files have more than {most_bytes} bytes, which this case never needs"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE):
-        return f"{what} cannot be read: {error.strerror}"
-    return f"{what} is not a regular file"  # a link, a FIFO, a socket, a folder, a device
+    return tuple(
+        tuple({output: content(output, name) for output, name in step.items()} for step in run)
+        for run in answer.runs
+    )
 
 
 def place_for_files() -> str:
@@ -108,10 +93,7 @@ class OwnedFolder:
     def __init__(self, place: str) -> None:
         self._place = place
         self._lock: int | None = None
-        self._name()
-
-    def _name(self) -> None:
-        self.path = f"{self._place}/gqa-files-{uuid.uuid4().hex}"
+        self.path = ""
 
     def make(self) -> None:
         """Make the folder. Raises `OSError`.
@@ -120,12 +102,12 @@ class OwnedFolder:
         """
         remove_abandoned(self._place)
         while True:
+            self.path = f"{self._place}/gqa-files-{uuid.uuid4().hex}"
             os.mkdir(self.path, 0o700)
             try:
                 self._lock = _locked(self.path)
             except (BlockingIOError, FileNotFoundError):
-                self._name()  # another process removes that one at this moment
-                continue
+                continue  # another process removes that one at this moment
             except OSError:
                 pass  # a file system without locks: there nobody can remove it
             return

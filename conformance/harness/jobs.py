@@ -14,18 +14,24 @@ OUTPUT_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Job:
-    """One case to run. Subclass it to attach more data.
+    """One case to run, or its variant.
 
-    ``key`` names the case in messages. The runner gets a folder of its own for each try, with the
-    content of ``files`` by name; its path ends with ``folder``. ``seconds`` is the case's time
-    limit, None for `Limits.case_seconds`. Its output files have at most ``most_output_bytes``
+    ``case`` names it in messages and records. The runner gets a folder of its own for each try,
+    with the content of ``files`` by name; its path ends with ``folder``. ``seconds`` is the case's
+    time limit, None for `Limits.case_seconds`. Its output files have at most ``most_output_bytes``
     together.
     """
 
-    key: str
+    case: str
     files: Mapping[str, bytes]
     steps: tuple[StepFiles, ...]
     repeat: int = 2
     seconds: float | None = None
     most_output_bytes: int = OUTPUT_BYTES
     folder: str = "case"
+    variant: bool = False
+
+    @property
+    def title(self) -> str:
+        """What a sentence calls it."""
+        return f"the variant of {self.case}" if self.variant else self.case

@@ -12,15 +12,13 @@ from conformance.harness.jobs import Job
 class Unrepeated:
     """A crash that did not happen again when the case was run alone in a fresh process.
 
-    Or a rejection that did not, after which the process was replaced; ``signal`` is then its code.
-    ``before`` is the case that the process had run before; None: it had run none. ``message`` is a
-    sentence that quotes the process's last words.
+    Or a rejection that did not, after which the process was replaced. ``before`` is the case that
+    the process had run before; None: it had run none. ``message`` is a sentence that quotes the
+    process's last words.
     """
 
-    signal: str
     message: str
     before: Job | None
-    stderr: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +76,13 @@ class Crashed(_Seen):
     """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence that quotes the
     process's last words.
 
-    ``repeated``: it died again when the case was run alone in a fresh process. Where the runner
-    itself reported the crash (`CrashedAnswer`), ``signal`` may be another word (panic,
-    cudaErrorIllegalAddress).
+    As the outcome of `Session.run`, it died again when the case was run alone in a fresh process.
+    Where the runner itself reported the crash (`CrashedAnswer`), ``signal`` may be another word
+    (panic, cudaErrorIllegalAddress).
     """
 
     signal: str
     message: str
-    repeated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,10 @@ daemon) is not killed.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import selectors
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +21,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Final
 
 from conformance.base.processes import START, start
@@ -33,9 +30,6 @@ from conformance.harness.protocol import excerpt
 GRACE_SECONDS: Final = 1.0
 #: One read; on Linux a pipe holds no more.
 CHUNK_BYTES: Final = 64 << 10
-#: After a read of so many bytes the pipe may have been full because this side read it late. So the
-#: runner gets a moment for the rest of its answer, even if its time is over.
-FULL_BYTES: Final = 4096
 #: How often the end of a process is looked for that leaves its pipes open to a child …
 POLL_SECONDS: Final = 0.1
 #: … and that of one that has closed a pipe.
@@ -65,7 +59,6 @@ class Command:
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | Path | None = None
     fix: str | None = None
     memory_bytes: int | None = None
 
@@ -105,47 +98,35 @@ class RunnerFailed(Exception):
     ``sentence`` says what happened, ``fix`` is the command that repairs it or None.
     """
 
-    def __init__(self, sentence: str, fix: str | None = None, stderr: str = "") -> None:
-        super().__init__(sentence, fix, stderr)
+    def __init__(self, sentence: str, fix: str | None = None) -> None:
+        super().__init__(sentence, fix)
         self.sentence = sentence
         self.fix = fix
-        self.stderr = stderr
 
     def __str__(self) -> str:
         return self.sentence
 
 
 @dataclass(frozen=True)
-class Died:
-    """The process ended without an answer: ``what`` continues a sentence that starts with "the
+class NoAnswer:
+    """What a process did instead of answering; ``what`` continues a sentence that starts with "the
     runner".
 
-    ``signal`` is the signal that ended it, None if none did. ``half`` is the start of a line that
-    it did not finish. ``early``: it had ended before the request was written, so this request is
-    not the cause.
+    ``late``: it was silent for that many seconds, the time of the request. ``ended``: it is no
+    more. ``signal`` is the signal that ended it, None if none did. ``half`` is the start of a line
+    that it did not finish. ``early``: it had ended before the request was written, so this request
+    is not the cause.
     """
 
     what: str
-    signal: str | None
-    half: str
-    early: bool
+    late: float | None = None
+    ended: bool = False
+    signal: str | None = None
+    half: str = ""
+    early: bool = False
 
 
-@dataclass(frozen=True)
-class Late:
-    """There was no answer within ``seconds``, the time of the request."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Broken:
-    """It violated the protocol: ``what`` continues a sentence that starts with "the runner"."""
-
-    what: str
-
-
-News = bytes | Died | Late | Broken
+News = bytes | NoAnswer
 
 
 def _no_more(line: bytes) -> float:
@@ -162,9 +143,7 @@ class Runner:
         self._guard = _killed_with_us(self._popen.pid)
         _limit_memory(self._popen.pid, command.memory_bytes or limits.memory_bytes)
         self._limits = limits
-        self._in = _not_blocking(self._popen.stdin)
-        self._out = _not_blocking(self._popen.stdout)
-        self._err = _not_blocking(self._popen.stderr)
+        self._in, self._out, self._err = _pipes(self._popen)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._out, selectors.EVENT_READ, self._read_stdout)
         self._selector.register(self._err, selectors.EVENT_READ, self._read_stderr)
@@ -206,7 +185,8 @@ class Runner:
                 status = self._popen.returncode
                 name = _signal_of(status)
                 what = f"died of {name}" if name else f"ended with status {status}"
-                return Died(what, name, excerpt(bytes(self._written)), early)
+                half = excerpt(bytes(self._written))
+                return NoAnswer(what, ended=True, signal=name, half=half, early=early)
             elif (left := self._deadline - time.monotonic()) <= 0:
                 return self._overdue(seconds)
             else:
@@ -226,7 +206,7 @@ class Runner:
     def end(self) -> None:
         """Close the process's input, which tells it to exit, and wait for that, but not long."""
         self._forget(self._in)
-        _close(self._popen.stdin)
+        self._in.close()
         self._wait()
 
     def kill(self) -> None:
@@ -237,30 +217,32 @@ class Runner:
                 self._guard.communicate(b"\n")
         self._wait()  # one that SIGKILL does not end (stuck in a driver) is left
         self._selector.close()
-        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            _close(pipe)
+        for pipe in (self._in, self._out, self._err):
+            pipe.close()
 
-    def _line(self, end: int) -> bytes | Broken:
+    def _line(self, end: int) -> News:
         """The line that was written up to ``end``, if it is the only one and not too long."""
         most = self._limits.answer_bytes
         if not 0 <= end <= most:
             start = excerpt(bytes(self._written[:1000]))
-            return Broken(f"wrote more than {most} bytes in one line, which starts: {start}")
+            return NoAnswer(f"wrote more than {most} bytes in one line, which starts: {start}")
         line, rest = bytes(self._written[:end]), bytes(self._written[end + 1 :])
         self._written.clear()
         if rest:
-            return Broken(f"wrote more than one line: {excerpt(line)}, then {excerpt(rest)}")
+            return NoAnswer(f"wrote more than one line: {excerpt(line)}, then {excerpt(rest)}")
         self._drain(self._read_stderr)  # written before the answer, and so belongs to it
         return line
 
-    def _overdue(self, seconds: float) -> Late | Broken:
+    def _overdue(self, seconds: float) -> NoAnswer:
         """What it did instead of answering in time."""
         if self._hung_up:
-            return Broken(f"{self._hung_up} and did not end")
+            return NoAnswer(f"{self._hung_up} and did not end")
         if self._written:
             half = excerpt(bytes(self._written))
-            return Broken(f"began an answer and did not end it in time: {half}")
-        return Broken("did not read its request") if self._unsent else Late(seconds)
+            return NoAnswer(f"began an answer and did not end it in time: {half}")
+        if self._unsent:
+            return NoAnswer("did not read its request")
+        return NoAnswer(f"did not answer within {seconds:g} s", late=seconds)
 
     def _has_ended(self) -> bool:
         """Whether the process has ended. Its children may keep its pipes open: they are killed."""
@@ -273,21 +255,19 @@ class Runner:
 
     def _read_stdout(self) -> bool:
         """Read from its output; whether there was something."""
-        data = _read(self._out)
+        data = self._out.read(CHUNK_BYTES)
         if data == b"":
             self._forget(self._out)
             self._hang_up("closed its standard output")
         elif data:
             self._written += data
-            if len(data) >= FULL_BYTES:
-                self._deadline = max(self._deadline, time.monotonic() + GRACE_SECONDS)
             if len(self._written) > self._limits.answer_bytes:
                 self._forget(self._out)  # that is enough; the rest stays in the pipe
         return bool(data)
 
     def _read_stderr(self) -> bool:
         """Read from its error output, of which the end is kept; whether there was something."""
-        data = _read(self._err)
+        data = self._err.read(CHUNK_BYTES)
         if data == b"":
             self._forget(self._err)
         elif data:
@@ -306,11 +286,12 @@ class Runner:
         """Write as much of the request as the pipe takes, and the rest once it takes more."""
         try:
             while self._unsent:
-                self._unsent = self._unsent[os.write(self._in, self._unsent) :]
-        except BlockingIOError:
-            if self._in not in self._selector.get_map():
-                self._selector.register(self._in, selectors.EVENT_WRITE, self._send)
-            return
+                taken = self._in.write(self._unsent)
+                if taken is None:  # the pipe is full
+                    if self._in not in self._selector.get_map():
+                        self._selector.register(self._in, selectors.EVENT_WRITE, self._send)
+                    return
+                self._unsent = self._unsent[taken:]
         except BrokenPipeError:
             self._unsent = memoryview(b"")
             self._hang_up("closed its standard input")
@@ -325,9 +306,9 @@ class Runner:
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(GRACE_SECONDS)
 
-    def _forget(self, descriptor: int) -> None:
+    def _forget(self, pipe: IO[bytes]) -> None:
         with suppress(KeyError):
-            self._selector.unregister(descriptor)
+            self._selector.unregister(pipe)
 
 
 def _killed_with_us(group: int) -> subprocess.Popen[bytes] | None:
@@ -367,7 +348,6 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
         return start(
             command.argv,
             command.env,
-            command.cwd,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -375,37 +355,14 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise _cannot_start(command, error) from error
-
-
-def _cannot_start(command: Command, error: OSError | ValueError) -> RunnerFailed:
-    """The error that says why a program cannot be started."""
-    program = command.argv[0]
-    what = f"{command.name}: the runner {excerpt(program, 300)}"
-    if command.cwd is not None and not os.path.isdir(command.cwd):
-        return RunnerFailed(
-            f"{what} is to start in {command.cwd}, which is not a folder.", command.fix
-        )
-    if os.sep not in program:
-        path = shutil.which(program, path={**os.environ, **command.env}.get("PATH"))
-        if path is None:
-            return RunnerFailed(f"{what} is not found in PATH.", command.fix)
-    else:
-        path = os.path.join(command.cwd or "", program)
-    if not os.path.exists(path):
-        return RunnerFailed(f"{what} does not exist.", command.fix)
-    if os.path.isdir(path):
-        return RunnerFailed(f"{what} is a folder, not a program.", command.fix)
-    if not os.access(path, os.X_OK):
-        return RunnerFailed(f"{what} is not executable.", f"chmod +x {shlex.quote(path)}")
-    with open(path, "rb") as file:
-        first = file.readline(200).rstrip()
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.ENOENT and first.startswith(b"#!"):
-        return RunnerFailed(f"{what} names an interpreter that does not exist: {excerpt(first)}.")
-    if number == errno.ENOEXEC and not first.startswith(b"#!"):
-        return RunnerFailed(f"{what} is not a program: its first line names no interpreter (#!).")
-    return RunnerFailed(f"{what} cannot be started: {error}.", command.fix)
+        program, fix = command.argv[0], command.fix
+        why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError) and os.path.isfile(program):
+            why = "the interpreter that its first line names does not exist"
+        if isinstance(error, PermissionError) and os.path.isfile(program):
+            fix = f"chmod +x {shlex.quote(program)}"
+        what = f"{command.name}: the runner {excerpt(program, 300)} cannot be started"
+        raise RunnerFailed(f"{what}: {why}.", fix) from error
 
 
 def _limit_memory(pid: int, most: int | None) -> None:
@@ -414,10 +371,8 @@ def _limit_memory(pid: int, most: int | None) -> None:
         return
     # It has ended, or may not be limited (set-user-ID): then it runs without a limit.
     with suppress(OSError):
-        lowest = most
-        for limit in resource.prlimit(pid, resource.RLIMIT_DATA):
-            if limit != resource.RLIM_INFINITY:
-                lowest = min(lowest, limit)
+        limits = resource.prlimit(pid, resource.RLIMIT_DATA)
+        lowest = min(most, *(limit if limit >= 0 else most for limit in limits))  # -1: no limit
         resource.prlimit(pid, resource.RLIMIT_DATA, (lowest, lowest))
 
 
@@ -426,20 +381,9 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _not_blocking(pipe: IO[bytes] | None) -> int:
-    assert pipe is not None
-    os.set_blocking(pipe.fileno(), False)
-    return pipe.fileno()
-
-
-def _read(descriptor: int) -> bytes | None:
-    """Bytes from the pipe, at most `CHUNK_BYTES`; empty at its end; None: there are none now."""
-    try:
-        return os.read(descriptor, CHUNK_BYTES)
-    except BlockingIOError:
-        return None
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        pipe.close()
+def _pipes(popen: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+    """Its input, output and error output: a read gives None where there is nothing now."""
+    pipes = [pipe for pipe in (popen.stdin, popen.stdout, popen.stderr) if pipe is not None]
+    for pipe in pipes:
+        os.set_blocking(pipe.fileno(), False)
+    return pipes

@@ -70,10 +70,7 @@ from conformance.harness.protocol import (
 )
 from conformance.harness.runner import (
     FROM_OUTSIDE,
-    Broken,
     Command,
-    Died,
-    Late,
     Limits,
     News,
     Runner,
@@ -159,7 +156,6 @@ class Session:
                 f"{self.command.name}: given up after {self._failures} infrastructure failures in "
                 f"a row, the last: {outcome.message}",
                 outcome.fix,
-                outcome.stderr,
             )
         return outcome
 
@@ -184,19 +180,17 @@ class Session:
         """Start a process, which must describe itself as those before. Raises `RunnerFailed`."""
         try:
             self._runner = runner = Runner(self.command, self.limits)
-            answer = self._description(runner)
-            if isinstance(answer, UnavailableAnswer) and self._answer is None:
-                self._answer = answer
-                self.renew()
-                return
-            if isinstance(answer, DescribedAnswer) and isinstance(self._answer, DescribedAnswer):
+            answer, fix = self._description(runner), self.command.fix
+            if isinstance(answer, UnavailableAnswer):
+                if self._answer is None:
+                    self._answer = answer
+                    self.renew()
+                    return
+                fix, answer = answer.fix, f"is no longer available: {answer.reason}"
+            elif isinstance(answer, DescribedAnswer) and isinstance(self._answer, DescribedAnswer):
                 answer = _other_description(self._answer, answer) or answer
-            if not isinstance(answer, DescribedAnswer):
-                fix = self.command.fix
-                if isinstance(answer, UnavailableAnswer):
-                    fix, answer = answer.fix, f"is no longer available: {answer.reason}"
-                sentence = f"{self.command.name}: the runner {answer}."
-                raise RunnerFailed(sentence, fix, runner.stderr())
+            if isinstance(answer, str):
+                raise RunnerFailed(f"{self.command.name}: the runner {answer}.", fix)
             self._answer = self._answer or answer
         except BaseException as error:
             if isinstance(error, RunnerFailed):
@@ -213,9 +207,9 @@ class Session:
                 return parse_answer(news, request)
             except ProtocolError as error:
                 return f"does not describe itself: {error}"
-        if isinstance(news, Late):
-            return f"did not describe itself within {news.seconds:g} s"
-        when = " before it described itself" if isinstance(news, Died) else ""
+        if news.late is not None:
+            return f"did not describe itself within {news.late:g} s"
+        when = " before it described itself" if news.ended else ""
         return f"{news.what}{when}{_last_words(runner.stderr())}"
 
     def _tried(self, job: Job) -> Outcome:
@@ -280,22 +274,22 @@ class Session:
                 return self._answered(news, job, request)
             except ProtocolError as error:
                 what = f"gave no valid answer: {error}"
-        elif isinstance(news, Late):
-            return TimedOut(seconds=news.seconds)
-        elif isinstance(news, Broken):
-            what = news.what
+        elif news.late is not None:
+            return TimedOut(seconds=news.late)
         else:
             crash = None if news.signal in FROM_OUTSIDE else news.signal
             if crash is not None and not news.early:
                 return Crashed(signal=crash, message="")
-            when = "before it was given the case" if news.early else "during the case"
-            half = f", after the start of an answer: {news.half}" if news.half else ""
-            what = f"{news.what} {when}{half}{_last_words(stderr)}"
-        after = f" (the case before in this process: {self._before.key})" if self._before else ""
+            what = news.what
+            if news.ended:
+                when = "before it was given the case" if news.early else "during the case"
+                half = f", after the start of an answer: {news.half}" if news.half else ""
+                what += f" {when}{half}{_last_words(stderr)}"
+        after = f" (the case before in this process: {self._before.title})" if self._before else ""
         message = f"The runner {what}{after}."
         idle = None
         if crash is not None and self._before is not None:  # it died of the case before
-            idle = Unrepeated(signal=crash, message=message, before=self._before, stderr=stderr)
+            idle = Unrepeated(message=message, before=self._before)
         return InfrastructureFailure(message=message, unrepeated=idle)
 
     def _answered(self, line: bytes, job: Job, request: RunRequest) -> Outcome:
@@ -333,20 +327,12 @@ def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | No
     for name in type(now).model_fields:
         was, says = getattr(first, name), getattr(now, name)
         if name != "id" and was != says:
+            words = f"{excerpt(str(says), 200)}, not {excerpt(str(was), 200)}"
             return (
-                f"describes itself in another way than before: {name} is {_shown(says)}, not "
-                f"{_shown(was)}; results of both must not be mixed"
+                f"describes itself in another way than before: {name} is {words}; results of both "
+                "must not be mixed"
             )
     return None
-
-
-def _shown(value: object) -> str:
-    """A field of a description, in a sentence."""
-    if isinstance(value, tuple):
-        value = ", ".join(value)
-    elif isinstance(value, dict):
-        value = ", ".join(f"{name} {version}" for name, version in value.items())
-    return "null" if value is None else excerpt(str(value), 200) or "empty"
 
 
 def _needs_another_try(first: Outcome | None, outcome: Outcome) -> bool:
@@ -370,11 +356,11 @@ def _settled(first: Outcome, alone: Outcome | None) -> Outcome:
         return replace(alone, stderr=f"{FAILED_TWICE}\n{alone.stderr}", repeated=True)
     if isinstance(alone, Crashed):
         if first.damaged or alone.damaged or isinstance(first, Rejected):
-            return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}", repeated=True)
+            return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}")
         how = "again" if alone.signal == first.signal else f"of {alone.signal}"
         words = f"and {how} when it was tried alone{_last_words(first.stderr)}"
         message = alone.message or f"{_death(first)}, {words}."
-        return replace(first, message=message, repeated=True, before=None)
+        return replace(first, message=message, before=None)
     what = _failure(first)
     if alone is None or isinstance(alone, InfrastructureFailure):
         why = "it could not be started again" if alone is None else alone.message
@@ -385,8 +371,7 @@ def _settled(first: Outcome, alone: Outcome | None) -> Outcome:
             total_ms=first.total_ms,
         )
     note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
-    signal = first.signal if isinstance(first, Crashed) else first.code or "rejection"
-    unrepeated = Unrepeated(signal=signal, message=what, before=first.before, stderr=first.stderr)
+    unrepeated = Unrepeated(message=what, before=first.before)
     return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 from conformance.base.paths import data_path
 from conformance.base.processes import ask
 from conformance.case.case import Case
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
 from conformance.harness.runner import Command
@@ -30,7 +31,6 @@ from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.run.assessment import (
     Assessed,
-    CaseJob,
     PreparedCase,
     Record,
     assess,
@@ -284,9 +284,9 @@ class Power:
             limit = made.case.time_limit_seconds
             seconds = limit if score is self.correct else min(limit, SECONDS)
 
-            def run(job: CaseJob) -> Outcome:
-                key, folder = f"{role} on {job.key}", f"{role}/{job.folder}"
-                return session.run(replace(job, key=key, folder=folder, seconds=seconds))
+            def run(job: Job) -> Outcome:
+                name, folder = f"{role} on {job.case}", f"{role}/{job.folder}"
+                return session.run(replace(job, case=name, folder=folder, seconds=seconds))
 
             session = idle.get()
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -13,13 +13,19 @@ from conformance.bundle.sensitivity import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
+from conformance.case.given import GivenError
 from conformance.case.variants import RELATIONS
 from conformance.harness.jobs import OUTPUT_BYTES, Job
 from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
 from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
-from conformance.results.records import InfrastructureRecord, RelationRecord, ResultRecord
+from conformance.results.records import (
+    InfrastructureRecord,
+    InstabilityRecord,
+    RelationRecord,
+    ResultRecord,
+)
 from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 
@@ -29,14 +35,6 @@ Record = ResultRecord | InfrastructureRecord
 #: expected outputs: room for two repeats in the widest dtype and in other shapes, which are wrong
 #: and are judged as wrong.
 OUTPUT_BYTES_PER_BYTE: Final = 32
-
-
-@dataclass(frozen=True)
-class CaseJob(Job):
-    """A job that runs a case, or its variant."""
-
-    case: Case = field(kw_only=True)
-    variant: bool = field(kw_only=True, default=False)
 
 
 class PreparedCase:
@@ -69,18 +67,16 @@ class PreparedCase:
 prepared_case: Final = of_the_last(PreparedCase)
 
 
-def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> CaseJob:
-    """The case, or its variant. ``only_inputs``: the runner reads only what it is told of."""
-    variant = prepared.relation is not None
-    return CaseJob(
-        variant=variant,
-        key=f"the variant of {case.id}" if variant else case.id,
+def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> Job:
+    """The case, or its variant. ``only_inputs``: the runner reads no other files."""
+    return Job(
+        case=case.id,
+        variant=prepared.relation is not None,
         files=prepared.inputs if only_inputs else prepared.files,
         folder=digest_of(case.call, prepared.relation),
         steps=prepared.steps,
         most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * prepared.most_tensor_bytes,
         seconds=case.time_limit_seconds,
-        case=case,
     )
 
 
@@ -88,69 +84,34 @@ def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> Cas
 class Assessed:
     """The record of a case, and the outcomes that it is about: the case's own, and the variant's.
 
-    There is none of a case that was not run.
+    There is none of a case that was not run. ``instability`` is the target's: what did not repeat
+    when the case was run alone.
     """
 
     record: Record
     outcomes: tuple[Outcome, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """The outcome of a job, and the judgement or the infrastructure failure.
-
-    ``outputs`` are kept where they have to be compared with those of the variant.
-    """
-
-    prepared: Prepared
-    outcome: Outcome
-    judged: Judgement | InfrastructureRecord
-    outputs: Outputs | None = None
+    instability: tuple[InstabilityRecord, ...] = ()
 
 
 def assess(
     made: PreparedCase,
     ready: DescribedTarget,
     expectations: Sequence[Expectation],
-    run: Callable[[CaseJob], Outcome],
+    run: Callable[[Job], Outcome],
 ) -> Assessed:
     """The record of a case on a target; ``run`` runs the case, and its variant if it passes.
 
     A case of the corpus that is insensitive is not run; another one is, and its record says so.
-    Raises :class:`conformance.case.given.GivenError`.
     """
-    case, why = made.case, made.why_insensitive
-    if why is not None and is_shipped(case):
-        return Assessed(infrastructure_record(ready, case, why))
-    own = shown = _judged(case, made.own, ready, run)
-    outcomes: tuple[Outcome, ...] = (own.outcome,)
-    judged, relation = own.judged, None
-    if case.relation and isinstance(judged, Judgement) and own.outputs is not None:
-        variant = _judged(case, made.variant, ready, run)
-        outcomes = (own.outcome, variant.outcome)
-        shown, judged, relation = _related(case, ready, own, judged, variant)
-    if isinstance(judged, InfrastructureRecord):
-        return Assessed(judged, outcomes)
-    record = result_record(case, ready, judged, shown.outcome, expectations, relation)
-    return Assessed(record.model_copy(update={"insensitive": why or ""}), outcomes)
+    case = made.case
+    outcomes: list[Outcome] = []
 
-
-def infrastructure_record(
-    ready: DescribedTarget, case: Case, message: str, fix: str | None = None
-) -> InfrastructureRecord:
-    """The record of a case that has no result, and why."""
-    return InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
-
-
-def _judged(
-    case: Case, prepared: Prepared, ready: DescribedTarget, run: Callable[[CaseJob], Outcome]
-) -> _Judged:
-    outcome = run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
-    if isinstance(outcome, InfrastructureFailure):
-        trouble = infrastructure_record(ready, case, outcome.message, outcome.fix)
-        return _Judged(prepared, outcome, trouble)
-    try:
-        judgement = judge(
+    def judged(prepared: Prepared) -> Judgement:
+        outcome = run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
+        outcomes.append(outcome)
+        if isinstance(outcome, InfrastructureFailure):
+            raise Unjudgeable(outcome.message)
+        return judge(
             case,
             prepared,
             outcome,
@@ -158,37 +119,64 @@ def _judged(
             target_class=ready.target.target_class,
             kernel=ready.target.kernel,
         )
-        outputs = None
-        compared = case.relation and prepared.unjudged is None
-        if compared and isinstance(outcome, Ran) and judgement.verdict == "pass":
-            outputs = read_outputs(outcome)
-        return _Judged(prepared, outcome, judgement, outputs)
+
+    def without_result(message: str, fix: str | None = None) -> Assessed:
+        record = InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
+        return Assessed(record, tuple(outcomes))
+
+    try:
+        why = made.why_insensitive
+        if why is not None and is_shipped(case):
+            return without_result(why)
+        judgement, relation = judged(made.own), None
+        own = _comparable(made.own, outcomes[0], judgement) if case.relation else None
+        if own is not None:
+            variant = judged(made.variant)
+            other = _comparable(made.variant, outcomes[1], variant)
+            judgement, relation = _related(made, ready, (judgement, own), (variant, other))
+    except GivenError as error:
+        return without_result(f"{error}.")
     except Unjudgeable as error:
-        return _Judged(prepared, outcome, infrastructure_record(ready, case, str(error)))
+        last = outcomes[-1]
+        fix = last.fix if isinstance(last, InfrastructureFailure) else None
+        return without_result(str(error), fix)
+    shown = outcomes[-1] if judgement.of_variant else outcomes[0]
+    record = result_record(case, ready, judgement, shown, expectations, relation)
+    insensitive = {"insensitive": why or ""}
+    return Assessed(record.model_copy(update=insensitive), tuple(outcomes))
+
+
+def _comparable(prepared: Prepared, outcome: Outcome, judgement: Judgement) -> Outputs | None:
+    """The outputs of a call that passes, for the relation; None if there is nothing to compare."""
+    if not isinstance(outcome, Ran) or judgement.verdict != "pass" or prepared.unjudged is not None:
+        return None
+    return read_outputs(outcome)
 
 
 def _related(
-    case: Case, ready: DescribedTarget, own: _Judged, judged: Judgement, variant: _Judged
-) -> tuple[_Judged, Judgement | InfrastructureRecord, RelationRecord | None]:
-    """The judgement on a passing case, given its variant; and the one whose outcome counts."""
+    made: PreparedCase,
+    ready: DescribedTarget,
+    own: tuple[Judgement, Outputs],
+    variant: tuple[Judgement, Outputs | None],
+) -> tuple[Judgement, RelationRecord | None]:
+    """The judgement on a passing case, given those on both with their outputs."""
+    (judged, outputs), (of_variant, others), case = own, variant, made.case
     assert case.relation is not None
     what = RELATIONS[case.relation].what
-    if isinstance(variant.judged, InfrastructureRecord):
-        return variant, variant.judged, None
-    if variant.outputs is None or own.outputs is None:
-        reason = f"The variant (the same call {what}): {variant.judged.reason}"
-        return variant, replace(variant.judged, reason=reason, of_variant=True), None
+    if others is None:
+        reason = f"The variant (the same call {what}): {of_variant.reason}"
+        return replace(of_variant, reason=reason, of_variant=True), None
     relation, faults = relate(
         case.call,
         case.relation,
-        (own.outputs, own.prepared.expected),
-        (variant.outputs, variant.prepared.expected),
+        (outputs, made.own.expected),
+        (others, made.variant.expected),
         ready.target.target_class,
     )
     if not faults:
         share = f"within {relation.share:.2g} of its bound"
         how = "bit for bit" if relation.identical else share
         reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
-        return own, replace(judged, reason=reason), relation
+        return replace(judged, reason=reason), relation
     reason = f"It ran, but {faults_text(faults)}."
-    return own, replace(judged, verdict="wrong", reason=reason, faults=faults), relation
+    return replace(judged, verdict="wrong", reason=reason, faults=faults), relation

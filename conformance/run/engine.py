@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
 from conformance.base.printable import printable
-from conformance.case.given import GivenError
+from conformance.case.case import Case
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
 from conformance.judge.expectations import Expectation
-from conformance.results.records import InfrastructureRecord, InstabilityRecord
-from conformance.run.assessment import (
-    CaseJob,
-    PreparedCase,
-    Record,
-    assess,
-    infrastructure_record,
-)
+from conformance.results.records import InfrastructureRecord
+from conformance.run.assessment import Assessed, assess, prepared_case
 from conformance.run.instability import Instability
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
 from conformance.targets.setup.installed import with_release
-
-Watch = Callable[[CaseJob, Outcome], None]
-
-
-def unwatched(job: CaseJob, outcome: Outcome) -> None:
-    """Watches nothing."""
 
 
 class TargetRun:
@@ -53,7 +42,6 @@ class TargetRun:
         described = None if ready is None else ready.reported or ready.described
         self._session = Session(plan.target.command, described=described)
         self._ready = ready
-        self._failed: RunnerFailed | None = None
         self._same_name = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
 
     def __enter__(self) -> Self:
@@ -88,11 +76,6 @@ class TargetRun:
             self._ready = ready
         return self._ready
 
-    @property
-    def failed(self) -> RunnerFailed | None:
-        """Why the runner did not start; None if it did, or is known to be unavailable."""
-        return self._failed if self.ready.broken else None
-
     def _describe(self) -> DescribedTarget:
         target = with_release(self.plan.target, _tell)
         if target.missing is not None:
@@ -101,13 +84,12 @@ class TargetRun:
         try:
             answer = self._session.start()
         except RunnerFailed as error:
-            self._failed = error
-            return DescribedTarget(target, None, _sentence(error, target), error.fix, broken=True)
+            return DescribedTarget(target, None, _sentence(error, target), error.fix, broken=error)
         if isinstance(answer, UnavailableAnswer):
             return DescribedTarget(target, None, answer.reason, _fix(answer.fix, target))
         if target.base is None and answer.name and (fault := name_fault(answer.name)):
-            self._failed = RunnerFailed(f"The runner calls itself {answer.name}, but {fault}.")
-            return DescribedTarget(target, None, self._failed.sentence, None, broken=True)
+            failure = RunnerFailed(f"The runner calls itself {answer.name}, but {fault}.")
+            return DescribedTarget(target, None, failure.sentence, None, broken=failure)
         if target.release is not None and answer.version != target.release:
             # tract 0.23.2 calls itself 0.23.2-pre.
             versions = {**answer.versions, "version that it reports": answer.version}
@@ -123,42 +105,30 @@ class TargetRun:
     def _instability(self) -> Instability:
         return Instability(self.ready)
 
-    def run_one(
-        self, made: PreparedCase, watch: Watch = unwatched
-    ) -> tuple[Record, list[InstabilityRecord]]:
-        """The record of one case, and what did not repeat when the case was run alone.
+    def run_one(self, case: Case) -> Assessed:
+        """What is known of one case, and what did not repeat when it was run alone.
 
-        ``watch`` gets each job with its outcome; the last one of a job is what the record is about.
         Raises :class:`RunnerFailed` when the runner has to be given up.
         """
-        if self.failed is not None:
-            raise RunnerFailed(*self.failed.args)
-        case = made.case
+        if self.ready.broken is not None:
+            raise RunnerFailed(*self.ready.broken.args)
         why = self.ready.cannot_take(case)
         if why is not None:
-            return skipped_record(case, self.ready, why), []
+            return Assessed(skipped_record(case, self.ready, why))
+        made = prepared_case(case)
 
-        def run(job: CaseJob) -> Outcome:
-            outcome = self._session.run(job)
-            watch(job, outcome)
-            return outcome
-
-        def run_alone(job: CaseJob) -> Outcome:
+        def run_alone(job: Job) -> Outcome:
             self._session.renew()
-            return run(job)
+            return self._session.run(job)
 
-        def alone() -> Record | None:
+        def alone() -> Assessed | None:
             try:
-                again = assess(made, self.ready, self._lines, run_alone)
+                return assess(made, self.ready, self._lines, run_alone)
             except RunnerFailed:  # the next case raises
                 return None
-            return None if any(each.unrepeated for each in again.outcomes) else again.record
 
-        try:
-            first = assess(made, self.ready, self._lines, run)
-            return self._instability.settled(case, first, alone)
-        except GivenError as error:
-            return infrastructure_record(self.ready, case, f"{error}."), []
+        first = assess(made, self.ready, self._lines, self._session.run)
+        return self._instability.settled(case, first, alone)
 
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""

@@ -14,14 +14,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from conformance.case.case import Case
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Rejected
 from conformance.judge.expectations import instability_for
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
-from conformance.run.assessment import Assessed, CaseJob, Record
+from conformance.run.assessment import Assessed
 from conformance.run.target import DescribedTarget
 
 #: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
@@ -45,45 +47,49 @@ class Instability:
         self._repeated: Counter[tuple[object, ...]] = Counter()
 
     def settled(
-        self, case: Case, first: Assessed, alone: Callable[[], Record | None]
-    ) -> tuple[Record, list[InstabilityRecord]]:
-        """The record of a case that was ``first`` assessed so, and the target's instability.
+        self, case: Case, first: Assessed, alone: Callable[[], Assessed | None]
+    ) -> Assessed:
+        """What is known of a case that was ``first`` assessed so, with the target's instability.
 
-        ``alone`` gives the record of the case alone in a fresh process, None if it has none.
+        ``alone`` assesses the case alone in a fresh process; None if that is not possible.
         """
-        record, events = self._of_result(case, first, alone)
-        for crash in (each.unrepeated for each in first.outcomes if each.unrepeated):
-            events.append(self._event(case, "crash", crash.before, crash.message))
-        return record, events
+        found = self._of_result(case, first, alone)
+        crashes = (each.unrepeated for each in first.outcomes if each.unrepeated)
+        events = [self._event(case, "crash", crash.before, crash.message) for crash in crashes]
+        return replace(found, instability=(*found.instability, *events))
 
     def _of_result(
-        self, case: Case, first: Assessed, alone: Callable[[], Record | None]
-    ) -> tuple[Record, list[InstabilityRecord]]:
+        self, case: Case, first: Assessed, alone: Callable[[], Assessed | None]
+    ) -> Assessed:
         record = first.record
         before = next((each.before for each in first.outcomes if each.before is not None), None)
         if not isinstance(record, ResultRecord):
-            return record, []
+            return first
         if not _doubtful(record, first.outcomes[-1], before is not None):
-            return record, []
+            return first
         kind = _kind(case, record)
         if self._repeated[kind] >= ALIKE:
-            return record, []
+            return first
         if (repeated := self._repeated[record.verdict,]) >= RETRIES[record.verdict]:
             told = (
                 f" It was not tried alone, since {repeated} unexpected results of this target with "
                 "this verdict were, and repeated."
             )
-            return record.model_copy(update={"reason": record.reason + told}), []
+            return replace(first, record=record.model_copy(update={"reason": record.reason + told}))
         again = alone()
-        if not isinstance(again, ResultRecord) or again.outcome == "unavailable":
-            return record, []
-        if again.unexpected and severity(again) <= severity(record):
+        if again is None or any(each.unrepeated for each in again.outcomes):
+            return first
+        settled = again.record
+        if not isinstance(settled, ResultRecord) or settled.outcome == "unavailable":
+            return first
+        if settled.unexpected and severity(settled) <= severity(record):
             self._repeated.update([(record.verdict,), kind])
-            return again, []
-        return again, [self._event(case, record.verdict, before, record.reason)]
+            return again
+        event = self._event(case, record.verdict, before, record.reason)
+        return replace(again, instability=(event,))
 
     def _event(
-        self, case: Case, verdict: Verdict, before: object, message: str
+        self, case: Case, verdict: Verdict, before: Job | None, message: str
     ) -> InstabilityRecord:
         described = self._ready.described
         assert described is not None  # a case ran
@@ -94,7 +100,7 @@ class Instability:
             target=self._ready.name,
             case=case.id,
             verdict=verdict,
-            before=before.case.id if isinstance(before, CaseJob) else None,
+            before=before.case if before else None,
             message=message,
             unexpected=known is None,
             expectation=known,

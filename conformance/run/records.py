@@ -37,7 +37,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.expectations import Expectation
+from conformance.judge.expectations import Expectation, known_result
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     FROM_FILE,
@@ -49,8 +49,7 @@ from conformance.results.records import (
     Selection,
     ShardRecord,
 )
-from conformance.results.verdicts import is_red
-from conformance.run.comparison import compared
+from conformance.results.verdicts import is_red, was_tried
 from conformance.run.recipes import later_inputs, numbers_of, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
@@ -125,6 +124,39 @@ def result_record(
     telling = record.unexpected or is_red(record, contract.basis)
     stderr = end_of_stderr(record.stderr, STDERR_BYTES if telling else FEW_BYTES)
     return record.model_copy(update={"stderr": stderr})
+
+
+#: In the sentence about a result that differs from its expectation, behind the line's place.
+ANOTHER_EXPECTATION: Final = " has another expectation for "
+
+
+def compared(
+    case: Case,
+    result: ResultRecord,
+    basis: str,
+    on: tuple[str, str | None],
+    expectations: Iterable[Expectation],
+) -> ResultRecord:
+    """A result as the expectations of its target leave it; its reason ends in how it differs.
+
+    ``basis`` is that of its contract, ``on`` has version and adapter.
+    """
+    found = None
+    if was_tried(result):  # else no defect can show
+        found = known_result(case, result, on, expectations)
+    unexpected, record, reason = is_red(result, basis), None, result.reason
+    if found is not None:
+        line, differs = found
+        unexpected = differs is not None
+        if unexpected or line.known.verdict != "pass":
+            record = line.record
+        if record is not None and unexpected:
+            reason += (
+                f" {record.file}:{line.line}{ANOTHER_EXPECTATION}{line.known.where}: {differs}; end"
+                " that range of versions, or change the line."
+            )
+    update = {"unexpected": unexpected, "expectation": record, "reason": reason}
+    return result.model_copy(update=update)
 
 
 #: The most of stderr that a result keeps, as bytes of JSON: of an unexpected or a red result, and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer, OperatorSchema
+from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import (
     Expectation,
     check_stale,
@@ -59,7 +60,7 @@ def target_plans(
     user's, and for a file whose target none of ``targets`` can be.
     """
     own = load_pinned(pinned)
-    _check_targets(pinned, own, targets)
+    _check_targets(own, targets)
     # Once for all releases of a target, which have the same files.
     named = dict.fromkeys(target.expectations for target in targets)
     lines = {files: tuple(load_expectations(files)) for files in named}
@@ -84,20 +85,19 @@ def _name_of(runtime: str) -> str:
     return f"exec-{name}" if not name[:1].isalpha() or name_fault(name) else name
 
 
-def _check_targets(
-    files: Sequence[Path], lines: Sequence[Expectation], targets: Sequence[Target]
-) -> None:
-    """Raise :class:`InputError` for a user's file whose target none of ``targets`` can be."""
+def _check_targets(lines: Sequence[Expectation], targets: Sequence[Target]) -> None:
+    """Raise :class:`InputError` for lines of a user whose target none of ``targets`` can be."""
     if any(target.base is None for target in targets):
         return  # only its runner knows its name
     names = {name for target in targets for name in (target.ep, target.base)}
-    problems = []
-    for file in files:
-        first = next((line for line in lines if line.file == file), None)
-        if first is not None and first.target not in names:
-            known = ", ".join(target.base or target.ep for target in targets)
-            sentence = f"the file is for the target '{first.target}', and the run has {known}"
-            problems.append(Problem(file, 0, 0, sentence))
+    known = ", ".join(target.base or target.ep for target in targets)
+    problems = [
+        Problem(
+            line.file, 0, 0, f"the file is for the target '{line.target}', and the run has {known}"
+        )
+        for line in lines
+        if line.target not in names
+    ]
     if problems:
         raise InputError(problems)
 
@@ -106,30 +106,21 @@ def _uncalled(schema: OperatorSchema | None) -> UncalledParts | None:
     """The parts of a runtime's schema that the signature lacks; None if there are none."""
     if schema is None:
         return None
-    kinds = {name: {kind} for name, kind in schema.attributes.items()}
-    sides: tuple[tuple[Mapping[str, Set[str]], Mapping[str, Sequence[str]]], ...] = (
-        (schema.inputs, {one.name: TYPES[one.type] for one in INPUTS}),
-        (schema.outputs, {one.name: TYPES[one.type] for one in OUTPUTS}),
-        (kinds, {one.name: (one.kind,) for one in ATTRIBUTES}),
-    )
-    inputs, outputs, attributes = (
-        tuple(name for name in declared if name not in known) for declared, known in sides
-    )
-    types = {
-        name: tuple(sorted(more))
-        for declared, known in sides
-        for name in known
-        if (more := declared.get(name, set()) - set(known[name]))
-    }
-    if not (inputs or outputs or attributes or types):
+    kinds = {name: frozenset([kind]) for name, kind in schema.attributes.items()}
+    parts: dict[str, tuple[str, ...]] = {}
+    types: dict[str, tuple[str, ...]] = {}
+    for part, declared, known in (
+        ("inputs", schema.inputs, {one.name: TYPES[one.type] for one in INPUTS}),
+        ("outputs", schema.outputs, {one.name: TYPES[one.type] for one in OUTPUTS}),
+        ("attributes", kinds, {one.name: (one.kind,) for one in ATTRIBUTES}),
+    ):
+        parts[part] = tuple(name for name in declared if name not in known)
+        for name in known:
+            if more := declared.get(name, frozenset()) - {*known[name]}:
+                types[name] = tuple(sorted(more))
+    if not any(parts.values()) and not types:
         return None
-    return UncalledParts(
-        declared_by=schema.declared_by,
-        inputs=inputs,
-        outputs=outputs,
-        attributes=attributes,
-        types=types,
-    )
+    return UncalledParts(declared_by=schema.declared_by, types=types, **parts)
 
 
 @dataclass(frozen=True)
@@ -139,14 +130,14 @@ class DescribedTarget:
     ``name`` is the name in results: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` if results may
     differ by adapter; of several that describe themselves alike, the second is ``cpu@1.31.1#2``, by
     its ``number``. ``reported`` is what the runner said, where ``described`` has the published
-    version in place of its own.
+    version in place of its own. ``broken`` is why the runner did not start.
     """
 
     target: Target
     described: DescribedAnswer | None
     unavailable: str | None
     fix: str | None
-    broken: bool = False
+    broken: RunnerFailed | None = None
     number: int = 1
     reported: DescribedAnswer | None = None
 

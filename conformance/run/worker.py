@@ -20,11 +20,10 @@ from multiprocessing.util import Finalize
 from typing import Final, NoReturn
 
 from conformance.base import interrupts
-from conformance.base.memory import reuse_memory
+from conformance.base.tuning import reuse_memory
 from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
-from conformance.run.assessment import prepared_case
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.targets.registry import Target
@@ -38,13 +37,6 @@ FEW_RESULTS: Final = 32
 
 
 @dataclass(frozen=True)
-class GivenUp:
-    """A target whose runner does not start, or fails repeatedly: its other cases are not run."""
-
-    error: RunnerFailed
-
-
-@dataclass(frozen=True)
 class Task:
     """A case, by its number, with the numbers of the targets that it is to run on."""
 
@@ -52,8 +44,9 @@ class Task:
     targets: tuple[int, ...]
 
 
-#: What came of a task: of each target, by its number, its records, the case's first.
-TaskRecords = list[tuple[int, Reported | GivenUp]]
+#: What came of a task: of each target, by its number, its records, the case's first. The last of a
+#: target whose runner does not start, or fails repeatedly, is that failure.
+TaskRecords = list[tuple[int, Reported | RunnerFailed]]
 
 
 class Worker:
@@ -69,10 +62,10 @@ class Worker:
         found: TaskRecords = []
         for number in task.targets:
             try:
-                record, events = self._runs[number].run_one(prepared_case(case))
-                found += [(number, each) for each in (record, *events)]
+                result = self._runs[number].run_one(case)
+                found += [(number, each) for each in (result.record, *result.instability)]
             except RunnerFailed as error:
-                found.append((number, GivenUp(error)))
+                found.append((number, error))
         return found
 
     def close(self, at_once: bool = False) -> None:
@@ -91,18 +84,19 @@ def usual_jobs(targets: Iterable[Target]) -> int:
 
 def run_all(
     runs: Sequence[TargetRun], jobs: int
-) -> Generator[tuple[TargetRun, Case | None, Reported | GivenUp], None, None]:
+) -> Generator[tuple[TargetRun, Case | None, Reported | RunnerFailed], None, None]:
     """The records of every plan's cases, as they come, in ``jobs`` processes.
 
-    `GivenUp` is the last of a target, and has no case. Each run is closed when it has ended.
+    `RunnerFailed` is the last of a target, and has no case: its other cases are not run. Each run
+    is closed when it has ended.
     """
     for first in range(0, len(runs), MAX_TARGETS):
         group = []
         for run in runs[first : first + MAX_TARGETS]:
-            if run.failed is None:
+            if run.ready.broken is None:
                 group.append(run)
             else:
-                yield run, None, GivenUp(run.failed)
+                yield run, None, run.ready.broken
         cases = list({id(case): case for run in group for case in run.plan.cases}.values())
         needed = [{id(case) for case in run.plan.cases} for run in group]
         tasks = [
@@ -118,11 +112,11 @@ def run_all(
         )
         for at, found in results:
             for number, record in found:
-                if isinstance(record, GivenUp):
-                    if number in given_up:
-                        continue
+                if not isinstance(record, RunnerFailed):
+                    yield group[number], cases[at], record
+                elif number not in given_up:
                     given_up.add(number)
-                yield group[number], None if isinstance(record, GivenUp) else cases[at], record
+                    yield group[number], None, record
         for run in group:
             run.close()
 
@@ -160,13 +154,13 @@ def _in_processes(
     pool = _Processes(runs, cases, jobs)
     try:
         while True:
-            pool.fill(waiting, given_up)
-            if not pool.pending:
-                break
             try:
+                pool.fill(waiting, given_up)
+                if not pool.pending:
+                    break
                 yield from pool.ended()
             except BrokenProcessPool:
-                lost = list(pool.pending.values())
+                lost = list(pool.pending)
                 pool.end(at_once=True)
                 for task in lost:  # one by one, so that the one that ends a process is named
                     yield task.case, _alone(runs, cases, task, given_up)
@@ -189,29 +183,30 @@ class _Processes:
             initializer=_begin,
             initargs=(runs, cases),
         )
-        self.pending: dict[Future[TaskRecords], Task] = {}
+        self.pending: dict[Task, Future[TaskRecords] | None] = {}
 
     def fill(self, waiting: Iterator[Task], given_up: set[int]) -> None:
-        """Submit tasks, without the targets that were given up."""
+        """Submit tasks, without the targets that were given up.
+
+        Raises `BrokenProcessPool` where a process has died; the task is among the pending, too.
+        """
         while len(self.pending) < 2 * self._jobs and (task := next(waiting, None)) is not None:
             left = Task(task.case, tuple(n for n in task.targets if n not in given_up))
             if left.targets:
-                self.pending[self._submitted(left)] = left
-
-    def _submitted(self, task: Task) -> Future[TaskRecords]:
-        """A task in flight; where a process has died, one whose result raises."""
-        try:
-            return self._executor.submit(_run, task)
-        except BrokenProcessPool as error:
-            broken: Future[TaskRecords] = Future()
-            broken.set_exception(error)
-            return broken
+                self.pending[left] = None
+                self.pending[left] = self._executor.submit(_run, left)
 
     def ended(self) -> Iterator[tuple[int, TaskRecords]]:
-        """The results of the tasks that have ended; waits for the first."""
-        for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
-            result = future.result()
-            yield self.pending.pop(future).case, result
+        """The results of the tasks that have ended; waits for the first.
+
+        Raises `BrokenProcessPool` where a process has died.
+        """
+        done = wait(filter(None, self.pending.values()), return_when=FIRST_COMPLETED).done
+        for task, future in list(self.pending.items()):
+            if future is not None and future in done:
+                result = future.result()
+                del self.pending[task]
+                yield task.case, result
 
     def end(self, at_once: bool = False) -> None:
         """End all processes, ``at_once`` or after their tasks."""
