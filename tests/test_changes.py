@@ -19,13 +19,13 @@ from synthetic_runs import (
     target,
 )
 
-from conformance.report.changes import Changes, changes, normal
 from conformance.report.markdown import (
     MOST_BYTES,
     changes_markdown,
     report_markdown,
     summary_markdown,
 )
+from conformance.results.compare import Changes, changes, normal
 from conformance.results.join import Joined, join
 from conformance.results.records import (
     BeyondBudget,

@@ -14,10 +14,10 @@ from conformance.base.yaml_source import InputError
 from conformance.cli.terminal import RunSummary
 from conformance.judge.expectations import instability_for, load_expectations
 from conformance.report.cells import json_text
-from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
+from conformance.results.compare import changes
 from conformance.results.join import Joined, join
 from conformance.results.reader import Run, read
 from conformance.results.records import ExpectationRecord, InstabilityRecord

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.base.text import clean
 from conformance.base.words import plural
 from conformance.cli.terminal import natural_width
-from conformance.report.changes import Change, Changes, Match
-from conformance.report.text import clean
+from conformance.results.compare import Change, Changes, Match
 from conformance.results.verdicts import TABLE, VERDICTS
 
 #: Of each kind of change, this many groups are shown.

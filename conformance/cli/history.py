@@ -264,7 +264,8 @@ def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selec
 def _tell(joined: Joined, cases: Sequence[Case], wanted: _Wanted) -> None:
     """Print the histories, and write them as JSON if that is wanted."""
     from conformance.cli.history_table import draw_history, draw_problems
-    from conformance.report.history import histories, history_json
+    from conformance.report.history import history_json
+    from conformance.results.timeline import histories
 
     found = histories(joined)
     # That a call is rejected, where it may be, does not show that a feature works.

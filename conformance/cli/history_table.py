@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.base.text import clean
 from conformance.base.words import plural
-from conformance.report.history import (
+from conformance.report.history import release_scores
+from conformance.results.join import Joined
+from conformance.results.timeline import (
     CHANGE_KINDS,
     UNSTABLE,
     CaseHistory,
     ChangeKind,
     GroupHistory,
     History,
-    release_scores,
 )
-from conformance.report.text import clean
-from conformance.results.join import Joined
 from conformance.results.verdicts import TABLE, VERDICTS
 
 #: Of each table, this many rows are shown by default.

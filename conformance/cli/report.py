@@ -29,8 +29,8 @@ from conformance.results.reader import Run, read
 from conformance.results.stored import stored
 
 if TYPE_CHECKING:
-    from conformance.report.changes import Changes
     from conformance.report.model_table import ModelTable
+    from conformance.results.compare import Changes
 
 #: How often --watch looks whether results have changed.
 _POLL_SECONDS: Final = 2.0
@@ -291,7 +291,7 @@ def _write(
 
 
 def _changes(new: Joined, old: Joined) -> Changes:
-    from conformance.report.changes import changes
+    from conformance.results.compare import changes
 
     return changes(new, old)
 

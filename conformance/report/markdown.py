@@ -13,21 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.report.causes import causes
-from conformance.report.changes import Change, Changes
-from conformance.report.history import (
-    CHANGE_KINDS,
-    History,
-    histories,
-    release_scores,
-    sentence,
-)
-from conformance.report.instability import instability_examples, instability_text
+from conformance.base.text import clean
+from conformance.report.history import release_scores, sentence
 from conformance.report.score import PARTS, SHOWN, Score, scores_of
-from conformance.report.text import clean
+from conformance.results.causes import causes
+from conformance.results.compare import Change, Changes
+from conformance.results.instability import instability_examples, instability_text
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
 from conformance.results.shareable import shared_command
+from conformance.results.timeline import CHANGE_KINDS, History, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS, is_silent_failure, note_of, severity
 from conformance.results.wrong_outputs import only_presents
