@@ -73,7 +73,7 @@ def test_a_file_from_before_there_was_instability(tmp_path: Path) -> None:
         line.pop("instability", None)
     path.write_text("\n".join(map(json.dumps, lines)))
     run = read(path)
-    assert (run.problems, run.instability) == ((), ())
+    assert (run.problems, run.instability) == ((), [])
 
 
 def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:

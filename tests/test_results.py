@@ -95,7 +95,7 @@ def test_written_records_are_read_back(path: Path) -> None:
     assert run.header == header([target(), target("webgpu@1.27.0")], 2, 4)
     assert list(run.cases.values()) == cases
     assert run.results == tuple(results)
-    assert run.infrastructure == (PROBLEM,)
+    assert run.infrastructure == [PROBLEM]
     assert run.footer is not None
     assert run.footer.complete
     assert run.footer.counts == {

@@ -22,11 +22,10 @@ from conformance.cli.common import (
     say,
     write_file,
 )
-from conformance.results.database import database_errors
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import Run, read
-from conformance.results.stored import stored
+from conformance.results.store import database_errors, stored
 
 if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
