@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.text import clean
-from conformance.report.score import Scores, scores
+from conformance.report.score import Score, Scores, scores
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
 from conformance.results.timeline import (
@@ -14,6 +15,7 @@ from conformance.results.timeline import (
     OR_EARLIER,
     UNSTABLE,
     CaseHistory,
+    ChangeKind,
     GroupHistory,
     History,
     Release,
@@ -29,6 +31,28 @@ def release_scores(joined: Joined, release: Release) -> Scores:
         there = [r for c in release.columns if (r := joined.results.get((id, c.label)))]
         results[id] = worst(there) if there else None
     return scores(joined.cases, results)
+
+
+@dataclass(frozen=True)
+class ReleaseRow:
+    """A release of a history: its score, and the number of cases that changed in it, by kind."""
+
+    release: Release
+    score: Score
+    changed: Mapping[ChangeKind, int]
+
+
+def release_rows(joined: Joined, history: History) -> list[ReleaseRow]:
+    """A row for each release of a history, the oldest first; one that was not tried has zeros."""
+    changed = {kind: history.whole.changed(kind) for kind in CHANGE_KINDS}
+    return [
+        ReleaseRow(
+            release,
+            Score() if release.unavailable else release_scores(joined, release).whole,
+            {kind: len(those.get(release.version, ())) for kind, those in changed.items()},
+        )
+        for release in history.series.releases
+    ]
 
 
 # Words
@@ -89,7 +113,7 @@ def history_json(
         "complete": not joined.problems and not joined.infrastructure,
         "targets": {
             clean(one.series.name): {
-                "releases": [_release_json(joined, one, r) for r in one.series.releases],
+                "releases": [_release_json(row) for row in release_rows(joined, one)],
                 "entries": {clean(group.name): _group_json(group) for group in one.entries},
                 "features": {
                     clean(group.name): _group_json(group) for group in one.by_feature(features)
@@ -101,17 +125,15 @@ def history_json(
     }
 
 
-def _release_json(joined: Joined, history: History, release: Release) -> dict[str, object]:
-    about = {"version": clean(release.version), "target": clean(release.label)}
+def _release_json(row: ReleaseRow) -> dict[str, object]:
+    release = row.release
+    about: dict[str, object] = {
+        "version": clean(release.version),
+        "target": clean(release.label),
+    }
     if release.unavailable:
         return {**about, "unavailable": clean(release.unavailable)}
-    return {
-        **about,
-        "score": release_scores(joined, release).whole.numbers(),
-        **{
-            kind: len(history.whole.changed(kind).get(release.version, ())) for kind in CHANGE_KINDS
-        },
-    }
+    return about | {"score": row.score.numbers()} | dict(row.changed)
 
 
 def _group_json(group: GroupHistory) -> dict[str, object]:

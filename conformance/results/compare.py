@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
-from conformance.base.text import clean
+from conformance.base.text import clean, on_one_line
 from conformance.results.faults import factor
 from conformance.results.instability import instability_text, is_unstable
 from conformance.results.join import Column, Joined, outline
@@ -81,6 +81,18 @@ class Match:
     totals_before: Mapping[Verdict, int]
     totals_after: Mapping[Verdict, int]
 
+    def title(self, shown: Callable[[str], str]) -> str:
+        """The labels, each as ``shown`` has it, with a note where one is missing."""
+        labels = (shown(label) for label in (self.before, self.after) if label is not None)
+        note = " (new)" if self.before is None else " (missing)" if self.after is None else ""
+        return " → ".join(dict.fromkeys(labels)) + note
+
+    def counts(self, verdicts: Iterable[Verdict]) -> list[str]:
+        """The number of results with each verdict, and of all: ``3``, or ``3 → 4``."""
+        pairs = [(self.totals_before[each], self.totals_after[each]) for each in verdicts]
+        pairs.append((sum(self.totals_before.values()), sum(self.totals_after.values())))
+        return [f"{b:,}" if b == a else f"{b:,} → {a:,}" for b, a in pairs]
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -104,6 +116,12 @@ class Changes:
     def worse(self) -> bool:
         """Whether there is a regression."""
         return bool(self.reasons)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Those that any of the results has."""
+        every = [each for one in self.targets for each in (one.totals_before, one.totals_after)]
+        return [verdict for verdict in VERDICTS if any(totals[verdict] for totals in every)]
 
     def grouped(self, found: Iterable[Change]) -> list[tuple[str, list[Change]]]:
         """``found`` by entry, target, verdicts and wrong outputs, as (entry, changes)."""
@@ -625,8 +643,7 @@ def _machine(run: Run) -> str:
 
 def _short(text: str) -> str:
     """One line of at most about `_SENTENCE` characters."""
-    text = " ".join(clean(text, _COMPARED).split())
-    return text if len(text) <= _SENTENCE else text[:_SENTENCE].rstrip() + " …"
+    return on_one_line(text, _SENTENCE, _COMPARED)
 
 
 def _stop(text: str) -> str:
