@@ -63,11 +63,7 @@ def test_the_change_is_found_in_few_tries(since: str) -> None:
         ({"1.20.0": REFUSED, "1.22.0": OTHER}, ("1.21.0", "1.22.0"), []),
         # What varies between runs is no change, nor is a known defect.
         ({"1.20.0": REFUSED, "1.25.0": said("softcap of 7.5 is not supported")}, None, []),
-        (
-            {"1.20.0": said("no 2 heads"), "1.25.0": said("no 3 heads")},
-            ("1.24.0", "1.25.0"),
-            [],
-        ),
+        ({"1.20.0": said("no 2"), "1.25.0": said("no 3")}, ("1.24.0", "1.25.0"), []),
         ({"1.20.0": CRASH.model_copy(update={"unexpected": False}), "1.25.0": CRASH}, None, []),
         # What cannot be tried is passed over.
         (

@@ -24,6 +24,7 @@ from conformance.cli.common import (
 )
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.join import Joined, join, with_shared_cases
+from conformance.results.place import part_file
 from conformance.results.reader import Run, read
 from conformance.results.store import database_errors, stored
 
@@ -234,19 +235,28 @@ def _watch(
     before: Joined | None,
     stale_after: int | None,
 ) -> None:
-    """Rewrite the page until Ctrl-C, whenever a file has changed. The files need not exist yet."""
+    """Rewrite the page until Ctrl-C, whenever a file has changed. The files need not exist yet.
+
+    While a run writes beside earlier results, the page is of that run.
+    """
     told, written = "", None
     with suppress(KeyboardInterrupt):
         while True:
-            now = [_state(path) for path in results]
+            files = [max(path, part_file(path), key=_changed) for path in results]
+            now = [_state(path) for path in files]
             if now != written:
                 try:
-                    _write(results, requested, before, stale_after, watched=True)
+                    _write(files, requested, before, stale_after, watched=True)
                     written, told = now, ""
                 except ResultsError as error:  # perhaps not begun yet
                     if str(error) != told:
                         say(told := str(error))
             time.sleep(_POLL_SECONDS)
+
+
+def _changed(path: Path) -> int:
+    """When a file was written last; 0 if it is not there."""
+    return (_state(path) or (0, 0))[1]
 
 
 def _state(path: Path) -> tuple[int, int] | None:
