@@ -24,7 +24,7 @@ BUDGETS = {
     "conformance/model": 4500,
     "conformance/oracle": 2290,
     "conformance/report": 3571,
-    "conformance/results": 2827,
+    "conformance/results": 2813,
     "conformance/run": 1198,
     "conformance/targets": 1483,
     "runners": 3020,

@@ -33,6 +33,15 @@ from conformance.results.verdicts import VERDICTS, Verdict, severity, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
+#: The kinds in the order in which they are shown, each with its heading.
+HEADINGS: Final[Mapping[Kind, str]] = {
+    "broken": "Newly broken",
+    "vanished": "Vanished",
+    "fixed": "Fixed",
+    "changed": "Changed",
+    "new": "New",
+    "slower": "Slower",
+}
 
 #: A result is slower if it takes more than this many times as long …
 SLOWER_TIMES: Final = 2.0
@@ -96,14 +105,9 @@ class Match:
 
 @dataclass(frozen=True)
 class Changes:
-    """All changes, by kind, in the order of the cases."""
+    """All changes. Those of a kind are in the order of the cases, but unexpected new ones first."""
 
-    broken: tuple[Change, ...]
-    vanished: tuple[Change, ...]
-    fixed: tuple[Change, ...]
-    changed: tuple[Change, ...]
-    new: tuple[Change, ...]
-    slower: tuple[Change, ...]
+    by_kind: Mapping[Kind, Sequence[Change]]
     targets: tuple[Match, ...]
     notes: tuple[str, ...]
     """Differences of the runs that are no regressions, such as another machine."""
@@ -135,22 +139,13 @@ class Changes:
             groups.setdefault(key, []).append(change)
         return [(str(entry), members) for (entry, *_), members in groups.items()]
 
-    def kinds(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
+    def kinds(self) -> Iterator[tuple[str, Sequence[Change]]]:
         """The kinds that have changes, each with its heading."""
-        headings = {
-            "Newly broken": self.broken,
-            "Vanished": self.vanished,
-            "Fixed": self.fixed,
-            "Changed": self.changed,
-            "New": self.new,
-            "Slower": self.slower,
-        }
-        return ((heading, found) for heading, found in headings.items() if found)
+        return ((HEADINGS[kind], found) for kind, found in self.by_kind.items() if found)
 
     def all(self) -> Iterator[Change]:
         """Every change, kind by kind."""
-        for _, found in self.kinds():
-            yield from found
+        return chain.from_iterable(self.by_kind.values())
 
 
 def changes(new: Joined, old: Joined) -> Changes:
@@ -167,9 +162,7 @@ def changes(new: Joined, old: Joined) -> Changes:
         for id, case in new.cases.items()
         if (other := old.cases.get(id)) is not None and outline(case) != outline(other)
     }
-    found: dict[Kind, list[Change]] = {
-        kind: [] for kind in ("broken", "vanished", "fixed", "changed", "new", "slower")
-    }
+    found: dict[Kind, list[Change]] = {kind: [] for kind in HEADINGS}
     matches = []
     for before, after in pairs:
         matches.append(_match(old, new, before, after))
@@ -182,15 +175,11 @@ def changes(new: Joined, old: Joined) -> Changes:
                 if id in redefined:
                     sentence += " The case itself has changed."
                 found[kind].append(Change(kind, id, after.label, was, now, sentence))
+    found["new"].sort(key=lambda change: not (change.after and change.after.unexpected))
     reasons = tuple(_reasons(new, old, pairs, matches, found))
     changed = {change.case for kind in found.values() for change in kind}
     return Changes(
-        broken=tuple(found["broken"]),
-        vanished=tuple(found["vanished"]),
-        fixed=tuple(found["fixed"]),
-        changed=tuple(found["changed"]),
-        new=tuple(sorted(found["new"], key=_unexpected_first)),
-        slower=tuple(found["slower"]),
+        by_kind=found,
         targets=tuple(matches),
         notes=tuple(note for note in _notes(new, old, pairs) if note not in reasons),
         reasons=reasons,
@@ -200,10 +189,6 @@ def changes(new: Joined, old: Joined) -> Changes:
             if id in changed
         },
     )
-
-
-def _unexpected_first(change: Change) -> bool:
-    return not (change.after is not None and change.after.unexpected)
 
 
 # Which column is which

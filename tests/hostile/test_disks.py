@@ -123,7 +123,6 @@ def test_a_killed_run_leaves_its_results_and_the_earlier_ones(desk: Desk, before
     process.communicate(timeout=60)
     assert (desk.folder / "keep.jsonl").read_bytes() == before
     run = read(desk.folder / "keep.jsonl.part")
-    assert len(run.results) == 2
     assert "4 of 6 results are missing." in run.problems
     assert "It has no footer: the run was cut short." in run.problems
     # It can go on there.
