@@ -95,6 +95,7 @@ def test_a_file_is_as_it_is_read_as_a_whole(
     in_memory(number)
     with stored(path) as alone:
         as_a_whole(path, alone)
+        assert not isinstance(alone.cases, dict) | isinstance(alone.results, dict)
     assert len(join([read(path)]).results) > 4
 
 

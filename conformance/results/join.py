@@ -70,7 +70,7 @@ def join(runs: Sequence[Run]) -> Joined:
     shared = {name for name, n in Counter(name for t in targets for name in t).items() if n > 1}
     columns: list[Column] = []
     cases: dict[str, CaseRecord] = {}
-    every: dict[tuple[str, str], ResultRecord] = {}
+    results: dict[tuple[str, str], ResultRecord] = {}
     totals: dict[str, Mapping[Verdict, int]] = {}
     infrastructure: list[tuple[str, InfrastructureRecord]] = []
     instability: dict[str, list[InstabilityRecord]] = {}
@@ -83,6 +83,12 @@ def join(runs: Sequence[Run]) -> Joined:
         columns += [Column(labels[name], target, run) for name, target in mine.items()]
         prefix = f"{called}: " if len(runs) > 1 else ""
         problems += [prefix + problem for problem in run.problems]
+        totals |= {labels[name]: counts for name, counts in run.judged.totals.items()}
+        infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
+        for one in run.instability:
+            instability.setdefault(labels.get(one.target, one.target), []).append(one)
+        if len(runs) == 1:  # perhaps it does not fit into the memory
+            continue
         others = [
             case.id
             for case in run.cases.values()
@@ -94,18 +100,13 @@ def join(runs: Sequence[Run]) -> Joined:
                 f"{called}: cases that are others than in files before, and shown as there: "
                 f"{abbreviated(others)}."
             )
-        if len(runs) > 1:
-            worst = run.judged.worst
-            every |= {(id, labels[name]): result for (id, name), result in worst.items()}
-        totals |= {labels[name]: counts for name, counts in run.judged.totals.items()}
-        infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
-        for one in run.instability:
-            instability.setdefault(labels.get(one.target, one.target), []).append(one)
+        worst = run.judged.worst
+        results |= {(id, labels[name]): result for (id, name), result in worst.items()}
     return Joined(
         tuple(runs),
         tuple(columns),
-        cases,
-        every if len(runs) > 1 else runs[0].judged.worst,
+        cases if len(runs) > 1 else runs[0].cases,
+        results if len(runs) > 1 else runs[0].judged.worst,
         tuple(infrastructure),
         tuple(problems),
         instability,

@@ -94,6 +94,7 @@ class Place:
                     os.unlink(self.path)
         while self._open_files:
             os.close(self._open_files.pop())
+        self.descriptor = -1
 
     def __enter__(self) -> Self:
         return self

@@ -194,9 +194,7 @@ def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> 
         assert sentence(done) == says
     first.send_signal(signal.SIGINT)
     assert ended(first).status == 130
-    run = read(desk.folder / "keep.jsonl.part")
-    assert run.footer is not None
-    assert len(run.results) == 1
+    assert len(read(desk.folder / "keep.jsonl.part").results) == 1
 
 
 # Full disks
