@@ -24,7 +24,7 @@ from ratio import Ratio, print_table
 
 from conformance.report.html import render
 from conformance.results.join import join
-from conformance.results.reader import Run, read
+from conformance.results.reader import Judged, Run, read
 from conformance.results.records import CaseRecord, ResultRecord
 
 #: Text typed and keys pressed, one after another, each starting from no filter.
@@ -82,7 +82,7 @@ def multiplied(run: Run, times: int) -> Run:
         results += [
             result.model_copy(update={"case": name + result.case}) for result in run.results
         ]
-    return replace(run, cases=cases, results=tuple(results))
+    return replace(run, cases=cases, judged=Judged(results))
 
 
 def with_targets(runs: list[Run], number: int) -> list[Run]:

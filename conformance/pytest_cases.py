@@ -34,8 +34,8 @@ from conformance.case.properties import VOCABULARY, Test, word_test
 from conformance.case.selection import Expression, SelectionError, compile_expression
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import load_expectations, load_pinned
-from conformance.report.instability import instability_examples, instability_text
 from conformance.report.terminal import tell, tell_trouble
+from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried

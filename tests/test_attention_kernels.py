@@ -32,8 +32,8 @@ from conformance.report.cells import cells
 from conformance.report.html import render
 from conformance.report.repro import standalone
 from conformance.report.score import part_of
-from conformance.report.symptoms import symptom
 from conformance.report.terminal import tell
+from conformance.results.causes import symptom
 from conformance.results.join import join
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord, TargetRecord

@@ -11,7 +11,7 @@ from synthetic_runs import error, expected, result
 
 from conformance.case.case import Case
 from conformance.cli.listing import by_cause
-from conformance.report.causes import causes
+from conformance.results.causes import causes
 from conformance.results.records import (
     BeyondBudget,
     ResultRecord,

@@ -19,13 +19,13 @@ from synthetic_runs import (
     target,
 )
 
-from conformance.report.changes import Changes, changes, normal
 from conformance.report.markdown import (
     MOST_BYTES,
     changes_markdown,
     report_markdown,
     summary_markdown,
 )
+from conformance.results.compare import Changes, changes, normal
 from conformance.results.join import Joined, join
 from conformance.results.records import (
     BeyondBudget,
@@ -125,13 +125,13 @@ def test_a_known_defect_is_told_and_one_that_is_no_longer_expected_is_worse(
         return of("wrong", unexpected=False, expectation=expected())
 
     found = one(tmp_path, known(was), now("wrong"))
-    (change,) = found.changed
+    (change,) = found.by_kind["changed"]
     assert change.sentence.startswith("still wrong, now unexpected: ")
     assert "1 result is unexpected and not in the baseline" in " ".join(found.reasons)
-    (change,) = one(tmp_path, was("wrong"), known(now)).changed
+    (change,) = one(tmp_path, was("wrong"), known(now)).by_kind["changed"]
     assert change.sentence.startswith("still wrong, now expected. This is a known defect")
     found = one(tmp_path, was("pass"), known(now))
-    assert found.broken[0].known
+    assert found.by_kind["broken"][0].known
     assert found.reasons == ("1 result is newly broken, 1 of them covered by expectations.",)
 
 
@@ -174,7 +174,7 @@ def test_details_that_vary_between_runs_are_no_change(
 )
 def test_another_message_is_a_change(tmp_path: Path, before: str, after: str) -> None:
     found = one(tmp_path, was("unsupported", message=before), now("unsupported", message=after))
-    (change,) = found.changed
+    (change,) = found.by_kind["changed"]
     assert after in change.sentence
     assert not found.worse
 
@@ -199,11 +199,11 @@ def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: A
     more = tuple(error(output=name) for name in wrong)
     known = {"unexpected": False, "expectation": expected()}
     worse = one(tmp_path, was("wrong", errors=KEY, **known), now("wrong", errors=more, **known))
-    (change,) = worse.broken
+    (change,) = worse.by_kind["broken"]
     assert change.sentence.startswith("wrong only in presents before, now wrong ")
     assert worse.worse
     better = one(tmp_path, was("wrong", errors=more, **known), now("wrong", errors=KEY, **known))
-    (change,) = better.changed
+    (change,) = better.by_kind["changed"]
     assert ", now wrong only in presents, which is better" in change.sentence
     assert not better.worse
 
@@ -241,7 +241,7 @@ def test_wrong_numbers_are_compared_by_place_and_magnitude(
     found = one(tmp_path, was("wrong", **before), now("wrong", **after))
     assert kinds(found) == ([] if says is None else ["changed"])
     if says is not None:
-        assert says in found.changed[0].sentence
+        assert says in found.by_kind["changed"][0].sentence
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,8 @@ def test_of_several_releases_only_equal_ones_are_compared(
         [result("t/c", name) for name in [*before, "tract@1"]],
         [result("t/c", name, "wrong") for name in [*after, "tract@2"]],
     )
-    assert {change.target for change in found.broken} == {*before} & {*after} | {"tract@2"}
+    broken = {change.target for change in found.by_kind["broken"]}
+    assert broken == {*before} & {*after} | {"tract@2"}
     (reason,) = [each for each in found.reasons if "cpu@1" in each]
     assert reason.startswith(f"{left_out} are not compared: ")
     assert not any("is missing" in each for each in found.reasons)

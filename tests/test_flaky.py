@@ -16,9 +16,9 @@ from conformance.case.case import Case
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, Known
 from conformance.report.cells import cells
-from conformance.report.changes import changes
 from conformance.report.markdown import summary_markdown
 from conformance.report.terminal import tell
+from conformance.results.compare import changes
 from conformance.results.join import join
 from conformance.results.reader import Run
 from conformance.results.records import ExpectationRecord, FlakyRecord, ResultRecord

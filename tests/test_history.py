@@ -14,17 +14,13 @@ from jsonschema import Draft202012Validator
 from synthetic_runs import case, expected, of_results, result, target, write
 
 from conformance.base.paths import data_path
-from conformance.report.history import (
-    CaseHistory,
-    histories,
-    sentence,
-    series_of,
-)
+from conformance.report.history import sentence
 from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
 from conformance.results.join import Joined, join
 from conformance.results.reader import Run
 from conformance.results.records import FlakyRecord, InstabilityRecord
+from conformance.results.timeline import CaseHistory, histories, series_of
 
 RIGHT_AGAIN, WRONG = "right since 1.23", "wrong since 1.23"
 RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")

@@ -14,10 +14,10 @@ from conformance.base.yaml_source import InputError
 from conformance.cli.terminal import RunSummary
 from conformance.judge.expectations import instability_for, load_expectations
 from conformance.report.cells import json_text
-from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
+from conformance.results.compare import changes
 from conformance.results.join import Joined, join
 from conformance.results.reader import Run, read
 from conformance.results.records import ExpectationRecord, InstabilityRecord
@@ -73,7 +73,7 @@ def test_a_file_from_before_there_was_instability(tmp_path: Path) -> None:
         line.pop("instability", None)
     path.write_text("\n".join(map(json.dumps, lines)))
     run = read(path)
-    assert (run.problems, run.instability) == ((), ())
+    assert (run.problems, run.instability) == ((), [])
 
 
 def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from as_user import Gqa
 from synthetic_runs import case, error, expected, realistic, result, target, write
 
 from conformance.base.paths import ROOT
-from conformance.report.changes import changes
 from conformance.report.support import support_text
+from conformance.results.compare import changes
 from conformance.results.join import join
 from conformance.results.merge import merge
 from conformance.results.reader import Run, read

@@ -14,8 +14,8 @@ from reported import HOSTILE, run_of
 from synthetic_runs import START, case, error, expected, of_results, result, small
 
 from conformance.case.contract import Contract
-from conformance.report.changes import changes
 from conformance.report.html import render
+from conformance.results.compare import changes
 from conformance.results.join import join
 from conformance.results.reader import Run
 from conformance.results.records import ErrorMap, RelationRecord

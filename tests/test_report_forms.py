@@ -37,13 +37,13 @@ from conformance.cli.report import FORMS
 from conformance.report import view
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
-from conformance.report.changes import changes
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
 from conformance.report.repro.standalone import program_of
 from conformance.report.score import PARTS, scores_of
 from conformance.report.support import support
 from conformance.report.terminal import tell
+from conformance.results.compare import changes
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (

@@ -12,9 +12,9 @@ from reported import Parsed, run_of
 from synthetic_runs import expected, of_results, result, small, target
 
 from conformance.base.paths import data_path
-from conformance.report.changes import changes
 from conformance.report.findings import alone
 from conformance.report.html import SCRIPTS, render
+from conformance.results.compare import changes
 from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import InfrastructureRecord

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthetic_runs import error, expected, result
 
-from conformance.report.symptoms import symptom
+from conformance.results.causes import symptom
 from conformance.results.records import (
     BeyondBudget,
     RelationBroken,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conformance.report.text import clean
+from conformance.base.text import clean
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from synthetic_runs import case, of_results, result, small, target
 
-from conformance.report.changes import changes
 from conformance.report.view import page
+from conformance.results.compare import changes
 from conformance.results.join import join
 from conformance.results.records import (
     Milliseconds,

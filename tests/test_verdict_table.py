@@ -31,13 +31,13 @@ from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import json_text
-from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
 from conformance.report.repro.standalone import Program, issue
 from conformance.report.support import support
 from conformance.report.terminal import tell
+from conformance.results.compare import changes
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord, results_schema
@@ -325,7 +325,7 @@ def test_a_change_between_any_two_is_told(tmp_path: Path, verdict: Verdict) -> N
             path = write(tmp_path / f"{other}{number}", [case("t/c")], [one])
             runs.append(join([read(path)]))
         (change,) = changes(runs[1], runs[0]).all()
-        must(change.sentence, "conformance/report/changes.py", f"{other} → {verdict}")
+        must(change.sentence, "conformance/results/compare.py", f"{other} → {verdict}")
 
 
 def test_every_schema_has_each() -> None:

@@ -24,6 +24,9 @@ def test_a_page_is_rewritten_while_results_come(desk: Desk, tmp_path: Path) -> N
         assert "location.reload()" in first
         write(results, [case("t/a")], [result("t/a", verdict="crash")])
         wait_for(lambda: page.read_text() not in ("", first))
+        second = page.read_text()  # another run into the same file writes beside it
+        write(tmp_path / "r.jsonl.part", [case("t/a")], [result("t/a", verdict="timeout")])
+        wait_for(lambda: page.read_text() not in ("", second))
     finally:
         process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

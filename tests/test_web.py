@@ -37,7 +37,7 @@ def ran(gqa: Gqa, folder: Path, ep: str, *arguments: str) -> Run:
         pytest.skip(f"{ep}: {target.unavailable} {target.fix or ''}")
     assert target.describe is not None, done.both
     assert target.describe.version == ONNXRUNTIME_WEB_VERSION
-    assert run.infrastructure == ()
+    assert run.infrastructure == []
     assert unexpected(run) == []
     assert done.status == 0, done.both
     placements = {result.placement for result in run.results if result.outcome == "ran"}

@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from conformance.base.printable import printable
+from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
 from conformance.cli import completion
@@ -23,8 +24,7 @@ from conformance.cli.common import (
 from conformance.cli.env import with_releases
 from conformance.cli.one_result import NoResult, run_case, the_one
 from conformance.cli.options import program_options
-from conformance.report.bisect import Change, Tried, all_changes, first_change
-from conformance.report.text import clean
+from conformance.results.bisect import Change, Tried, all_changes, first_change
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, TargetEntry, entry_of, is_by_path
 from conformance.targets.published import published

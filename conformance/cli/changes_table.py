@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from conformance.base.text import on_one_line
 from conformance.base.words import plural
+from conformance.cli.console import plain_table
 from conformance.cli.terminal import natural_width
-from conformance.report.changes import Change, Changes, Match
-from conformance.report.text import clean
-from conformance.results.verdicts import TABLE, VERDICTS
+from conformance.results.compare import Change, Changes
+from conformance.results.verdicts import TABLE
 
 #: Of each kind of change, this many groups are shown.
 _MOST_GROUPS: Final = 12
@@ -32,33 +32,26 @@ def draw_changes(console: Console, changes: Changes) -> None:
     for line in (*changes.reasons, *changes.notes):
         console.print(Text(f"  {_line(line)}"))
     console.print()
-    _draw_totals(console, changes.targets)
+    _draw_totals(console, changes)
     for heading, found in changes.kinds():
         console.print()
         console.print(Text(f"{heading}: {len(found):,}", style="bold"))
         _draw_groups(console, changes, found)
 
 
-def _draw_totals(console: Console, targets: Sequence[Match]) -> None:
+def _draw_totals(console: Console, changes: Changes) -> None:
     """A row for each target: the number of each verdict, before and now if they differ."""
-    pairs = [(match.totals_before, match.totals_after) for match in targets]
-    present = [v for v in VERDICTS if any(before[v] or after[v] for before, after in pairs)]
-    table = _table()
+    table = plain_table()
     table.add_column("target", overflow="fold")
-    for verdict in present:
+    for verdict in changes.verdicts:
         head = f"{TABLE[verdict].sign} {verdict}"
         table.add_column(head, justify="right", header_style=TABLE[verdict].style)
     table.add_column("results", justify="right")
     lines = []
-    for match in targets:
-        before, after = match.totals_before, match.totals_after
-        names = [_line(name) for name in (match.before, match.after) if name is not None]
-        note = " (new)" if match.before is None else " (missing)" if match.after is None else ""
-        name = " → ".join(dict.fromkeys(names)) + note
-        counts = [_moved(before[verdict], after[verdict]) for verdict in present]
-        counts.append(_moved(sum(before.values()), sum(after.values())))
+    for match in changes.targets:
+        name, counts = match.title(_line), match.counts(changes.verdicts)
         table.add_row(Text(name), *counts)
-        named = zip(counts, (*present, "results"), strict=True)
+        named = zip(counts, (*changes.verdicts, "results"), strict=True)
         lines.append(f"{name}: {', '.join(f'{count} {what}' for count, what in named)}")
     if natural_width(console, table) <= console.width:
         console.print(table)
@@ -67,14 +60,10 @@ def _draw_totals(console: Console, targets: Sequence[Match]) -> None:
         console.print(Text(line))
 
 
-def _moved(before: int, after: int) -> str:
-    return f"{after:,}" if before == after else f"{before:,} → {after:,}"
-
-
 def _draw_groups(console: Console, changes: Changes, found: Iterable[Change]) -> None:
     """A row for the cases of one entry that changed from and to the same verdicts."""
     groups = changes.grouped(found)
-    table = _table()
+    table = plain_table()
     table.add_column("cases", overflow="fold", ratio=2)
     table.add_column("target", overflow="fold", ratio=1)
     table.add_column("what changed; of several cases, in the first", overflow="fold", ratio=4)
@@ -94,11 +83,6 @@ def _draw_groups(console: Console, changes: Changes, found: Iterable[Change]) ->
         console.print(f"  and {number} more; --markdown FILE has them", highlight=False)
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-
-
 def _line(text: str) -> str:
     """Untrusted text on one line."""
-    text = " ".join(clean(text).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()} …"
+    return on_one_line(text, _LONGEST)

@@ -66,7 +66,7 @@ ERRORS: Final = {
     "conformance.cli.one_result.NoResult": INFRASTRUCTURE,
     "conformance.cli.export.NotExported": INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": INFRASTRUCTURE,
-    "conformance.report.bisect.CannotBisect": INFRASTRUCTURE,
+    "conformance.results.bisect.CannotBisect": INFRASTRUCTURE,
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from conformance.base.files import write_files
+from conformance.base.text import clean
 from conformance.bundle.prepare import prepare
 from conformance.bundle.values import values_in_graph
 from conformance.case.call import GraphCall
@@ -24,7 +25,6 @@ from conformance.cli.one_result import Found, returned_of, run_case, taken, the_
 from conformance.cli.options import program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.standalone import filename, issue, program_of
-from conformance.report.text import clean
 from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Returned, read_as, values_of
 from conformance.results.shareable import shareable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -47,7 +47,7 @@ from conformance.cli.run import (
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.results.errors import ResultsError
 from conformance.results.join import Joined, join, with_shared_cases
-from conformance.results.reader import Run, read
+from conformance.results.reader import Judged, Run, read
 from conformance.results.records import ResultRecord, Selection
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
@@ -159,13 +159,10 @@ def _of_files(files: Sequence[Path], paths: Sequence[str], expression: str, want
 def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
 
-    def runs() -> Iterator[Run]:
-        for file in dict.fromkeys(files):
-            run = read(file)
-            yield run if whole else replace(run, results=tuple(map(_light, run.results)))
-
     try:
-        return with_shared_cases(runs())
+        return with_shared_cases(
+            read(file) if whole else read(file, _light) for file in dict.fromkeys(files)
+        )
     except ResultsError as error:
         raise BadArgument(str(error)) from None
 
@@ -245,16 +242,14 @@ def _all_releases(ep: str, programs: Programs) -> str:
 def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selection) -> Run:
     """The run as a results file would have it, without its footer."""
     cases = {case.id: case for plan in planned for case in plan.cases}
-    cut = ("The run was stopped before its end.",) if summary.interrupted else ()
     return Run(
         Path("this run"),
         header(planned, summary.targets, selection),
         {id: case_record(case) for id, case in cases.items()},
-        tuple(result for _, result in summary.results),
-        tuple(summary.troubles),
-        None,
-        cut,
-        tuple(summary.instability),
+        Judged(result for _, result in summary.results),
+        infrastructure=summary.troubles,
+        problems=("The run was stopped before its end.",) if summary.interrupted else (),
+        instability=summary.instability,
     )
 
 
@@ -264,7 +259,8 @@ def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selec
 def _tell(joined: Joined, cases: Sequence[Case], wanted: _Wanted) -> None:
     """Print the histories, and write them as JSON if that is wanted."""
     from conformance.cli.history_table import draw_history, draw_problems
-    from conformance.report.history import histories, history_json
+    from conformance.report.history import history_json
+    from conformance.results.timeline import histories
 
     found = histories(joined)
     # That a call is rejected, where it may be, does not show that a feature works.

@@ -7,21 +7,20 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from conformance.base.text import on_one_line
 from conformance.base.words import plural
-from conformance.report.history import (
-    CHANGE_KINDS,
+from conformance.cli.console import plain_table
+from conformance.report.history import release_rows
+from conformance.results.join import Joined
+from conformance.results.timeline import (
     UNSTABLE,
     CaseHistory,
     ChangeKind,
     GroupHistory,
     History,
-    release_scores,
 )
-from conformance.report.text import clean
-from conformance.results.join import Joined
 from conformance.results.verdicts import TABLE, VERDICTS
 
 #: Of each table, this many rows are shown by default.
@@ -124,8 +123,7 @@ def _draw_problem(console: Console, label: str, sentence: str, fix: str | None) 
 def _draw_releases(console: Console, joined: Joined, history: History) -> None:
     """A row for each release: its score, what broke and what was fixed, or why it was not tried."""
     failures = Counter(label for label, _ in joined.infrastructure)
-    changed = [history.whole.changed(kind) for kind in CHANGE_KINDS]
-    table = _table()
+    table = plain_table()
     table.add_column("release", no_wrap=True)
     table.add_column("right of asked", justify="right", no_wrap=True)
     for verdict in ("crash", "timeout"):
@@ -136,21 +134,20 @@ def _draw_releases(console: Console, joined: Joined, history: History) -> None:
     table.add_column("not tried", justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     versions = [release.version for release in history.series.tried]
-    for release in history.series.releases:
+    for row in release_rows(joined, history):
+        release, score = row.release, row.score
         if release.unavailable:
             note = Text(f"not available: {_line(release.unavailable)}", style="yellow")
             table.add_row(_line(release.version), *[_NOTHING] * 6, note)
             continue
-        score = release_scores(joined, release).whole
         place = versions.index(release.version)
         states = Counter(one.states[place] for one in history.cases.values())
-        changes = [len(those.get(release.version, ())) for those in changed]
         notes = []
         if states[UNSTABLE]:
             notes.append(f"{states[UNSTABLE]} unstable")
         if failed := sum(failures[column.label] for column in release.columns):
             notes.append(plural(failed, "infrastructure failure"))
-        counts = [states["crash"], states["timeout"], *changes, states[None]]
+        counts = [states["crash"], states["timeout"], *row.changed.values(), states[None]]
         table.add_row(
             _line(release.version),
             f"{score.right:,} of {score.asked:,}" if score.asked else "none asked",
@@ -167,7 +164,7 @@ def _draw_groups(
     if not groups:
         return
     console.print(Text(f"\n{_line(heading)}", style="bold"))
-    table = _table()
+    table = plain_table()
     table.add_column("cases", overflow="fold", min_width=24)
     table.add_column("regressed", justify="right", no_wrap=True)
     table.add_column("since", no_wrap=True)
@@ -238,11 +235,6 @@ def _summary(groups: Sequence[GroupHistory]) -> str:
     return f"In {plural(len(groups), 'other row')} of the case files nothing broke: {told}."
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-
-
 def _line(text: str) -> str:
     """Untrusted text on one line."""
-    text = " ".join(clean(text).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()} …"
+    return on_one_line(text, _LONGEST)

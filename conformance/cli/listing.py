@@ -7,9 +7,8 @@ from typing import Final
 
 from conformance.base.words import plural
 from conformance.case.case import Case
-from conformance.report.causes import causes
-from conformance.report.symptoms import abstract
 from conformance.report.terminal import tell, tell_trouble
+from conformance.results.causes import abstract, causes
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.records import case_record
 

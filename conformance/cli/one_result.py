@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.base.text import clean
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus
@@ -13,7 +14,6 @@ from conformance.cli.common import BadArgument
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import read_outputs
-from conformance.report.text import clean
 from conformance.report.values import Returned
 from conformance.results.errors import ResultsError
 from conformance.results.join import join, outline

@@ -22,15 +22,15 @@ from conformance.cli.common import (
     say,
     write_file,
 )
-from conformance.results.database import database_errors
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.join import Joined, join, with_shared_cases
+from conformance.results.place import part_file
 from conformance.results.reader import Run, read
-from conformance.results.stored import stored
+from conformance.results.store import database_errors, stored
 
 if TYPE_CHECKING:
-    from conformance.report.changes import Changes
     from conformance.report.model_table import ModelTable
+    from conformance.results.compare import Changes
 
 #: How often --watch looks whether results have changed.
 _POLL_SECONDS: Final = 2.0
@@ -235,19 +235,28 @@ def _watch(
     before: Joined | None,
     stale_after: int | None,
 ) -> None:
-    """Rewrite the page until Ctrl-C, whenever a file has changed. The files need not exist yet."""
+    """Rewrite the page until Ctrl-C, whenever a file has changed. The files need not exist yet.
+
+    While a run writes beside earlier results, the page is of that run.
+    """
     told, written = "", None
     with suppress(KeyboardInterrupt):
         while True:
-            now = [_state(path) for path in results]
+            files = [max(path, part_file(path), key=_changed) for path in results]
+            now = [_state(path) for path in files]
             if now != written:
                 try:
-                    _write(results, requested, before, stale_after, watched=True)
+                    _write(files, requested, before, stale_after, watched=True)
                     written, told = now, ""
                 except ResultsError as error:  # perhaps not begun yet
                     if str(error) != told:
                         say(told := str(error))
             time.sleep(_POLL_SECONDS)
+
+
+def _changed(path: Path) -> int:
+    """When a file was written last; 0 if it is not there."""
+    return (_state(path) or (0, 0))[1]
 
 
 def _state(path: Path) -> tuple[int, int] | None:
@@ -291,7 +300,7 @@ def _write(
 
 
 def _changes(new: Joined, old: Joined) -> Changes:
-    from conformance.report.changes import changes
+    from conformance.results.compare import changes
 
     return changes(new, old)
 

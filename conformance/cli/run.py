@@ -33,7 +33,7 @@ from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
-from conformance.results.place import Place, places_beside
+from conformance.results.place import Place, part_file
 from conformance.results.reader import read
 from conformance.results.records import (
     Header,
@@ -179,7 +179,7 @@ def run(
         done = _size(work.planned) - _size(left)
         terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
         work = replace(work, planned=left, earlier=earlier)
-    with place_for(results, html, resume=earlier is not None) as place:
+    with place_for(results, html) as place:
         summary = execute(work, jobs, place, terminal, 1 if first else maxfail, until)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
@@ -283,16 +283,14 @@ def selection_text(paths: Sequence[str], expression: str) -> str:
 
 
 @contextlib.contextmanager
-def place_for(
-    results: Path | None, html: Path | None, resume: bool = False
-) -> Iterator[Place | None]:
+def place_for(results: Path | None, html: Path | None) -> Iterator[Place | None]:
     """Where to write results: ``results``, or a temporary file for the report alone; else None."""
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        yield None if kept is None else stack.enter_context(Place(kept, resume=resume))
+        yield None if kept is None else stack.enter_context(Place(kept))
 
 
 def write_outputs(
@@ -340,26 +338,21 @@ def check_outputs(
             raise BadArgument("--results is written as text; name a file without .xz.")
         if "--html" in named and identity(results) is None:
             raise BadArgument(f"--html needs a results file that it can read, not {results}.")
-        others = places_beside(results)
-        beside = [("--results", path) for path in others if identity(path) != identity(results)]
+        beside = [("--results", part_file(results))]
     check_separate(inputs, [*outputs, *beside])
     for option, path in outputs:
         check_writable(path, "results" if option == "--results" else "the report")
 
 
 def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
-    """Settle the results file, and say where its results are, and those from before it."""
-    try:
-        place.settle()
-    except ResultsError as error:
-        summary.writing = error
-        terminal.line(str(error))
-    if place.earlier == place.named:
-        terminal.line(f"Results: none; {place.named} keeps those from before.")
-    elif summary.kept:
-        terminal.line(f"Results: {place.path}")
-    if place.kept:
-        terminal.line(f"Results from before: {', '.join(map(str, place.kept))}")
+    """Settle the results file, and say where its results are, and where those from before it."""
+    place.settle()
+    if place.path == place.named:
+        if summary.kept:
+            terminal.line(f"Results: {place.path}")
+        return
+    where = f"{place.path}, of a run that is not whole" if place.tried else "none"
+    terminal.line(f"Results: {where}; {place.named} keeps those from before.")
 
 
 def execute(
@@ -528,17 +521,15 @@ class ResultsKeeper:
         self._try(lambda writer: writer.result(record))
 
     def copy(self, earlier: Earlier, cases: Sequence[Case]) -> None:
-        """Take over what was recorded of the run before, all or nothing in its file."""
-        with contextlib.ExitStack() as stack:
-            self._try(lambda writer: stack.enter_context(writer.copying()))
-            for case, record in earlier.of(cases):
-                self.case(case)
-                self.result(case, record)
-                if was_tried(record):
-                    self.tried_before.add(record.target)
-            for one in earlier.instability():
-                self.instability(one)
-            self._try(lambda writer: stack.close())
+        """Take over what was recorded of the run before."""
+        for case, record in earlier.of(cases):
+            self.case(case)
+            self.result(case, record)
+            if was_tried(record):
+                self.tried_before.add(record.target)
+        for one in earlier.instability():
+            self.instability(one)
+        self._try(lambda writer: writer.replace())
 
     def instability(self, record: InstabilityRecord) -> None:
         self.summary.instability.append(record)

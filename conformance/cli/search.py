@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from conformance.base.printable import printable_json
+from conformance.base.text import clean
 from conformance.base.words import plural, shortened
 from conformance.case.case import Case
 from conformance.case.corpus import NothingMeant, find, names_of
@@ -19,7 +20,6 @@ from conformance.cli import completion
 from conformance.cli.common import ALL_AS_EXPECTED, say
 from conformance.cli.options import PATHS
 from conformance.cli.terminal import make_console
-from conformance.report.text import clean
 from conformance.run.records import case_record
 
 #: Up to this many cases are listed; of more, their themes.

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from conformance.base.text import clean
 from conformance.bundle.prepare import prepare
 from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.call import GraphCall
@@ -20,7 +21,6 @@ from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import returned_of, run_case, taken
 from conformance.cli.options import program_options, selected_cases
 from conformance.cli.terminal import make_console
-from conformance.report.text import clean
 from conformance.report.value_files import values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
 from conformance.run.records import argument_for

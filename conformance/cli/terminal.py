@@ -29,9 +29,9 @@ from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
 from conformance.cli.console import SafeConsole
 from conformance.cli.listing import FEW, by_cause, durations, failures, in_full
-from conformance.report.causes import causes
-from conformance.report.instability import instability_examples, instability_text
+from conformance.results.causes import causes
 from conformance.results.errors import ResultsError
+from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, was_tried, worst
@@ -135,7 +135,7 @@ class Terminal:
 
     def line(self, text: str) -> None:
         """Print untrusted text on one line."""
-        from conformance.report.text import clean
+        from conformance.base.text import clean
 
         self.out.print(clean(text), markup=False, highlight=False, soft_wrap=True)
 

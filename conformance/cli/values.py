@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.oracle.numbers import Float
 from conformance.oracle.values import Hidden, QueryValues, Rotation, RowValues, StoredHead
 from conformance.report.repro.checks import is_of_the_variant
-from conformance.report.text import clean
 from conformance.report.values import Returned, Values
 
 #: Up to this many keys or elements are all shown; of more, those that matter.

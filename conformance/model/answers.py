@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Final, Literal
 
+from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.harness.runner import Limits
 from conformance.model.groups import BORROWER, Group, layers_of
 from conformance.model.stages import USES, Stage, Use
 from conformance.report.findings import page_of
-from conformance.report.text import clean
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict, acceptance_of
 from conformance.results.wrong_outputs import is_beyond, only_presents

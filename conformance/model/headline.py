@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
+from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
 from conformance.model.answers import LOADING, SIGNS, WORDS, Answer, Part, at_fault, why_untried
 from conformance.model.groups import Group, layers_of
 from conformance.model.known import KnownTarget
 from conformance.model.stages import USES, Use
-from conformance.targets.releases import ordered_version
 
 _IN: Final[Mapping[Use, str]] = {
     "one chat": "in one chat",

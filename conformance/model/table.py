@@ -38,7 +38,7 @@ from conformance.report.model_table import (
     ModelRow,
     ModelTable,
 )
-from conformance.report.symptoms import symptom
+from conformance.results.causes import symptom
 from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Verdict

@@ -10,8 +10,8 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from conformance.base.paths import data_path
+from conformance.base.text import clean_for_xml
 from conformance.report.score import Scores, scores_of
-from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
 from conformance.results.verdicts import VERDICTS, Verdict, ranks_as, worst
 

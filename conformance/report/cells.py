@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.report.text import clean
+from conformance.base.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.shareable import shared_command

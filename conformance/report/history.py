@@ -1,435 +1,27 @@
-"""Since which release something is right, in which it broke, and in which it was fixed.
-
-A history is that of one target and adapter over its releases, the oldest first. Only what was
-tried counts. A case that a release skipped, or that has no result there because the runner failed,
-is *unknown* there, never right; one that is flaky, or whose result did not repeat alone, is
-*unstable* there. Neither breaks anything, and neither mends it: a case that was right before and
-wrong after is broken in the first release in which it is known to be wrong.
-
-`spans` derives the ranges of releases from the states in each; cases and groups of cases (an entry
-of a case file, a value of a feature) both use it, and so does the support data.
-"""
+"""The words, the scores and the JSON of a history: since which release each call is right."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby, pairwise
-from typing import Final, Generic, Literal, TypeVar, get_args
+from typing import Final
 
-from packaging.version import Version
-
-from conformance.case.features import BY_NAME
-from conformance.report.score import Scores, scores
-from conformance.report.text import clean
-from conformance.results.join import Column, Joined
+from conformance.base.text import clean
+from conformance.report.score import Score, Scores, scores
+from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import was_tried, worst
-from conformance.targets.releases import ordered_version
-
-#: What marks a release before which nothing is known: it holds since then, or since earlier.
-OR_EARLIER: Final = "≤"
-
-#: The state of a case whose result in a release did not repeat alone, or is known to be flaky.
-UNSTABLE: Final = "unstable"
-
-#: How a case changed between two releases in which it is known.
-ChangeKind = Literal["broken", "fixed"]
-CHANGE_KINDS: Final[tuple[ChangeKind, ...]] = get_args(ChangeKind)
-
-#: ``full``: every case is right. ``partly``: some are. ``none``: none is. ``unknown``: some cases
-#: were not tried or did not repeat, and the others are right.
-GroupState = Literal["full", "partly", "none", "unknown"]
-
-K = TypeVar("K", bound=str)
-
-
-# Releases
-
-
-@dataclass(frozen=True)
-class Release:
-    """A release of a target. ``unavailable``: why nothing was tried on it; empty if it was."""
-
-    version: str
-    columns: tuple[Column, ...]
-    unavailable: str = ""
-
-    @property
-    def label(self) -> str:
-        """The label of its first column."""
-        return self.columns[0].label
-
-
-@dataclass(frozen=True)
-class Series:
-    """The releases of one target and adapter, the oldest first.
-
-    ``name`` is the target's without a version: ``cpu``, ``webgpu+lavapipe``.
-    """
-
-    name: str
-    releases: tuple[Release, ...]
-
-    @property
-    def tried(self) -> tuple[Release, ...]:
-        """The releases that were available."""
-        return tuple(release for release in self.releases if not release.unavailable)
-
-
-def series_of(columns: Sequence[Column]) -> list[Series]:
-    """The columns by target and adapter, and in each by version.
-
-    A target that was not available has the version that its name has, ``cpu@1.20.1``; without one
-    it is in no series.
-    """
-    found: dict[str, dict[str, list[Column]]] = {}
-    missing: list[Column] = []
-    for column in columns:
-        about = column.target.describe
-        if about is None or column.target.unavailable is not None:
-            missing.append(column)
-            continue
-        adapter = f"+{about.adapter}" if about.adapter else ""
-        versions = found.setdefault(f"{column.target.base}{adapter}", {})
-        versions.setdefault(about.version or "unknown", []).append(column)
-    for column in missing:
-        called, _, version = column.target.name.rpartition("@")
-        if called and _is_version(version):
-            # Its adapter is not known, so it is missing with every adapter.
-            names = [name for name in found if name == called or name.startswith(f"{called}+")]
-            for name in names or [called]:
-                found.setdefault(name, {}).setdefault(version, []).append(column)
-    return [
-        Series(
-            name,
-            tuple(_release(*item) for item in sorted(versions.items(), key=lambda i: _age(i[0]))),
-        )
-        for name, versions in found.items()
-    ]
-
-
-def _release(version: str, columns: Sequence[Column]) -> Release:
-    reasons = [column.target.unavailable for column in columns if column.target.unavailable]
-    tried = [column for column in columns if not column.target.unavailable]
-    return Release(version, tuple(tried or columns), "" if tried else reasons[0])
-
-
-def _is_version(text: str) -> bool:
-    return _age(text)[0]
-
-
-def _age(version: str) -> tuple[bool, Version]:
-    """A sort key by version; texts that are no version come first, in the order of the columns."""
-    ordered = ordered_version(version)
-    return ordered is not None, ordered or Version("0")
-
-
-# Spans
-
-
-@dataclass(frozen=True)
-class Span(Generic[K]):
-    """Releases in a row that have one state, as far as it is known.
-
-    ``earliest``: nothing is known before ``first``, so the state may be older. ``unknown``: the
-    releases from ``first`` to ``last`` of which the state is not known.
-    """
-
-    state: K
-    first: str
-    last: str
-    earliest: bool
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def since(self) -> str:
-        """``1.27.0``, or ``≤1.27.0`` where nothing is known before."""
-        return f"{OR_EARLIER if self.earliest else ''}{self.first}"
-
-
-def spans(states: Iterable[tuple[str, K | None]]) -> list[Span[K]]:
-    """The spans of the states in each release, the oldest first; None: it is not known."""
-    tried = list(states)
-    known = [(number, state) for number, (_, state) in enumerate(tried) if state is not None]
-    found = []
-    for state, members in groupby(known, key=lambda item: item[1]):
-        numbers = [number for number, _ in members]
-        between = set(range(numbers[0], numbers[-1])) - set(numbers)
-        found.append(
-            Span(
-                state,
-                first=tried[numbers[0]][0],
-                last=tried[numbers[-1]][0],
-                earliest=numbers[0] == 0,
-                unknown=tuple(tried[number][0] for number in sorted(between)),
-            )
-        )
-    return found
-
-
-# A case
-
-
-@dataclass(frozen=True)
-class CaseChange:
-    """A case that was right in one release and is not in a later one, or the other way round.
-
-    ``version`` is the first release in which it is known to be so, ``last`` the last one before
-    in which it is known not to be. ``skipped``: the releases between the two.
-    """
-
-    kind: ChangeKind
-    version: str
-    last: str
-    skipped: tuple[str, ...]
-    before: ResultRecord
-    after: ResultRecord
-
-
-@dataclass(frozen=True)
-class CaseHistory:
-    """A case in each release of a series, the oldest first.
-
-    ``states`` has a verdict, `UNSTABLE`, or None where the release is unknown; ``results`` the
-    result, None where there is none or the case was not tried.
-    """
-
-    case: str
-    versions: tuple[str, ...]
-    states: tuple[str | None, ...]
-    results: tuple[ResultRecord | None, ...]
-
-    @cached_property
-    def spans(self) -> list[Span[str]]:
-        """The ranges of releases with one verdict, or in which it is unstable.
-
-        What was not tried before the first known release is no state, so that span is earliest.
-        """
-        known = [number for number, state in enumerate(self.states) if state is not None]
-        start = known[0] if known else 0
-        return spans(zip(self.versions[start:], self.states[start:], strict=True))
-
-    @cached_property
-    def changes(self) -> tuple[CaseChange, ...]:
-        """Where it broke and where it was fixed, in order."""
-        known = [
-            (number, state == "pass")
-            for number, state in enumerate(self.states)
-            if state is not None and state != UNSTABLE
-        ]
-        found = []
-        for (one, was_right), (other, is_right) in pairwise(known):
-            before, after = self.results[one], self.results[other]
-            if was_right != is_right and before is not None and after is not None:
-                found.append(
-                    CaseChange(
-                        "fixed" if is_right else "broken",
-                        self.versions[other],
-                        self.versions[one],
-                        self.versions[one + 1 : other],
-                        before,
-                        after,
-                    )
-                )
-        return tuple(found)
-
-    @property
-    def since(self) -> str | None:
-        """The first release from which on it is right, ``≤1.20.1`` where nothing is known before.
-
-        None: it is not right, or not stable, in the last release in which it is known.
-        """
-        last = self.spans[-1] if self.spans else None
-        return last.since if last is not None and last.state == "pass" else None
-
-    @property
-    def broken_in(self) -> tuple[str, ...]:
-        """The releases in which it was no longer right."""
-        return tuple(change.version for change in self.changes if change.kind == "broken")
-
-    @property
-    def fixed_in(self) -> tuple[str, ...]:
-        """The releases in which it became right."""
-        return tuple(change.version for change in self.changes if change.kind == "fixed")
-
-    @property
-    def regressed(self) -> bool:
-        """Whether it was right in some release, and is not in the last in which it is known."""
-        return bool(self.changes) and self.changes[-1].kind == "broken"
-
-    @property
-    def mended(self) -> bool:
-        """Whether it broke in some release, and is right in the last in which it is known."""
-        return bool(self.broken_in) and not self.regressed
-
-
-def _case_history(
-    joined: Joined,
-    releases: Sequence[Release],
-    case: str,
-    unstable: Collection[tuple[str, str]],
-) -> CaseHistory:
-    states: list[str | None] = []
-    results: list[ResultRecord | None] = []
-    for release in releases:
-        there = [
-            result
-            for column in release.columns
-            if (result := joined.results.get((case, column.label))) is not None
-            and was_tried(result)
-        ]
-        result = worst(there) if there else None
-        shaken = any((case, column.label) in unstable for column in release.columns)
-        shaken |= any(result.flaky is not None for result in there)
-        results.append(result)
-        states.append(UNSTABLE if shaken else result.verdict if result is not None else None)
-    versions = tuple(release.version for release in releases)
-    return CaseHistory(case, versions, tuple(states), tuple(results))
-
-
-def _unstable(joined: Joined) -> set[tuple[str, str]]:
-    """The cases that met an instability, each with the label of its column."""
-    return {
-        (record.case, label) for label, records in joined.instability.items() for record in records
-    }
-
-
-# A group of cases
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cases that are looked at together, in one release."""
-
-    version: str
-    state: GroupState
-    results: tuple[ResultRecord, ...]
-    """Of the cases that were tried."""
-    unstable: int
-    cases: int
-
-    @property
-    def right(self) -> int:
-        return sum(result.verdict == "pass" for result in self.results)
-
-
-@dataclass(frozen=True)
-class GroupHistory:
-    """The cases of an entry, or those with a value of a feature, over the releases of a series."""
-
-    name: str
-    members: tuple[CaseHistory, ...]
-
-    @cached_property
-    def tried(self) -> list[Group]:
-        """The releases in which at least one of its cases was tried."""
-        versions = self.members[0].versions if self.members else ()
-        return [
-            group
-            for number, version in enumerate(versions)
-            if (group := self._in(number, version)) is not None
-        ]
-
-    def _in(self, number: int, version: str) -> Group | None:
-        results = [r for one in self.members if (r := one.results[number]) is not None]
-        if not results:
-            return None
-        unstable = sum(one.states[number] == UNSTABLE for one in self.members)
-        right = sum(result.verdict == "pass" for result in results)
-        state: GroupState
-        if right == len(results):
-            state = "full" if len(results) == len(self.members) and not unstable else "unknown"
-        else:
-            state = "partly" if right else "none"
-        return Group(version, state, tuple(results), unstable, len(self.members))
-
-    @cached_property
-    def spans(self) -> list[Span[GroupState]]:
-        """The ranges of releases in which all, some or none of its cases are right."""
-        return spans(
-            (group.version, None if group.state == "unknown" else group.state)
-            for group in self.tried
-        )
-
-    @property
-    def since(self) -> Span[GroupState] | None:
-        """The last span in which all or some of its cases are right; None: none is, or unknown."""
-        last = self.spans[-1] if self.spans else None
-        return last if last is not None and last.state != "none" else None
-
-    def changed(self, kind: ChangeKind) -> dict[str, list[CaseHistory]]:
-        """The cases that broke or were fixed, by release, the oldest first."""
-        found: dict[str, list[CaseHistory]] = {}
-        for one in self._changing:
-            for change in one.changes:
-                if change.kind == kind:
-                    found.setdefault(change.version, []).append(one)
-        order = self.members[0].versions if self.members else ()
-        return {version: found[version] for version in order if version in found}
-
-    @cached_property
-    def _changing(self) -> list[CaseHistory]:
-        """The members that have a change: few."""
-        return [one for one in self.members if one.changes]
-
-    @cached_property
-    def regressed(self) -> list[CaseHistory]:
-        """Its cases that were right, and are not in the last release in which they are known."""
-        return [one for one in self.members if one.regressed]
-
-
-@dataclass(frozen=True)
-class History:
-    """All cases of some runs over the releases of one target."""
-
-    series: Series
-    cases: Mapping[str, CaseHistory]
-    entries: tuple[GroupHistory, ...]
-
-    def by_feature(self, features: Mapping[str, Mapping[str, str | None]]) -> list[GroupHistory]:
-        """A group for each value of a feature, ``softcap=given``, that one of the cases has.
-
-        In the order of the features and of their values, as docs/coverage.md has them.
-        ``features`` has the value of each feature of a case, by its id; cases that it does not
-        have are in no group.
-        """
-        found: dict[str, list[CaseHistory]] = {
-            f"{name}={value}": [] for name, feature in BY_NAME.items() for value in feature.values
-        }
-        for id, values in features.items():
-            if id in self.cases:
-                for name, value in values.items():
-                    if value is not None:
-                        found[f"{name}={value}"].append(self.cases[id])
-        return [GroupHistory(name, tuple(members)) for name, members in found.items() if members]
-
-    @cached_property
-    def whole(self) -> GroupHistory:
-        """All cases as one group."""
-        return GroupHistory(self.series.name, tuple(self.cases.values()))
-
-
-def histories(joined: Joined, least: int = 2) -> list[History]:
-    """The history of each target that was tried in at least so many releases."""
-    return [
-        history_of(joined, series)
-        for series in series_of(joined.columns)
-        if len(series.tried) >= least
-    ]
-
-
-def history_of(joined: Joined, series: Series) -> History:
-    """The history of every case, and of every entry, over the releases of a target."""
-    unstable = _unstable(joined)
-    cases = {id: _case_history(joined, series.tried, id, unstable) for id in joined.ids}
-    entries: dict[str, list[CaseHistory]] = {}
-    for id, one in cases.items():
-        case = joined.cases.get(id)
-        entries.setdefault(case.entry if case else id, []).append(one)
-    groups = tuple(GroupHistory(name, tuple(members)) for name, members in entries.items())
-    return History(series, cases, groups)
+from conformance.results.timeline import (
+    CHANGE_KINDS,
+    OR_EARLIER,
+    UNSTABLE,
+    CaseHistory,
+    ChangeKind,
+    GroupHistory,
+    History,
+    Release,
+    Span,
+)
+from conformance.results.verdicts import worst
 
 
 def release_scores(joined: Joined, release: Release) -> Scores:
@@ -439,6 +31,28 @@ def release_scores(joined: Joined, release: Release) -> Scores:
         there = [r for c in release.columns if (r := joined.results.get((id, c.label)))]
         results[id] = worst(there) if there else None
     return scores(joined.cases, results)
+
+
+@dataclass(frozen=True)
+class ReleaseRow:
+    """A release of a history: its score, and the number of cases that changed in it, by kind."""
+
+    release: Release
+    score: Score
+    changed: Mapping[ChangeKind, int]
+
+
+def release_rows(joined: Joined, history: History) -> list[ReleaseRow]:
+    """A row for each release of a history, the oldest first; one that was not tried has zeros."""
+    changed = {kind: history.whole.changed(kind) for kind in CHANGE_KINDS}
+    return [
+        ReleaseRow(
+            release,
+            Score() if release.unavailable else release_scores(joined, release).whole,
+            {kind: len(those.get(release.version, ())) for kind, those in changed.items()},
+        )
+        for release in history.series.releases
+    ]
 
 
 # Words
@@ -499,7 +113,7 @@ def history_json(
         "complete": not joined.problems and not joined.infrastructure,
         "targets": {
             clean(one.series.name): {
-                "releases": [_release_json(joined, one, r) for r in one.series.releases],
+                "releases": [_release_json(row) for row in release_rows(joined, one)],
                 "entries": {clean(group.name): _group_json(group) for group in one.entries},
                 "features": {
                     clean(group.name): _group_json(group) for group in one.by_feature(features)
@@ -511,17 +125,15 @@ def history_json(
     }
 
 
-def _release_json(joined: Joined, history: History, release: Release) -> dict[str, object]:
-    about = {"version": clean(release.version), "target": clean(release.label)}
+def _release_json(row: ReleaseRow) -> dict[str, object]:
+    release = row.release
+    about: dict[str, object] = {
+        "version": clean(release.version),
+        "target": clean(release.label),
+    }
     if release.unavailable:
         return {**about, "unavailable": clean(release.unavailable)}
-    return {
-        **about,
-        "score": release_scores(joined, release).whole.numbers(),
-        **{
-            kind: len(history.whole.changed(kind).get(release.version, ())) for kind in CHANGE_KINDS
-        },
-    }
+    return about | {"score": row.score.numbers()} | dict(row.changed)
 
 
 def _group_json(group: GroupHistory) -> dict[str, object]:

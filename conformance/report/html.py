@@ -20,17 +20,17 @@ from markupsafe import Markup
 from pydantic_core import to_json
 
 from conformance.base.paths import data_path
+from conformance.base.text import clean
 from conformance.case.contract import BASES
-from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
-from conformance.report.history import CHANGE_KINDS
 from conformance.report.model_table import ModelTable
 from conformance.report.score import SHOWN
-from conformance.report.symptoms import quoted
-from conformance.report.text import clean
 from conformance.report.view import page
+from conformance.results.causes import quoted
+from conformance.results.compare import Changes
 from conformance.results.join import join
 from conformance.results.reader import Run
+from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.verdicts import (
     PRESENTS,
     TABLE,

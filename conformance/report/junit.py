@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from conformance.report.instability import instability_examples, instability_text, is_unstable
-from conformance.report.text import clean_for_xml
+from conformance.base.text import clean_for_xml
+from conformance.results.instability import instability_examples, instability_text, is_unstable
 from conformance.results.join import Column, Joined
 from conformance.results.records import (
     CaseRecord,

@@ -13,21 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.report.causes import causes
-from conformance.report.changes import Change, Changes
-from conformance.report.history import (
-    CHANGE_KINDS,
-    History,
-    histories,
-    release_scores,
-    sentence,
-)
-from conformance.report.instability import instability_examples, instability_text
+from conformance.base.text import on_one_line
+from conformance.report.history import release_rows, sentence
 from conformance.report.score import PARTS, SHOWN, Score, scores_of
-from conformance.report.text import clean
+from conformance.results.causes import causes
+from conformance.results.compare import Change, Changes
+from conformance.results.instability import instability_examples, instability_text
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
 from conformance.results.shareable import shared_command
+from conformance.results.timeline import History, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS, is_silent_failure, note_of, severity
 from conformance.results.wrong_outputs import only_presents
@@ -79,9 +74,7 @@ def report_markdown(joined: Joined, changes: Changes | None = None) -> str:
 
 def code(text: str, most: int = _TEXT) -> str:
     """``text`` on one line as a code span that it cannot break out of, also in a table."""
-    text = " ".join(clean(text).split())
-    if len(text) > most:
-        text = text[:most].rstrip() + " …"
+    text = on_one_line(text, most)
     # A | ends a table cell even in a code span, and renderers differ in how it is escaped.
     text = text.replace("|", "¦")
     text = re.sub(f"`{{{_MOST_BACKTICKS + 1},}}", lambda run: "ˋ" * len(run[0]), text)
@@ -120,35 +113,18 @@ def _changes(changes: Changes) -> Iterator[Section]:
 
 def _totals(changes: Changes) -> Section:
     """A row for each target: the number of each verdict, before and now if they differ."""
-    present = [
-        verdict
-        for verdict in VERDICTS
-        if any(m.totals_before[verdict] or m.totals_after[verdict] for m in changes.targets)
+    verdicts = changes.verdicts
+    rows = [
+        _row([match.title(lambda label: code(label, 80)), *match.counts(verdicts)])
+        for match in changes.targets
     ]
-    rows = []
-    for match in changes.targets:
-        names = [code(name, 80) for name in (match.before, match.after) if name is not None]
-        if match.before is None:
-            names = [f"{names[0]} (new)"]
-        elif match.after is None:
-            names = [f"{names[0]} (missing)"]
-        cells = [
-            " → ".join(dict.fromkeys(names)),
-            *(_moved(match.totals_before[v], match.totals_after[v]) for v in present),
-            _moved(sum(match.totals_before.values()), sum(match.totals_after.values())),
-        ]
-        rows.append(_row(cells))
     return Section(
         "## Totals, before → now",
-        _head("target", *present, "results"),
+        _head("target", *verdicts, "results"),
         tuple(rows),
         "targets",
         share=0.2,
     )
-
-
-def _moved(before: int, after: int) -> str:
-    return f"{after:,}" if before == after else f"{before:,} → {after:,}"
 
 
 def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
@@ -262,17 +238,14 @@ def _scores(joined: Joined, series: Sequence[History]) -> Iterator[Section]:
 def _releases(joined: Joined, history: History) -> Iterator[Section]:
     """The releases of a target, the newest first, and what regressed, by entry."""
     name, whole = history.series.name, history.whole
-    changed = [whole.changed(kind) for kind in CHANGE_KINDS]
     rows = []
-    for release in reversed(history.series.releases):
-        version = code(release.version, 80)
-        if release.unavailable:
+    for row in reversed(release_rows(joined, history)):
+        version = code(row.release.version, 80)
+        if row.release.unavailable:
             rows.append(_row([version, "not available", "", "", ""]))
             continue
-        score = release_scores(joined, release).whole
-        numbers = [len(those.get(release.version, ())) for those in changed]
-        cells = [_right(score), *(f"{n:,}" for n in (*numbers, score.not_tried))]
-        rows.append(_row([version, *cells]))
+        numbers = (*row.changed.values(), row.score.not_tried)
+        rows.append(_row([version, _right(row.score), *(f"{n:,}" for n in numbers)]))
     head = _head("release", "right of asked", "broken", "fixed", "not tried")
     yield Section(f"## Releases of {code(name, 80)}", head, tuple(rows), "releases", share=0.1)
     regressed = [group for group in history.entries if group.regressed]

@@ -1,9 +1,9 @@
 """Support of each entry by target and version, in the format of browser-compat-data.
 
-Themes and entries correspond to features, targets to browsers. Only versions that were tried count:
-if an entry passes in the first of them, its support begins at ``≤1.26.0``, because earlier versions
-are unknown. `conformance.report.history` derives it. Where a target was tried in several versions,
-an entry has the history of each of its cases, too. The JSON Schema is
+Themes and entries correspond to features, targets to browsers. Only versions that were tried
+count: if an entry passes in the first of them, its support begins at ``≤1.26.0``, because earlier
+versions are unknown. `conformance.results.timeline` derives it. Where a target was tried in several
+versions, an entry has the history of each of its cases, too. The JSON Schema is
 ``reports/support.schema.json``.
 """
 
@@ -14,18 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from conformance.report.history import (
-    Group,
-    GroupHistory,
-    History,
-    histories,
-    release_scores,
-    spans_json,
-)
+from conformance.base.text import clean
+from conformance.report.history import release_scores, spans_json
 from conformance.report.score import Scores
-from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.timeline import Group, GroupHistory, History, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS
 from conformance.results.wrong_outputs import only_presents, where_wrong

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from conformance.base.text import clean
 from conformance.base.words import listed
-from conformance.report.text import clean
 from conformance.results.faults import factor
 from conformance.results.records import (
     CaseRecord,

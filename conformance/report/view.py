@@ -13,21 +13,14 @@ from typing import Any, Final, Literal
 
 from pydantic_core import to_json
 
-from conformance.report.causes import Cause, causes
-from conformance.report.changes import Change, Changes
+from conformance.base.text import clean, deep_clean
 from conformance.report.findings import PREFIX
-from conformance.report.history import (
-    CHANGE_KINDS,
-    CaseHistory,
-    History,
-    histories,
-    sentence,
-)
-from conformance.report.instability import instability_examples, instability_text
+from conformance.report.history import sentence
 from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.score import PART_OF, Score, Scores, scores_of
-from conformance.report.symptoms import ended_by, symptom
-from conformance.report.text import clean, deep_clean
+from conformance.results.causes import Cause, causes, ended_by, symptom
+from conformance.results.compare import Change, Changes
+from conformance.results.instability import instability_examples, instability_text
 from conformance.results.join import Joined
 from conformance.results.reader import Run
 from conformance.results.records import (
@@ -39,6 +32,7 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.shareable import shared_command
+from conformance.results.timeline import CHANGE_KINDS, CaseHistory, History, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     VERDICTS,

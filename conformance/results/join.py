@@ -15,7 +15,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.results.verdicts import Verdict, severity
+from conformance.results.verdicts import Verdict
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def join(runs: Sequence[Run]) -> Joined:
         {target.name: target for target in run.header.targets}
         | {
             name: TargetRecord(name=name, ep=name)
-            for name in run.counts()
+            for name in run.judged.counts
             if name not in {target.name for target in run.header.targets}
         }
         for run in runs
@@ -71,6 +71,7 @@ def join(runs: Sequence[Run]) -> Joined:
     columns: list[Column] = []
     cases: dict[str, CaseRecord] = {}
     results: dict[tuple[str, str], ResultRecord] = {}
+    totals: dict[str, Mapping[Verdict, int]] = {}
     infrastructure: list[tuple[str, InfrastructureRecord]] = []
     instability: dict[str, list[InstabilityRecord]] = {}
     problems: list[str] = []
@@ -82,6 +83,12 @@ def join(runs: Sequence[Run]) -> Joined:
         columns += [Column(labels[name], target, run) for name, target in mine.items()]
         prefix = f"{called}: " if len(runs) > 1 else ""
         problems += [prefix + problem for problem in run.problems]
+        totals |= {labels[name]: counts for name, counts in run.judged.totals.items()}
+        infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
+        for one in run.instability:
+            instability.setdefault(labels.get(one.target, one.target), []).append(one)
+        if len(runs) == 1:  # perhaps it does not fit into the memory
+            continue
         others = [
             case.id
             for case in run.cases.values()
@@ -93,22 +100,13 @@ def join(runs: Sequence[Run]) -> Joined:
                 f"{called}: cases that are others than in files before, and shown as there: "
                 f"{abbreviated(others)}."
             )
-        for result in run.results:
-            key = result.case, labels[result.target]
-            other = results.get(key)
-            if other is None or severity(result) < severity(other):
-                results[key] = result
-        infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
-        for one in run.instability:
-            instability.setdefault(labels.get(one.target, one.target), []).append(one)
-    totals: dict[str, Counter[Verdict]] = {}
-    for (_, label), result in results.items():
-        totals.setdefault(label, Counter())[result.verdict] += 1
+        worst = run.judged.worst
+        results |= {(id, labels[name]): result for (id, name), result in worst.items()}
     return Joined(
         tuple(runs),
         tuple(columns),
-        cases,
-        results,
+        cases if len(runs) > 1 else runs[0].cases,
+        results if len(runs) > 1 else runs[0].judged.worst,
         tuple(infrastructure),
         tuple(problems),
         instability,

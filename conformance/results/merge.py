@@ -7,8 +7,6 @@ order in which they pack best.
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import IO, Final
 
 from conformance.results.compact import LEFT_OUT, compact
-from conformance.results.database import database, database_errors
 from conformance.results.errors import ResultsError
 from conformance.results.join import outline
 from conformance.results.reader import (
@@ -39,24 +36,23 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.same import headers_differ, targets_differ
+from conformance.results.store import database, database_errors
 from conformance.results.verdicts import VERDICTS, Verdict
 
-#: How `Writer` begins the line of a case. One that begins otherwise takes longer to read.
-_CASE: Final = b'{"kind":"case"'
-
+#: Lines are in order by the place of their case and, of one case, by their rank: it comes first,
+#: then its results by target, then what else happened in it.
 _TABLES: Final = """
-PRAGMA cache_size = -32768;
-CREATE TABLE cases (
-  place INTEGER PRIMARY KEY, id TEXT UNIQUE, part INTEGER, digest BLOB, line BLOB
-);
-CREATE INDEX same ON cases (digest);
-CREATE TABLE results (
-  place INTEGER, target INTEGER, part INTEGER, verdict TEXT, unexpected INTEGER,
-  line BLOB
-);
-CREATE UNIQUE INDEX once ON results (place, target);
-CREATE TABLE others (place INTEGER, target TEXT, line BLOB);
+CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT UNIQUE, part INTEGER, line BLOB);
+CREATE TABLE lines (place INTEGER, rank INTEGER, part INTEGER, line BLOB);
+CREATE UNIQUE INDEX once ON lines (place, rank);
 """
+_IN_ORDER: Final = (
+    "SELECT place, -1 AS rank, line FROM cases UNION ALL SELECT place, rank, line FROM lines"
+    " ORDER BY place, rank"
+)
+#: The rank of the first line that is no result, and the place of lines without a case.
+_AFTER_RESULTS: Final = MOST_TARGETS + 1
+_AFTER_CASES: Final = 1 << 62
 
 
 @dataclass
@@ -67,7 +63,7 @@ class _Part:
     header: Header
     footer: Footer | None = None
     counts: dict[str, Counter[Verdict]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    unexpected: int = 0
 
     @property
     def called(self) -> str:
@@ -94,7 +90,7 @@ class Merging:
         self._targets: dict[str, TargetRecord] = {}
         self._numbers: dict[str, int] = {}
         self._left_out: dict[str, None] = {}
-        self._infrastructure = self._instability = 0
+        self._others = Counter[str]()
         self._table = database(_TABLES)
 
     def __enter__(self) -> Merging:
@@ -105,11 +101,11 @@ class Merging:
 
     def add(self, path: Path) -> None:
         """Take over a file. Raises `ResultsError` if it cannot be read, or is of another run."""
-        problems: list[str] = []
-        records = stream(path, problems, MOST_STREAMED_LINES, MOST_STREAMED_BYTES, self._has)
+        # A file that is cut off has no footer, of which `problems` has a sentence.
+        records = stream(path, [], MOST_STREAMED_LINES, MOST_STREAMED_BYTES)
         _, header = next(records)
         assert isinstance(header, Header)
-        part = _Part(path, header, problems=problems)
+        part = _Part(path, header)
         self._check(part)
         self._parts.append(part)
         case = ""
@@ -119,13 +115,19 @@ class Merging:
                 raise ResultsError(f"{path}: there is more after its footer.")
             match record:
                 case CaseRecord():
-                    self._add_case(part, line, record)
+                    self._add_case(part, _whole(line), record)
                 case ResultRecord():
                     if record.case != case:
-                        case, place = record.case, self._place(part, record.case)
+                        case, place = record.case, self._place(record.case)
+                    if place == _AFTER_CASES:
+                        raise ResultsError(
+                            f"{path}: there is a result for {case}, and no such case."
+                        )
                     self._add_result(part, line, record, place)
                 case InfrastructureRecord() | InstabilityRecord():
-                    self._add_other(part, line, record)
+                    self._others[record.kind] += 1
+                    rank = _AFTER_RESULTS + self._others.total()
+                    self._add(self._place(record.case), rank, _whole(line))
                 case Footer():
                     part.footer = record
         self._check_footer(part)
@@ -133,21 +135,11 @@ class Merging:
     def write(self, out: IO[bytes], problems: Sequence[str]) -> Merged:
         """Write the joined file; ``problems`` are those of :meth:`problems`."""
         (cases,) = self._table.execute("SELECT count(*) FROM cases").fetchone()
-        (results,) = self._table.execute("SELECT count(*) FROM results").fetchone()
+        footer = self._footer(complete=not problems)
         out.write(_line(self._header(cases, bool(problems))))
-        others = _Rows(
-            self._table.execute(
-                "SELECT place, line FROM others WHERE place IS NOT NULL ORDER BY place, rowid"
-            )
-        )
-        rows = _Rows(self._table.execute("SELECT place, line FROM results ORDER BY place, target"))
-        for place, line in self._table.execute("SELECT place, line FROM cases ORDER BY place"):
-            out.write(line)
-            out.writelines(rows.of(place))
-            out.writelines(others.of(place))
-        for (line,) in self._table.execute("SELECT line FROM others WHERE place IS NULL"):
-            out.write(line)
-        out.write(_line(self._footer(complete=not problems)))
+        out.writelines(line for _, _, line in self._table.execute(_IN_ORDER))
+        out.write(_line(footer))
+        results = sum(sum(counts.values()) for counts in footer.counts.values())
         return Merged(cases, results, [*self._targets], problems)
 
     def problems(self) -> Iterator[str]:
@@ -219,40 +211,31 @@ class Merging:
         """Raise `ResultsError` if a file does not have what it says."""
         if part.footer is None or not part.footer.complete:
             return
-        said = {name: counts for name, counts in part.footer.counts.items() if counts}
-        there = {
-            name: {verdict: n for verdict, n in counts.items() if n}
-            for name, counts in part.counts.items()
-            if counts.total()
-        }
+        said = {name: Counter(counts) for name, counts in part.footer.counts.items() if counts}
+        there = {name: counts for name, counts in part.counts.items() if counts}
         if said != there:
             raise ResultsError(f"{part.path} is damaged: its results are not those of its footer.")
 
-    def _place(self, part: _Part, case: str) -> int:
+    def _place(self, case: str | None) -> int:
         found = self._table.execute("SELECT place FROM cases WHERE id = ?", (case,)).fetchone()
-        if found is None:
-            raise ResultsError(f"{part.path}: there is a result for {case}, and no such case.")
-        place: int = found[0]
-        return place
+        return found[0] if found else _AFTER_CASES
 
-    def _has(self, line: bytes) -> bool:
-        """Whether a line describes a case as it was described before."""
-        if not line.startswith(_CASE):
-            return False
-        found = self._table.execute("SELECT 1 FROM cases WHERE digest = ?", (_digest(line),))
-        return found.fetchone() is not None
+    def _add(self, place: int, rank: int, line: bytes) -> bool:
+        """Add a line unless there is one at its place and of its rank; whether it was added."""
+        row = place, rank, len(self._parts) - 1, line
+        sql = "INSERT OR IGNORE INTO lines VALUES (?, ?, ?, ?)"
+        return bool(self._table.execute(sql, row).rowcount)
 
     def _add_case(self, part: _Part, line: bytes, record: CaseRecord) -> None:
-        line = _whole(line)
-        added = self._table.execute(
-            "INSERT OR IGNORE INTO cases (id, part, digest, line) VALUES (?, ?, ?, ?)",
-            (record.id, len(self._parts) - 1, _digest(line), line),
-        )
-        if added.rowcount:
+        row = record.id, len(self._parts) - 1, line
+        sql = "INSERT OR IGNORE INTO cases (id, part, line) VALUES (?, ?, ?)"
+        if self._table.execute(sql, row).rowcount:
             return
         number, other = self._table.execute(
             "SELECT part, line FROM cases WHERE id = ?", (record.id,)
         ).fetchone()
+        if other == line:
+            return
         before = RECORD_LINE.validate_json(other)
         if not isinstance(before, CaseRecord) or outline(before) != outline(record):
             raise ResultsError(
@@ -264,36 +247,20 @@ class Merging:
             raise ResultsError(
                 f"{part.path}: there is a result for {record.target}, which is no target of it."
             )
-        line = compact(line, record) if self._compact else _whole(line)
-        number = len(self._parts) - 1
-        key = place, self._numbers[record.target]
-        row = (*key, number, record.verdict, record.unexpected, line)
-        added = self._table.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?)", row)
-        if not added.rowcount:
+        rank = self._numbers[record.target]
+        if not self._add(place, rank, compact(line, record) if self._compact else _whole(line)):
             (other,) = self._table.execute(
-                "SELECT part FROM results WHERE place = ? AND target = ?", key
+                "SELECT part FROM lines WHERE place = ? AND rank = ?", (place, rank)
             ).fetchone()
             what = f"a result of {record.case} on {record.target}"
-            before = self._parts[other].path
+            before = self._parts[other]
             raise ResultsError(
                 f"{part.path} has {what} twice."
-                if other == number
-                else f"Both {before} and {part.path} have {what}."
+                if before is part
+                else f"Both {before.path} and {part.path} have {what}."
             )
         part.counts[record.target][record.verdict] += 1
-
-    def _add_other(
-        self, part: _Part, line: bytes, record: InfrastructureRecord | InstabilityRecord
-    ) -> None:
-        found = self._table.execute("SELECT place FROM cases WHERE id = ?", (record.case,))
-        place = (found.fetchone() or (None,))[0]
-        self._table.execute(
-            "INSERT INTO others VALUES (?, ?, ?)", (place, record.target, _whole(line))
-        )
-        if isinstance(record, InstabilityRecord):
-            self._instability += 1
-        else:
-            self._infrastructure += 1
+        part.unexpected += record.unexpected
 
     def _header(self, cases: int, incomplete: bool) -> Header:
         headers = [part.header for part in self._parts]
@@ -324,26 +291,21 @@ class Merging:
         )
 
     def _footer(self, *, complete: bool) -> Footer:
-        counts: dict[str, dict[Verdict, int]] = {name: {} for name in self._targets}
-        names = {number: name for name, number in self._numbers.items()}
-        unexpected = 0
-        for target, verdict, number, red in self._table.execute(
-            "SELECT target, verdict, count(*), sum(unexpected) FROM results"
-            " GROUP BY target, verdict"
-        ):
-            counts[names[target]][verdict] = number
-            unexpected += red
+        counts: dict[str, Counter[Verdict]] = {name: Counter() for name in self._targets}
+        for part in self._parts:
+            for name, those in part.counts.items():
+                counts[name] += those
         footers = [part.footer for part in self._parts if part.footer is not None]
         ends = [footer.end for footer in footers] or [part.header.start for part in self._parts]
         return Footer(
             complete=complete,
             counts={
-                name: {verdict: found[verdict] for verdict in VERDICTS if verdict in found}
+                name: {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
                 for name, found in counts.items()
             },
-            infrastructure=self._infrastructure,
-            unexpected=unexpected,
-            instability=self._instability,
+            infrastructure=self._others["infrastructure"],
+            unexpected=sum(part.unexpected for part in self._parts),
+            instability=self._others["instability"],
             end=max(ends),
             seconds=round(sum(footer.seconds for footer in footers), 3),
         )
@@ -370,19 +332,6 @@ def merge(
                 " --incomplete joins what is there."
             )
         return merging.write(out, problems)
-
-
-class _Rows:
-    """Rows that are ordered by their place, taken place by place."""
-
-    def __init__(self, rows: Iterable[tuple[int, bytes]]) -> None:
-        self._groups = itertools.groupby(rows, key=lambda row: row[0])
-        self._next = next(self._groups, None)
-
-    def of(self, place: int) -> Iterator[bytes]:
-        if self._next is not None and self._next[0] == place:
-            yield from (line for _, line in self._next[1])
-            self._next = next(self._groups, None)
 
 
 def _run_of(header: Header) -> object:
@@ -426,10 +375,6 @@ def _both(texts: Iterable[str]) -> str:
 
 def _line(record: Record) -> bytes:
     return record.model_dump_json().encode() + b"\n"
-
-
-def _digest(line: bytes) -> bytes:
-    return hashlib.blake2b(line, digest_size=16).digest()
 
 
 def _whole(line: bytes) -> bytes:

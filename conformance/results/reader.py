@@ -6,8 +6,8 @@ import io
 import lzma
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -28,7 +28,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import VERDICTS, Verdict, severity
 
 #: What a results file may have, unpacked. All cases on one target are 41 MB in 13,700 lines.
 #: Reading takes up to nine times as much memory.
@@ -40,128 +40,115 @@ MOST_STREAMED_BYTES: Final = 1 << 38
 MOST_STREAMED_LINES: Final = 100_000_000
 
 
-@dataclass(frozen=True)
-class Run:
-    """The content of a results file, without results that later ones replace.
+class Judged:
+    """The results of a file by case and target: of several of one case on one target, the worst.
 
-    ``problems``: why it is incomplete or unreliable.
+    ``counts`` are of all results, by target and verdict, and so is the number of ``unexpected``.
+    ``twice`` has the cases and targets with several.
     """
+
+    def __init__(
+        self,
+        results: Iterable[ResultRecord] = (),
+        worst: MutableMapping[tuple[str, str], ResultRecord] | None = None,
+    ) -> None:
+        self.worst = {} if worst is None else worst
+        self.counts: dict[str, Counter[Verdict]] = {}
+        self.unexpected = 0
+        self.twice: dict[tuple[str, str], None] = {}
+        self._replaced: dict[str, Counter[Verdict]] = {}
+        for result in results:
+            self.add(result)
+
+    def add(self, result: ResultRecord) -> None:
+        """Count a result, and keep it unless it is better than another of its case and target."""
+        self.counts.setdefault(result.target, Counter())[result.verdict] += 1
+        self.unexpected += result.unexpected
+        key = result.case, result.target
+        before = self.worst.get(key)
+        if before is not None:
+            self.twice[key] = None
+            better = before if severity(result) < severity(before) else result
+            self._replaced.setdefault(result.target, Counter())[better.verdict] += 1
+            if better is result:
+                return
+        self.worst[key] = result
+
+    @property
+    def totals(self) -> dict[str, Counter[Verdict]]:
+        """The number of the worst results, by target and verdict."""
+        none = Counter[Verdict]()
+        return {name: n - self._replaced.get(name, none) for name, n in self.counts.items()}
+
+
+@dataclass
+class Run:
+    """The content of a results file. ``problems``: why it is incomplete or unreliable."""
 
     path: Path
     header: Header
-    cases: Mapping[str, CaseRecord]
-    results: tuple[ResultRecord, ...]
-    infrastructure: tuple[InfrastructureRecord, ...]
-    footer: Footer | None
-    problems: tuple[str, ...]
-    instability: tuple[InstabilityRecord, ...] = ()
+    cases: MutableMapping[str, CaseRecord] = field(default_factory=dict)
+    judged: Judged = field(default_factory=Judged)
+    infrastructure: list[InfrastructureRecord] = field(default_factory=list)
+    footer: Footer | None = None
+    problems: tuple[str, ...] = ()
+    instability: list[InstabilityRecord] = field(default_factory=list)
 
-    def counts(self) -> dict[str, Counter[Verdict]]:
-        """Number of results by target and verdict; each target of the header has an entry."""
-        counts = {target.name: Counter[Verdict]() for target in self.header.targets}
-        for result in self.results:
-            counts.setdefault(result.target, Counter())[result.verdict] += 1
-        return counts
+    @property
+    def results(self) -> tuple[ResultRecord, ...]:
+        """The worst result of each case on each target, in the order of the file."""
+        return tuple(self.judged.worst.values())
 
 
-def read(path: Path | str) -> Run:
+def read(
+    path: Path | str, light: Callable[[ResultRecord], ResultRecord] = lambda result: result
+) -> Run:
     """Read a results file, complete or cut short; one whose name ends in ``.xz`` is unpacked.
 
     A file that ends too early is read as far as possible, and its ``problems`` say so. Any other
     error raises `ResultsError` with ``file:line``, and so does a file that is no regular one, or
-    larger than a run can be. A pipe of this process (``/dev/stdin``) is read to its end.
+    larger than a run can be. A pipe of this process (``/dev/stdin``) is read to its end. ``light``
+    gives what is kept of a result.
     """
-    path = Path(path)
-    cases: dict[str, CaseRecord] = {}
-    results: list[ResultRecord] = []
-    rest = take(path, MOST_LINES, MOST_BYTES, cases.setdefault, results.append)
-    run = Run(
-        path,
-        rest.header,
-        cases,
-        tuple(results),
-        tuple(rest.infrastructure),
-        rest.footer,
-        (),
-        tuple(rest.instability),
-    )
-    pairs = Counter((r.case, r.target) for r in results)
-    problems = rest.with_doubts(
-        cases=len(cases),
-        counts=run.counts(),
-        unexpected=sum(r.unexpected for r in results),
-        unknown={r.case for r in results} - cases.keys(),
-        twice=[pair for pair, n in pairs.items() if n > 1],
-    )
-    return replace(run, problems=problems)
+    return read_into(path, {}, Judged(), MOST_LINES, MOST_BYTES, light)
 
 
-_AFTER: Final = "There is more after its footer."
-
-
-@dataclass
-class Rest:
-    """What a file has beside its cases and results. ``problems`` were met while it was read."""
-
-    path: Path
-    header: Header
-    footer: Footer | None = None
-    infrastructure: list[InfrastructureRecord] = field(default_factory=list)
-    instability: list[InstabilityRecord] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def with_doubts(
-        self,
-        *,
-        cases: int,
-        counts: Mapping[str, Counter[Verdict]],
-        unexpected: int,
-        unknown: Iterable[str],
-        twice: Sequence[tuple[str, str]],
-    ) -> tuple[str, ...]:
-        """All problems, given the number of cases and of results by target and verdict.
-
-        ``unknown`` are cases with results and no description, and ``twice`` cases and targets with
-        several results. Raises `ResultsError` if the file has too many targets.
-        """
-        if len(counts) > MOST_TARGETS:
-            sentence = f"no results file: it has more than {MOST_TARGETS:,} targets"
-            raise ResultsError(f"{self.path}: {sentence}.")
-        doubts = _doubts(self, cases, counts, unexpected, unknown, twice)
-        return tuple(dict.fromkeys([*self.problems, *doubts]))
-
-
-def take(
-    path: Path,
+def read_into(
+    path: Path | str,
+    cases: MutableMapping[str, CaseRecord],
+    judged: Judged,
     most_lines: int,
     most_bytes: int,
-    described: Callable[[str, CaseRecord], CaseRecord],
-    judged: Callable[[ResultRecord], object],
-) -> Rest:
-    """Read a file record by record, of which ``judged`` gets each result.
-
-    ``described`` gets each case with its id, and returns the first one with this id. Raises
-    `ResultsError` as `read` does.
-    """
-    problems: list[str] = []
+    light: Callable[[ResultRecord], ResultRecord] = lambda result: result,
+) -> Run:
+    """Read a results file as `read` does, with other bounds, into ``cases`` and ``judged``."""
+    path, problems = Path(path), list[str]()
     records = stream(path, problems, most_lines, most_bytes)
-    rest = Rest(path, cast(Header, next(records)[1]), problems=problems)
+    run = Run(path, cast(Header, next(records)[1]), cases, judged)
     for _, record in records:
-        if rest.footer is not None and _AFTER not in problems:
+        if run.footer is not None and _AFTER not in problems:
             problems.append(_AFTER)
         match record:
             case CaseRecord():
-                if described(record.id, record) != record:
+                if cases.setdefault(record.id, record) != record:
                     problems.append(f"Case {record.id} is described twice, differently.")
             case ResultRecord():
-                judged(record)
+                judged.add(light(record))
             case InfrastructureRecord():
-                rest.infrastructure.append(record)
+                run.infrastructure.append(record)
             case InstabilityRecord():
-                rest.instability.append(record)
+                run.instability.append(record)
             case Footer():
-                rest.footer = record
-    return rest
+                run.footer = record
+    for target in run.header.targets:
+        judged.counts.setdefault(target.name, Counter())
+    if len(judged.counts) > MOST_TARGETS:
+        raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
+    run.problems = tuple(dict.fromkeys([*problems, *_doubts(run)]))
+    return run
+
+
+_AFTER: Final = "There is more after its footer."
 
 
 def stream(
@@ -169,12 +156,11 @@ def stream(
     problems: list[str],
     most_lines: int,
     most_bytes: int,
-    skip: Callable[[bytes], bool] = lambda line: False,
 ) -> Iterator[tuple[bytes, Record]]:
     """Each line of a results file with its record, one at a time; the first is a header.
 
-    ``problems`` gets a sentence if the file ends too early. A line that is to be skipped is not
-    even read. Raises `ResultsError` as `read` does, with the given bounds for the unpacked file.
+    ``problems`` gets a sentence if the file ends too early. Raises `ResultsError` as `read` does,
+    with the given bounds for the unpacked file.
     """
     begun = False
     try:
@@ -182,7 +168,7 @@ def stream(
             packed = Unpacked(raw) if path.suffix == ".xz" else None
             file = io.BufferedReader(packed) if packed is not None else raw
             lines = _lines(path, file, most_lines, most_bytes)
-            for line, record in _records(path, lines, problems, skip):
+            for line, record in _records(path, lines, problems):
                 if not begun and not isinstance(record, Header):
                     break
                 begun = True
@@ -216,14 +202,14 @@ def _lines(path: Path, file: IO[bytes], most_lines: int, most_bytes: int) -> Ite
 
 
 def _records(
-    path: Path, file: Iterable[bytes], problems: list[str], skip: Callable[[bytes], bool]
+    path: Path, file: Iterable[bytes], problems: list[str]
 ) -> Iterator[tuple[bytes, Record]]:
     """Each line with its record; a last line that is not JSON is one more problem, not an error."""
     broken: ResultsError | None = None
     for number, line in enumerate(file, 1):
         if broken is not None:
             raise broken
-        if line.isspace() or skip(line):
+        if line.isspace():
             continue
         try:
             record = RECORD_LINE.validate_json(line)
@@ -265,16 +251,10 @@ def _what(error: ValidationError, line: bytes) -> str:
     return f"{where}: {what}" if where else what
 
 
-def _doubts(
-    rest: Rest,
-    cases: int,
-    counts: Mapping[str, Counter[Verdict]],
-    unexpected: int,
-    unknown: Iterable[str],
-    twice: Sequence[tuple[str, str]],
-) -> Iterator[str]:
+def _doubts(run: Run) -> Iterator[str]:
     """Why a run is unreliable."""
-    footer, selection = rest.footer, rest.header.selection
+    counts = run.judged.counts
+    footer, selection = run.footer, run.header.selection
     if footer is None:
         yield "It has no footer: the run was cut short."
     elif not footer.complete:
@@ -286,8 +266,8 @@ def _doubts(
         yield f"{missing} of {selection.results} results are missing."
     elif missing < 0:
         yield f"There are {results} results where {selection.results} were expected."
-    if cases != selection.cases:
-        yield f"{cases} cases are described where {selection.cases} were selected."
+    if len(run.cases) != selection.cases:
+        yield f"{len(run.cases)} cases are described where {selection.cases} were selected."
 
     if footer is not None:
         for name in dict.fromkeys([*counts, *footer.counts]):
@@ -299,22 +279,23 @@ def _doubts(
                         f"there are {there[verdict]}."
                     )
         for what, number, claim in (
-            ("unexpected results", unexpected, footer.unexpected),
-            ("infrastructure failures", len(rest.infrastructure), footer.infrastructure),
-            ("results that did not repeat", len(rest.instability), footer.instability),
+            ("unexpected results", run.judged.unexpected, footer.unexpected),
+            ("infrastructure failures", len(run.infrastructure), footer.infrastructure),
+            ("results that did not repeat", len(run.instability), footer.instability),
         ):
             if number != claim:
                 yield f"The footer counts {claim} {what}; there are {number}."
 
-    known = {target.name for target in rest.header.targets}
-    if len(known) < len(rest.header.targets):
+    known = {target.name for target in run.header.targets}
+    if len(known) < len(run.header.targets):
         yield "Two of its targets have one name."
     for name in counts:
         if name not in known:
             yield f"Results for {name}, which is no target of the run."
-    if names := sorted(unknown):
+    described = set(run.cases)
+    if names := sorted({case for case, _ in run.judged.worst if case not in described}):
         yield f"Results for cases that are not described: {abbreviated(names)}."
-    if pairs := [f"{case} on {target}" for case, target in twice]:
+    if pairs := [f"{case} on {target}" for case, target in run.judged.twice]:
         yield f"More than one result for {abbreviated(pairs)}."
 
 

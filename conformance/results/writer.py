@@ -8,7 +8,6 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -46,8 +45,7 @@ class Writer:
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._size = self._lines = self._unstable = 0
-        #: The verdict of each case and target, and whether it is unexpected.
-        self._finished = self._copying = False
+        self._finished = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
         try:
@@ -61,27 +59,19 @@ class Writer:
         self._write(record)
 
     def result(self, record: ResultRecord) -> None:
-        """Write a result and count it. The first of a case that was tried replaces old results."""
+        """Write a result and count it."""
         self._write(record)
-        if record.outcome != "unavailable" and self.failure is None and not self._copying:
-            self._do(self._place.has_result)
+        self._place.tried |= record.outcome != "unavailable"
         self._counts.setdefault(record.target, Counter())[record.verdict] += 1
         self._unexpected += record.unexpected
 
-    @contextlib.contextmanager
-    def copying(self) -> Iterator[None]:
-        """What is written meanwhile was in the file before, which this one replaces afterwards."""
-        self._copying = True
-        yield
-        self._copying = False
+    def replace(self) -> None:
+        """Put the file in the place of the earlier one, of which nothing is needed any more."""
         if self.failure is None:
-            self._do(self._place.goes_on)
-
-    def _do(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except OSError as error:
-            raise self._failed(error) from None
+            try:
+                self._place.replace()
+            except OSError as error:
+                raise self._failed(error) from None
 
     def infrastructure(self, record: InfrastructureRecord) -> None:
         """Write an infrastructure failure and count it."""
@@ -113,10 +103,8 @@ class Writer:
                 seconds=round(time.monotonic() - self._since, 3),
             )
         )
-        if self.failure is not None:
-            return
         if complete:
-            self._place.complete()
+            self.replace()
 
     def __enter__(self) -> Self:
         return self

@@ -27,6 +27,7 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.version import Version
 
 from conformance.base.explain import did_you_mean
+from conformance.base.versions import ordered_version
 from conformance.targets.catalogue import Package, TargetError
 
 LATEST: Final = "latest"
@@ -41,18 +42,6 @@ _RANGE: Final = re.compile(r"(\d+(?:\.\d+){0,2})?\.\.(\d+(?:\.\d+){0,2})?")
 
 #: All versions of a package in its registry, in any order. Raises :class:`TargetError`.
 Published = Callable[[Package], Sequence[str]]
-
-
-def ordered_version(version: str) -> Version | None:
-    """A key to sort versions by; None for a text that is no version.
-
-    ``1.31.0-dev.20261101-0a1b2c3``, as npm has it, is a release before 1.31.0.
-    """
-    try:
-        found = re.sub(r"-dev\.(\d+).*", r".dev\1", version)
-        return Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", found))
-    except ValueError:  # InvalidVersion, or thousands of digits
-        return None
 
 
 @lru_cache(maxsize=4096)

@@ -53,10 +53,11 @@ def allow(desk: Desk, results: int) -> None:
     (desk.folder / "gate").write_bytes(b"." * results)
 
 
-def held_run(desk: Desk, *more: str) -> subprocess.Popen[str]:
-    """A run of six cases into ``keep.jsonl``, which waits for `allow` before each result."""
+def held_run(desk: Desk, results: str = "--results=keep.jsonl") -> subprocess.Popen[str]:
+    """A run of six cases, which waits for `allow` before each result."""
     allow(desk, 0)
-    command = ("run", "slow.yaml", "--ep", desk.runner("waits"), "--results", "keep.jsonl", *more)
+    desk.runner("waits")
+    command = ("run", "slow.yaml", "--ep", "exec:programs/waits", results)
     return desk.start(
         *(sys.executable, "-m", "conformance", *command),
         environment={"FAULT_ON": "/", "FAULT_GATE": str(desk.folder / "gate")},
@@ -71,7 +72,7 @@ def ended(process: subprocess.Popen[str]) -> Done:
 
 
 def has_results(desk: Desk, number: int) -> bool:
-    file = desk.folder / "keep.jsonl"
+    file = desk.folder / "keep.jsonl.part"
     return file.exists() and file.read_bytes().count(b"slow/slow[seed=") >= 2 * number
 
 
@@ -120,22 +121,22 @@ def test_a_killed_run_leaves_its_results_and_the_earlier_ones(desk: Desk, before
     wait_for(lambda: has_results(desk, 2))
     process.kill()
     process.communicate(timeout=60)
-    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
-    run = read(desk.folder / "keep.jsonl")
-    assert len(run.results) == 2
+    assert (desk.folder / "keep.jsonl").read_bytes() == before
+    run = read(desk.folder / "keep.jsonl.part")
     assert "4 of 6 results are missing." in run.problems
     assert "It has no footer: the run was cut short." in run.problems
-    # A later run leaves the older results where they are, and says so.
-    done = desk.gqa(*complete_run(desk))
-    assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
-    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
-    assert read(desk.folder / "keep.jsonl").problems == ()
+    # It can go on there.
+    process = held_run(desk, "--resume=keep.jsonl.part")
+    allow(desk, 6)
+    assert ended(process).status == 0
+    assert len(read(desk.folder / "keep.jsonl.part").results) == 6
+    assert (desk.folder / "keep.jsonl").read_bytes() == before
 
 
 def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
     for number in (signal.SIGINT, signal.SIGKILL):
         process = held_run(desk)
-        wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
+        wait_for(lambda: (desk.folder / "keep.jsonl.part").exists())
         process.send_signal(number)
         out, _ = process.communicate(timeout=60)
         if number == signal.SIGINT:
@@ -147,33 +148,35 @@ def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, befor
     assert names(desk) == {"keep.jsonl"}
 
 
+PART = "Results: keep.jsonl.part, of a run that is not whole; keep.jsonl keeps those from before."
+
+
 def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(
     desk: Desk, gqa: Gqa, before: bytes
 ) -> None:
     done = gqa(*complete_run(desk), "--ep", "exec:./gone")
-    assert done.status == 3
-    assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
-    run = read(desk.folder / "keep.jsonl")
+    assert (done.status, done.out.splitlines()[-1]) == (3, PART)
+    run = read(desk.folder / "keep.jsonl.part")
     assert run.footer is not None
     assert not run.footer.complete
-    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
+    assert (desk.folder / "keep.jsonl").read_bytes() == before
 
 
-def test_of_three_stopped_runs_none_loses_its_results(desk: Desk) -> None:
-    file, saved = desk.folder / "keep.jsonl", dict[str, bytes]()
-    for number, old in enumerate(("keep.jsonl.old", "keep.jsonl.old2", "keep.jsonl.old3"), 1):
-        saved[old] = file.read_bytes()
+def test_stopped_runs_leave_the_earlier_results_until_one_is_whole(
+    desk: Desk, before: bytes
+) -> None:
+    for number in (2, 1):
         process = held_run(desk)
         allow(desk, number)
         wait_for(partial(has_results, desk, number))
         process.send_signal(signal.SIGINT)
-        assert ended(process).out.splitlines()[-1] == f"Results from before: {', '.join(saved)}"
-        assert len(read(file).results) == number
-        assert {name: (desk.folder / name).read_bytes() for name in saved} == saved
+        assert ended(process).out.splitlines()[-1] == PART
+        part = desk.folder / "keep.jsonl.part"
+        assert len(read(part).results) == number
+        part.write_text(part.read_text().replace("slow/slow", "old/old"))
+        assert (desk.folder / "keep.jsonl").read_bytes() == before
     assert desk.gqa(*complete_run(desk)).status == 0
-    # A complete run removes only what was in NAME itself.
-    assert names(desk) == {"keep.jsonl", *saved}
-    assert {name: (desk.folder / name).read_bytes() for name in saved} == saved
+    assert names(desk) == {"keep.jsonl"}
 
 
 # Two runs
@@ -181,7 +184,7 @@ def test_of_three_stopped_runs_none_loses_its_results(desk: Desk) -> None:
 
 def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> None:
     first = held_run(desk)
-    wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
+    wait_for(lambda: (desk.folder / "keep.jsonl.part").exists())
     for number in (0, 1):
         allow(desk, number)
         wait_for(lambda number=number: has_results(desk, number))
@@ -191,9 +194,7 @@ def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> 
         assert sentence(done) == says
     first.send_signal(signal.SIGINT)
     assert ended(first).status == 130
-    run = read(desk.folder / "keep.jsonl")
-    assert run.footer is not None
-    assert len(run.results) == 1
+    assert len(read(desk.folder / "keep.jsonl.part").results) == 1
 
 
 # Full disks
@@ -253,9 +254,8 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
     )
     done = ended(process)
     assert done.status == 3
-    kept = [file for file in ("keep.jsonl", "keep.jsonl.old") if (desk.folder / file).exists()]
     if "Cannot write results" in done.both:
-        assert before in [(desk.folder / file).read_bytes() for file in kept]
+        assert (desk.folder / "keep.jsonl").read_bytes() == before
     else:  # the page alone was too large
         assert read(desk.folder / "keep.jsonl").problems == ()
     assert not (desk.folder / "keep.html").exists()
@@ -268,7 +268,7 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
     "arguments",
     [
         "run three.yaml --results x --html ./programs/../x",
-        "run three.yaml --results x --html ./x.old",
+        "run three.yaml --results x --html ./x.part",
         "run three.yaml --results three.yaml",
         "run three.yaml --html programs/correct --ep exec:programs/correct",
         "report keep.jsonl --html keep.jsonl",

@@ -12,9 +12,9 @@ from mutations import mutant, whole
 from synthetic_runs import case, result, write
 
 from conformance.cli.report import FORMS, Material
-from conformance.report.changes import changes
 from conformance.report.markdown import changes_markdown
 from conformance.report.repro.standalone import issue, program_of
+from conformance.results.compare import changes
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read

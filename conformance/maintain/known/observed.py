@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.files import identity
+from conformance.base.versions import ordered_version
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.load import load_file
@@ -17,7 +18,6 @@ from conformance.results.records import CaseRecord, Fault, ResultRecord, Stage, 
 from conformance.results.verdicts import Verdict, is_red, was_tried
 from conformance.results.wrong_outputs import WrongOutput
 from conformance.targets.catalogue import SANITIZED, entry_of
-from conformance.targets.releases import ordered_version
 
 
 @dataclass(frozen=True)

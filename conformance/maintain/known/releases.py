@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from conformance.targets.releases import is_in_range, ordered_version
+from conformance.base.versions import ordered_version
+from conformance.targets.releases import is_in_range
 
 
 @dataclass(frozen=True)

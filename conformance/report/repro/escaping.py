@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from conformance.report.text import clean
+from conformance.base.text import clean
 
 _COLUMNS: Final = 100
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS, PLAIN_NAME
+from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.findings import alone
@@ -28,7 +29,6 @@ from conformance.report.repro.model_source import KINDS
 from conformance.report.repro.node_program import node_blocks
 from conformance.report.repro.python_program import onnxruntime_blocks, tract_wheel_blocks
 from conformance.report.repro.shell_program import shell_blocks
-from conformance.report.text import clean
 from conformance.results.records import (
     FROM_FILE,
     CallInput,

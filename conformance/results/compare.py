@@ -1,8 +1,8 @@
 """The changes between two runs: results that broke, vanished, are fixed, changed, new or slower.
 
-The old run is the baseline. Two runs of one defect differ in addresses, times, temporary files and
-line numbers of source files. Messages are compared without those, and wrong values by the output
-that is worst and by the magnitude of its error, so that only changes of the runtime count.
+The old run is the baseline. Whether a case has the same result in both is decided by `same_result`
+alone, for ``gqa diff`` and for ``gqa bisect``. A history asks for less, on purpose: only whether a
+case passes, since a release that fails in another way has broken nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
-from conformance.report.instability import instability_text, is_unstable
-from conformance.report.text import clean
+from conformance.base.text import clean, on_one_line
 from conformance.results.faults import factor
+from conformance.results.instability import instability_text, is_unstable
 from conformance.results.join import Column, Joined, outline
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
@@ -33,6 +33,15 @@ from conformance.results.verdicts import VERDICTS, Verdict, severity, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
+#: The kinds in the order in which they are shown, each with its heading.
+HEADINGS: Final[Mapping[Kind, str]] = {
+    "broken": "Newly broken",
+    "vanished": "Vanished",
+    "fixed": "Fixed",
+    "changed": "Changed",
+    "new": "New",
+    "slower": "Slower",
+}
 
 #: A result is slower if it takes more than this many times as long …
 SLOWER_TIMES: Final = 2.0
@@ -81,17 +90,24 @@ class Match:
     totals_before: Mapping[Verdict, int]
     totals_after: Mapping[Verdict, int]
 
+    def title(self, shown: Callable[[str], str]) -> str:
+        """The labels, each as ``shown`` has it, with a note where one is missing."""
+        labels = (shown(label) for label in (self.before, self.after) if label is not None)
+        note = " (new)" if self.before is None else " (missing)" if self.after is None else ""
+        return " → ".join(dict.fromkeys(labels)) + note
+
+    def counts(self, verdicts: Iterable[Verdict]) -> list[str]:
+        """The number of results with each verdict, and of all: ``3``, or ``3 → 4``."""
+        pairs = [(self.totals_before[each], self.totals_after[each]) for each in verdicts]
+        pairs.append((sum(self.totals_before.values()), sum(self.totals_after.values())))
+        return [f"{b:,}" if b == a else f"{b:,} → {a:,}" for b, a in pairs]
+
 
 @dataclass(frozen=True)
 class Changes:
-    """All changes, by kind, in the order of the cases."""
+    """All changes. Those of a kind are in the order of the cases, but unexpected new ones first."""
 
-    broken: tuple[Change, ...]
-    vanished: tuple[Change, ...]
-    fixed: tuple[Change, ...]
-    changed: tuple[Change, ...]
-    new: tuple[Change, ...]
-    slower: tuple[Change, ...]
+    by_kind: Mapping[Kind, Sequence[Change]]
     targets: tuple[Match, ...]
     notes: tuple[str, ...]
     """Differences of the runs that are no regressions, such as another machine."""
@@ -105,6 +121,12 @@ class Changes:
         """Whether there is a regression."""
         return bool(self.reasons)
 
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Those that any of the results has."""
+        every = [each for one in self.targets for each in (one.totals_before, one.totals_after)]
+        return [verdict for verdict in VERDICTS if any(totals[verdict] for totals in every)]
+
     def grouped(self, found: Iterable[Change]) -> list[tuple[str, list[Change]]]:
         """``found`` by entry, target, verdicts and wrong outputs, as (entry, changes)."""
         groups: dict[tuple[object, ...], list[Change]] = {}
@@ -117,22 +139,13 @@ class Changes:
             groups.setdefault(key, []).append(change)
         return [(str(entry), members) for (entry, *_), members in groups.items()]
 
-    def kinds(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
+    def kinds(self) -> Iterator[tuple[str, Sequence[Change]]]:
         """The kinds that have changes, each with its heading."""
-        headings = {
-            "Newly broken": self.broken,
-            "Vanished": self.vanished,
-            "Fixed": self.fixed,
-            "Changed": self.changed,
-            "New": self.new,
-            "Slower": self.slower,
-        }
-        return ((heading, found) for heading, found in headings.items() if found)
+        return ((HEADINGS[kind], found) for kind, found in self.by_kind.items() if found)
 
     def all(self) -> Iterator[Change]:
         """Every change, kind by kind."""
-        for _, found in self.kinds():
-            yield from found
+        return chain.from_iterable(self.by_kind.values())
 
 
 def changes(new: Joined, old: Joined) -> Changes:
@@ -149,31 +162,24 @@ def changes(new: Joined, old: Joined) -> Changes:
         for id, case in new.cases.items()
         if (other := old.cases.get(id)) is not None and outline(case) != outline(other)
     }
-    found: dict[Kind, list[Change]] = {
-        kind: [] for kind in ("broken", "vanished", "fixed", "changed", "new", "slower")
-    }
+    found: dict[Kind, list[Change]] = {kind: [] for kind in HEADINGS}
     matches = []
     for before, after in pairs:
         matches.append(_match(old, new, before, after))
         if before is None or after is None:
             continue
-        names = (before.target.name, after.target.name)
         for id in ids:
             was = old.results.get((id, before.label))
             now = new.results.get((id, after.label))
-            for kind, sentence in _compared(was, now, names):
+            for kind, sentence in _compared(was, now):
                 if id in redefined:
                     sentence += " The case itself has changed."
                 found[kind].append(Change(kind, id, after.label, was, now, sentence))
+    found["new"].sort(key=lambda change: not (change.after and change.after.unexpected))
     reasons = tuple(_reasons(new, old, pairs, matches, found))
     changed = {change.case for kind in found.values() for change in kind}
     return Changes(
-        broken=tuple(found["broken"]),
-        vanished=tuple(found["vanished"]),
-        fixed=tuple(found["fixed"]),
-        changed=tuple(found["changed"]),
-        new=tuple(sorted(found["new"], key=_unexpected_first)),
-        slower=tuple(found["slower"]),
+        by_kind=found,
         targets=tuple(matches),
         notes=tuple(note for note in _notes(new, old, pairs) if note not in reasons),
         reasons=reasons,
@@ -183,10 +189,6 @@ def changes(new: Joined, old: Joined) -> Changes:
             if id in changed
         },
     )
-
-
-def _unexpected_first(change: Change) -> bool:
-    return not (change.after is not None and change.after.unexpected)
 
 
 # Which column is which
@@ -265,9 +267,7 @@ def _totals(joined: Joined, column: Column | None) -> dict[Verdict, int]:
 # A case on a target, before and now
 
 
-def _compared(
-    was: ResultRecord | None, now: ResultRecord | None, names: tuple[str, str]
-) -> Iterator[tuple[Kind, str]]:
+def _compared(was: ResultRecord | None, now: ResultRecord | None) -> Iterator[tuple[Kind, str]]:
     """The changes of a result: none, one, or one and a slower time."""
     if was is None or (not was_tried(was) and now is not None and was_tried(now)):
         if now is not None:
@@ -283,12 +283,32 @@ def _compared(
     if was.verdict != now.verdict:
         if not _is_flaky(was, now):
             yield _moved(was, now)
-    elif elsewhere := _other_outputs(was, now):
-        yield elsewhere
-    elif sentence := _same_verdict(was, now, names):
-        yield "changed", sentence
+    elif _other_outputs(was, now):
+        yield _moved_outputs(was, now)
+    elif was.unexpected != now.unexpected:
+        why = _why(now) if now.unexpected else "."
+        mark = "unexpected" if now.unexpected else "expected"
+        yield "changed", f"still {now.verdict}, now {mark}{why}{_expectation(now)}"
+    elif difference := _difference(was, now):
+        yield "changed", f"still {now.verdict}, {difference}"
     if slower := _slower(was, now):
         yield "slower", slower
+
+
+def same_result(one: ResultRecord, other: ResultRecord) -> bool:
+    """Whether a case has the same result in two runs, as far as the runtime is concerned.
+
+    Compared are the verdict, the wrong outputs, and whether there is a hazard. Of a result that did
+    not run also the outcome, the stage, the code, whether its message is vague, and the message as
+    `normal` has it. Of wrong values also the placement, the kinds of faults, the output that is
+    worst, and its error by the magnitude (`OTHER_MAGNITUDE`). Two runs of one defect differ in the
+    rest: times, standard error, the values of elements. What the suite expects is not compared.
+    """
+    return (
+        one.verdict == other.verdict
+        and not _other_outputs(one, other)
+        and _difference(one, other) is None
+    )
 
 
 def _is_flaky(was: ResultRecord, now: ResultRecord) -> bool:
@@ -324,11 +344,13 @@ def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
     return "changed", f"{moved}, which is better{_why(now)}{_expectation(now)}"
 
 
-def _other_outputs(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
+def _other_outputs(was: ResultRecord, now: ResultRecord) -> bool:
+    """Whether the wrong outputs of both are known, and are not the same."""
+    return bool(was.wrong_outputs and now.wrong_outputs) and was.wrong_outputs != now.wrong_outputs
+
+
+def _moved_outputs(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
     """The change to other wrong outputs; worse if the presents alone were wrong before."""
-    before, after = was.wrong_outputs, now.wrong_outputs
-    if before == after or not (before and after):
-        return None
     moved = f"{_verdict(was)} before, now {_verdict(now)}"
     better = ", which is better" if only_presents(now) else ""
     kind: Kind = "broken" if only_presents(was) else "changed"
@@ -361,33 +383,30 @@ def _expectation(result: ResultRecord) -> str:
     return f" This is a known defect: {_stop(_short(known.why))} {clean(known.link, 300)}"
 
 
-def _same_verdict(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) -> str | None:
-    """What changed although the verdict is the same; None if nothing relevant did."""
-    verdict = now.verdict
-    if was.unexpected != now.unexpected:
-        if now.unexpected:
-            return f"still {verdict}, now unexpected{_why(now)}{_expectation(now)}"
-        return f"still {verdict}, now expected.{_expectation(now)}"
+def _difference(was: ResultRecord, now: ResultRecord) -> str | None:
+    """What differs between two results with one verdict, after "still wrong, "; None: nothing."""
     if (was.hazard is None) != (now.hazard is None):
         if now.hazard is None:
-            return f"still {verdict}, without the hazard of before."
-        return f"still {verdict}, now with a hazard: {_stop(_short(now.hazard))}"
+            return "without the hazard of before."
+        return f"now with a hazard: {_stop(_short(now.hazard))}"
+    if now.verdict == "fallback" and was.placement != now.placement:
+        where = f"{_short(now.placement or 'nowhere')}, not {_short(was.placement or 'nowhere')}"
+        return f"but on {where}."
     if was.outcome == now.outcome == "ran":
-        return None if verdict == "pass" else _other_numbers(was, now)
+        what = None if now.verdict == "pass" else _other_numbers(was, now)
+        return what and f"{what}{_why(now)}"
     if was.vague != now.vague:
         words = "none" if now.vague else "one"
-        return (
-            f"still {verdict}, but its message now names {words} of the contract's words{_why(now)}"
-        )
+        return f"but its message now names {words} of the contract's words{_why(now)}"
     if (was.outcome, was.stage) != (now.outcome, now.stage):
-        return f"still {verdict}, but {_how(was)} before, now {_how(now)}{_why(now)}"
+        return f"but {_how(was)} before, now {_how(now)}{_why(now)}"
     before, after = (
         f"{one.code}: {one.reason if one.outcome == 'unavailable' else one.message}"
         for one in (was, now)
     )
-    if before == after or normal(before, names[:1]) == normal(after, names[1:]):
+    if before == after or normal(before, (was.target,)) == normal(after, (now.target,)):
         return None
-    return f"still {verdict}, with another message: {_stop(_short(now.message or now.reason))}"
+    return f"with another message: {_stop(_short(now.message or now.reason))}"
 
 
 def _how(result: ResultRecord) -> str:
@@ -398,31 +417,21 @@ def _how(result: ResultRecord) -> str:
 
 def _other_numbers(was: ResultRecord, now: ResultRecord) -> str | None:
     """Of two results that ran and are no pass: wrong elsewhere, or by another magnitude."""
-    verdict = now.verdict
     if was.values_right != now.values_right:
         right = {True: "right", False: "wrong", None: "not compared"}
-        return f"still {verdict}, but its values are {right[now.values_right]} now{_why(now)}"
-    if was.placement != now.placement and verdict == "fallback":
-        where = f"{_short(now.placement or 'nowhere')}, not {_short(was.placement or 'nowhere')}"
-        return f"still {verdict}, but on {where}."
+        return f"but its values are {right[now.values_right]} now"
     before, after = _worst(was.errors), _worst(now.errors)
     if (
         before is not None
         and after is not None
         and (before.output, before.index is None) != (after.output, after.index is None)
     ):
-        return (
-            f"still {verdict}, but worst in {_short(after.output)} now, "
-            f"not in {_short(before.output)}{_why(now)}"
-        )
+        return f"but worst in {_short(after.output)} now, not in {_short(before.output)}"
     if _beyond(was) != _beyond(now) or _other_faults(was, now):
-        return f"still {verdict}, for another reason{_why(now)}"
+        return "for another reason"
     for share, other in ((was.share, now.share), (_apart(was), _apart(now))):
         if _other_magnitude(share, other):
-            return (
-                f"still {verdict}, but {_figure(other)} times the error budget, "
-                f"not {_figure(share)}{_why(now)}"
-            )
+            return f"but {_figure(other)} times the error budget, not {_figure(share)}"
     return None
 
 
@@ -619,8 +628,7 @@ def _machine(run: Run) -> str:
 
 def _short(text: str) -> str:
     """One line of at most about `_SENTENCE` characters."""
-    text = " ".join(clean(text, _COMPARED).split())
-    return text if len(text) <= _SENTENCE else text[:_SENTENCE].rstrip() + " …"
+    return on_one_line(text, _SENTENCE, _COMPARED)
 
 
 def _stop(text: str) -> str:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from conformance.report.symptoms import symptom
+from conformance.results.compare import same_result
 from conformance.results.records import ResultRecord
 
 
@@ -18,19 +18,10 @@ class Tried:
     result: ResultRecord | None
     why: str = ""
 
-    @property
-    def state(self) -> tuple[str, str] | None:
-        """What must change: the verdict, and what the result looks like from outside."""
-        if self.result is None:
-            return None
-        # The expectation is the suite's knowledge of a release, not what the release did.
-        plain = self.result.model_copy(update={"unexpected": False, "expectation": None})
-        return plain.verdict, symptom(plain)
-
 
 @dataclass(frozen=True)
 class Change:
-    """Two releases between which the state changed; ``between`` could not be tried."""
+    """Two releases between which the result changed; ``between`` could not be tried."""
 
     before: Tried
     after: Tried
@@ -46,20 +37,20 @@ Try = Callable[[str], Tried]
 
 
 def first_change(releases: Sequence[str], try_: Try) -> Change | None:
-    """The first release whose state is not that of the oldest one, beside the release before it.
+    """The first release whose result is not that of the oldest one, beside the release before it.
 
-    Where the verdicts of the oldest and the newest differ, a state is a verdict; where they agree,
-    it is what else can be seen. ``releases`` are in order, oldest first, and each is tried once at
-    most. Releases that cannot be tried are passed over. None if the newest has the state of the
-    oldest. With more than one change between them, the result is one of those from the state of the
+    Where the verdicts of the oldest and the newest differ, only verdicts are compared; where they
+    agree, whole results (`same_result`). ``releases`` are in order, oldest first, and each is tried
+    once at most. Releases that cannot be tried are passed over. None if the newest has the result
+    of the oldest. With more than one change between them, it is one of those from the result of the
     oldest. Raises :class:`CannotBisect`.
     """
     at = functools.cache(lambda place: try_(releases[place]))
     first = _first_tried(at, range(len(releases)))
     last = _first_tried(at, reversed(range(first + 1, len(releases))))
-    if at(first).state == at(last).state:
+    if _same(at(first), at(last)):
         return None
-    same = _same_verdict if not _same_verdict(at(first), at(last)) else _same_state
+    same = _same if _same_verdict(at(first), at(last)) else _same_verdict
     low, high = first, last
     while (middle := _middle(at, low, high)) is not None:
         if same(at(middle), at(first)):
@@ -75,27 +66,27 @@ def all_changes(releases: Sequence[str], try_: Try) -> Iterator[Change]:
     between: list[Tried] = []
     for release in releases:
         now = try_(release)
-        if now.state is None:
+        if now.result is None:
             between.append(now)
             continue
-        if before is not None and before.state != now.state:
+        if before is not None and not _same(before, now):
             yield Change(before, now, tuple(between))
         before, between = now, []
 
 
-def _same_state(one: Tried, other: Tried) -> bool:
-    return one.state == other.state
+def _same(one: Tried, other: Tried) -> bool:
+    return bool(one.result and other.result and same_result(one.result, other.result))
 
 
 def _same_verdict(one: Tried, other: Tried) -> bool:
-    return (one.state or ())[:1] == (other.state or ())[:1]
+    return bool(one.result and other.result and one.result.verdict == other.result.verdict)
 
 
 def _first_tried(at: Callable[[int], Tried], places: Iterator[int] | Sequence[int]) -> int:
     last: Tried | None = None
     for place in places:
         last = at(place)
-        if last.state is not None:
+        if last.result is not None:
             return place
     why = f": {last.release}: {last.why}" if last is not None else ""
     raise CannotBisect(f"There are not two releases in which the case can be tried{why}")
@@ -105,4 +96,4 @@ def _middle(at: Callable[[int], Tried], low: int, high: int) -> int | None:
     """The place nearest to the middle at which the case can be tried; None if there is none."""
     middle = (low + high) / 2
     between = sorted(range(low + 1, high), key=lambda place: abs(place - middle))
-    return next((place for place in between if at(place).state is not None), None)
+    return next((place for place in between if at(place).result is not None), None)

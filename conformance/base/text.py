@@ -41,6 +41,12 @@ def clean(text: str, limit: int = 16_000) -> str:
     return printable(text)
 
 
+def on_one_line(text: str, most: int, limit: int = 16_000) -> str:
+    """``text`` as `clean` has it, on one line of about ``most`` characters at most."""
+    text = " ".join(clean(text, limit).split())
+    return text if len(text) <= most else f"{text[:most].rstrip()} …"
+
+
 def clean_for_xml(text: str, limit: int = 16_000) -> str:
     """``clean``, and without characters that XML cannot hold. The result is not escaped yet."""
     return _NOT_XML.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", clean(text, limit))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.report.text import clean
+from conformance.base.text import clean
 from conformance.results.records import InstabilityRecord
 from conformance.results.verdicts import VERDICTS
 
