@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from pydantic_core import to_json
@@ -24,7 +24,8 @@ from conformance.report.history import (
     sentence,
 )
 from conformance.report.instability import instability_examples, instability_text
-from conformance.report.repro.standalone import filename, issue, program_of
+from conformance.report.repro.issue import issue_parts
+from conformance.report.repro.program import program_of, template_text
 from conformance.report.score import PART_OF, Score, Scores, scores_of
 from conformance.report.symptoms import ended_by, symptom
 from conformance.report.text import clean, deep_clean
@@ -51,6 +52,7 @@ from conformance.results.verdicts import (
     was_tried,
 )
 from conformance.results.wrong_outputs import where_wrong
+from conformance.targets.catalogue import script_of
 
 Mark = Literal["unexpected", "known", ""]
 
@@ -210,8 +212,9 @@ def page(
     many cases or results share are in the pool, and are referred to by their index. A result has
     its change, if any, and the index of its report.
 
-    The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each a list of indexes of
-    paragraphs. They are separate because they are most of the text, and few of them are read.
+    The reports are ``{"pool": […], "reports": [[head, data, issue, fence], …], "templates": {…}}``:
+    of each its parts as lists of indexes in the pool, the first two and the template being the
+    program. They are separate because they are most of the text, and few of them are read.
     """
     cases = _all_cases(joined)
     labels = [column.label for column in joined.columns]
@@ -455,10 +458,6 @@ class _Pool:
             self._ports[key] = self.add(deep_clean(fields))
         return self._ports[key]
 
-    def blocks(self, text: str) -> list[int]:
-        """The indexes of a text's paragraphs, many of which other texts share."""
-        return [self.add(block) for block in text.split("\n\n")]
-
 
 # Fields of cases and results whose values many share.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
@@ -529,7 +528,7 @@ def _cells(
                 "label": head.label,
                 "device": head.device,
                 "unavailable": bool(head.unavailable),
-                "script": filename(column.target),
+                "template": template_of(column.target),
             }
             for head, column in zip(heads, joined.columns, strict=True)
         ],
@@ -540,7 +539,23 @@ def _cells(
         "pool": pool.values,
         "error_fields": ERROR_FIELDS,
     }
-    return cells, {"pool": paragraphs.values, "reports": reports}
+    used = {name for column in joined.columns if (name := template_of(column.target))}
+    templates = {name: template_text(name) for name in sorted(used)}
+    return cells, {**_grouped(paragraphs.values, reports), "templates": templates}
+
+
+def _grouped(pool: Sequence[object], reports: Sequence[list[list[int]]]) -> dict[str, Any]:
+    """The pool with texts that begin alike side by side, which makes it smaller when compressed."""
+    order = sorted(range(len(pool)), key=lambda number: str(pool[number])[:9])
+    places = {number: place for place, number in enumerate(order)}
+    moved = [[[places[number] for number in part] for part in parts] for parts in reports]
+    return {"pool": [pool[number] for number in order], "reports": moved}
+
+
+def template_of(target: TargetRecord) -> str | None:
+    """The template of the target's programs if they are in Python; the page has no others."""
+    script = script_of(target.ep)
+    return script.template if script and script.template.endswith(".py") else None
 
 
 def _history_details(history: CaseHistory) -> dict[str, Any]:
@@ -624,6 +639,12 @@ def _reportable(result: ResultRecord) -> bool:
     return bool(bad) and was_tried(result)
 
 
+#: Where the bug report of a file has a program.
+_BY_COMMAND: Final = (
+    "`gqa export`, with this case and target, writes a program that needs only the runtime."
+)
+
+
 def _report(
     case: CaseRecord,
     result: ResultRecord,
@@ -631,10 +652,13 @@ def _report(
     elsewhere: Sequence[tuple[str, Verdict]],
     pool: _Pool,
 ) -> list[list[int]]:
-    """The script and the bug report, as indexes of paragraphs in the pool."""
+    """The program's comment and data, the bug report up to the program, and what follows it."""
     program = program_of(case, result, target)
-    text = issue(case, result, target, program, elsewhere=elsewhere)
-    return [pool.blocks(program.text), pool.blocks(text)]
+    if program.language != "python" and program.missing is None:
+        program = replace(program, missing=_BY_COMMAND)
+    text, fence = issue_parts(case, result, target, program, elsewhere)
+    blocks = program.head, program.data, text.split("\n\n"), [fence] if fence else []
+    return [[pool.add(block) for block in each] for each in blocks]
 
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:

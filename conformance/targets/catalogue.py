@@ -76,10 +76,8 @@ _CUDA_SWITCHES: Final = (
 #: Makes the provider report which kernel ran; see ``runners/onnxruntime/attention_kernels.py``.
 _REPORT_KERNELS: Final = {"ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"}
 
-ScriptLanguage = Literal["python", "sh", "javascript"]
-
-#: The programming interfaces that `conformance.report.repro` can write programs for.
-ScriptApi = Literal["onnxruntime", "onnxruntime-web", "tract", "tract-wheel"]
+#: The templates of stand-alone programs, in ``reports/programs``.
+Template = Literal["exec.py", "onnxruntime.py", "onnxruntime_web.mjs", "tract.py", "tract_wheel.py"]
 
 
 class TargetError(ValueError):
@@ -128,18 +126,16 @@ class TargetOption:
 class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
-    ``language`` is the word that Markdown has for it. ``package`` is what its user installs with
-    pip or npm, or the program that must be on the PATH. ``environment`` is set by the program, and
-    ``provider_options`` are those of the execution provider in ONNX Runtime's Python package.
-    ``options`` are the command-line options of tract, or the build of onnxruntime-web.
-    ``shared_buffer`` says whether the interface can make past and present one buffer. ``plugin`` is
-    the library, or the Python module, of a plugin execution provider. ``threads`` are those of a
-    session in ONNX Runtime's Python package.
+    ``package`` is what its user installs with pip or npm beside NumPy. ``environment`` is set by
+    the program, and ``provider_options`` are those of the execution provider in ONNX Runtime's
+    Python package. ``options`` are the command-line options of tract, or the build of
+    onnxruntime-web. ``shared_buffer`` says whether the interface can make past and present one
+    buffer. ``plugin`` is the library, or the Python module, of a plugin execution provider.
+    ``threads`` are those of a session in ONNX Runtime's Python package.
     """
 
-    language: ScriptLanguage
-    api: ScriptApi
-    package: str
+    template: Template
+    package: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     provider_options: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
@@ -448,8 +444,7 @@ def _cuda(
         kernel_variant_of="cuda" if variant else None,
         kernel=kernel,
         script=StandaloneProgram(
-            "python",
-            "onnxruntime",
+            "onnxruntime.py",
             "onnxruntime-gpu",
             {**chosen, **_REPORT_KERNELS},
             options,
@@ -471,7 +466,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_CPU_NEEDS,
         extra="cpu",
         package=_ONNXRUNTIME,
-        script=StandaloneProgram("python", "onnxruntime", "onnxruntime", shared_buffer=True),
+        script=StandaloneProgram("onnxruntime.py", "onnxruntime", shared_buffer=True),
     ),
     TargetEntry(
         name="cpu-noflash",
@@ -486,7 +481,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         package=_ONNXRUNTIME,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
-            "python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True
+            "onnxruntime.py", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True
         ),
     ),
     TargetEntry(  # work that is split among threads
@@ -502,7 +497,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         package=_ONNXRUNTIME,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
-            "python", "onnxruntime", "onnxruntime", shared_buffer=True, threads=THREADS
+            "onnxruntime.py", "onnxruntime", shared_buffer=True, threads=THREADS
         ),
     ),
     _cuda(),
@@ -529,7 +524,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_TRACT_NEEDS,
         setup="tract",
         package=_TRACT,
-        script=StandaloneProgram("sh", "tract", "tract", options="-O --runtime cpu"),
+        script=StandaloneProgram("tract.py", options="-O --runtime cpu"),
     ),
     TargetEntry(  # the graph as tract reads it
         name="tract-plain",
@@ -541,7 +536,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         setup="tract",
         package=_TRACT,
         kernel_variant_of="tract",
-        script=StandaloneProgram("sh", "tract", "tract", options="--runtime unoptimized"),
+        script=StandaloneProgram("tract.py", options="--runtime unoptimized"),
     ),
     TargetEntry(
         name="tract-wheel",
@@ -552,7 +547,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="tract",
         package=_TRACT_PACKAGE,
         kernel_variant_of="tract",
-        script=StandaloneProgram("python", "tract-wheel", "tract"),
+        script=StandaloneProgram("tract_wheel.py", "tract"),
     ),
     TargetEntry(  # ONNX Runtime's own WebGPU kernels
         name="webgpu",
@@ -565,8 +560,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         setup="webgpu",
         package=_ONNXRUNTIME_WEB,
         script=StandaloneProgram(
-            "javascript",
-            "onnxruntime-web",
+            "onnxruntime_web.mjs",
             "onnxruntime-web",
             options="webgpu",
             shared_buffer=True,
@@ -583,7 +577,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         setup="webgpu",
         package=_ONNXRUNTIME_WEB,
         script=StandaloneProgram(
-            "javascript", "onnxruntime-web", "onnxruntime-web", options="all", shared_buffer=True
+            "onnxruntime_web.mjs", "onnxruntime-web", options="all", shared_buffer=True
         ),
     ),
     TargetEntry(  # the CPU kernels, compiled to WebAssembly
@@ -597,9 +591,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         setup="webgpu",
         package=_ONNXRUNTIME_WEB,
         kernel_variant_of="cpu",
-        script=StandaloneProgram(
-            "javascript", "onnxruntime-web", "onnxruntime-web", options="wasm"
-        ),
+        script=StandaloneProgram("onnxruntime_web.mjs", "onnxruntime-web", options="wasm"),
     ),
 )
 
@@ -613,6 +605,17 @@ def entry_of(name: str) -> TargetEntry | None:
         return _plugin(name)
     name = name.partition("@")[0]
     return next((entry for entry in TARGETS if entry.name == name), None)
+
+
+def script_of(name: str) -> StandaloneProgram | None:
+    """The stand-alone program for results of the target of this name, as `entry_of` takes it.
+
+    None, too, for a target that this version does not know: results files can be old.
+    """
+    if name.startswith(EXEC):
+        return StandaloneProgram("exec.py", shared_buffer=True)
+    entry = entry_of(name)
+    return entry.script if entry else None
 
 
 def _plugin(name: str) -> TargetEntry:
@@ -631,8 +634,7 @@ def _plugin(name: str) -> TargetEntry:
         needs="the Python package onnxruntime, 1.23 or later, and the plugin",
         maps_device=True,
         script=StandaloneProgram(
-            "python",
-            "onnxruntime",
+            "onnxruntime.py",
             package,
             shared_buffer=True,
             plugin="" if built_in else word,

@@ -14,7 +14,8 @@ from synthetic_runs import case, result, write
 from conformance.cli.report import FORMS, Material
 from conformance.report.changes import changes
 from conformance.report.markdown import changes_markdown
-from conformance.report.repro.standalone import issue, program_of
+from conformance.report.repro.issue import issue
+from conformance.report.repro.program import program_of
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
