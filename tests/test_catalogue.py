@@ -47,7 +47,7 @@ FAKE = TargetEntry(
     needs="nothing but this test",
     setup="tract",
     kernel_variant_of="cpu",
-    script=StandaloneProgram("tract.py", options="--fake"),
+    script=StandaloneProgram("tract.py", "nothing", options="--fake"),
 )
 
 

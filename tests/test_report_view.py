@@ -6,33 +6,12 @@ from pathlib import Path
 
 from synthetic_runs import case, of_results, result, small, target
 
-from conformance.case.corpus import find
 from conformance.report.changes import changes
-from conformance.report.repro.issue import issue
-from conformance.report.repro.program import program_of
 from conformance.report.view import page
 from conformance.results.join import join
 from conformance.results.records import (
     Milliseconds,
 )
-from conformance.run.records import case_record
-
-
-def test_a_cell_has_its_program_and_its_bug_report(tmp_path: Path) -> None:
-    about = case_record(find(["smoke/decode[dtype=float32]"]).named[0])
-    results = [result(about.id, name, "wrong") for name in ("cpu@1.31.1", "webgpu@1.30.0")]
-    _, data, told = page(join([of_results(tmp_path / "a", results, [about])]))
-    assert [one["template"] for one in data["targets"]] == ["onnxruntime.py", None]
-    (head, fields, text, fence), (*_, other, _) = (
-        [[told["pool"][block] for block in part] for part in parts] for parts in told["reports"]
-    )
-    source = told["templates"]["onnxruntime.py"].replace("__DATA__", "\n".join(fields))
-    made = program_of(about, results[0], target())
-    assert "\n".join(head) + "\n\n" + source == made.text
-    own = [block for block in text if not block.startswith("The same call on other targets")]
-    whole = "\n\n".join(own) + made.text + fence[0] + "\n"
-    assert whole == issue(about, results[0], target(), made)
-    assert "`gqa export`" in other[-1]
 
 
 def test_only_what_is_bad_has_a_bug_report(tmp_path: Path) -> None:

@@ -16,13 +16,15 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from browsing import Open
 from shipped import shipped_cases
-from synthetic_runs import result, target
+from synthetic_runs import of_results, result, target
 
 from conformance.base.paths import CACHE_VARIABLE, ROOT, data_path
 from conformance.bundle.script import script_of
 from conformance.case.case import Case
 from conformance.cli.export import how_to_run
+from conformance.report.html import render
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import program_of, template_text
 from conformance.results.records import (
@@ -408,6 +410,25 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     text = issue(*given, program_of(*given))
     assert re.search(r"(?m)^`{5}text$", text)
     assert " @somebody" not in text.split("\n", 1)[0]
+
+
+def test_the_page_has_the_program_and_the_bug_report(show: Open, tmp_path: Path) -> None:
+    record = case_record(BY_ID[CPU[0]])
+    results = [result(record.id, name, "wrong") for name in ("cpu@1.31.1", "webgpu@1.30.0")]
+    tab = show(render([of_results(tmp_path / "run", results, [record])]), f"#{record.id}")
+    buttons = tab.locator("#matrix > tbody > :is(.single, .member) > td > button").all()
+    for number, button in enumerate(buttons[:2]):
+        button.click()
+        tab.get_by_text("Bug report", exact=True).click()
+        made = program_of(record, results[number], target(results[number].target))
+        shown = [pre.evaluate("pre => pre.textContent") for pre in tab.locator("#panel pre").all()]
+        *_, report = shown
+        if number == 0:
+            assert made.text in shown
+            assert report.endswith(f"\n```python\n{made.text}```\n")
+        else:
+            assert "`gqa export`" in report
+    assert len(buttons) == 2
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,13 @@ from functools import cache
 from typing import Any, Final
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import helper
 
 from conformance.base.array_types import ONNX
 from conformance.base.paths import data_path
 from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS, PLAIN_NAME
-from conformance.bundle.model import declare, model_of
+from conformance.bundle.model import declare, filled_model, model_of
 from conformance.bundle.script import CARRY
 from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.repro.checks import (
@@ -125,7 +124,7 @@ def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> 
             data = ["{", *lines[:-1], lines[-1].removesuffix(","), "}"]
             return Program(template, comment(head, mark), data)
         # as this suite never writes it
-        except (ValueError, LookupError, OverflowError, TypeError, DecodeError, zlib.error):
+        except (ValueError, LookupError, OverflowError, TypeError, zlib.error):
             missing = "The results file describes an input wrongly."
     return Program(template, comment([*head, "", missing or ""], mark), missing=missing)
 
@@ -288,35 +287,39 @@ def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
 def _graph_model(graph: GraphRecord) -> onnx.ModelProto:
     """The model of a graph, without those of its constants whose values are drawn."""
     content = zlib.decompressobj().decompress(base64.b64decode(graph.content), _GRAPH_BYTES)
-    model = onnx.load_model_from_string(content)
+    model = filled_model(content, {})
     drawn = {tensor.name for tensor in graph.weights}
     kept = [tensor for tensor in model.graph.initializer if tensor.name not in drawn]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
-    for output in model.graph.output:
-        for dim in output.type.tensor_type.shape.dim:
-            dim.Clear()
     return model
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """The fields of an object in JSON, each with its comma."""
+    """The fields of an object in JSON, each with its comma; a long one has a line for each item."""
     for name, value in data.items():
-        text = _json(value)
-        if isinstance(value, dict | list) and len(text) > _COLUMNS:
-            fields = value.items() if isinstance(value, dict) else ()
-            items = [f"{_json(key)}: {_json(item)}" for key, item in fields] or map(_json, value)
-            text = "\n".join([text[0], ",\n".join(f"  {item}" for item in items), text[-1]])
-        yield f"{_json(name)}: {text},"
+        if isinstance(value, dict):
+            items = [f"{_json(key)}: {_json(item)}" for key, item in value.items()]
+            text = f"{{{_joined(items)}}}"
+        elif isinstance(value, list):
+            text = f"[{_joined([*map(_json, value)])}]"
+        else:
+            text = _json(value)
+        yield f'"{name}": {text},'
+
+
+def _joined(items: Sequence[str]) -> str:
+    is_long = sum(map(len, items)) > _COLUMNS
+    return "\n  " + ",\n  ".join(items) + "\n" if is_long else ", ".join(items)
 
 
 def _json(value: Any) -> str:
     """JSON in ASCII without the characters that can end a literal or a script."""
-    text = json.dumps(value, allow_nan=False)
-    return _SPECIAL.sub(lambda match: f"\\u{ord(match[0][-1]):04x}", text)
+    return _SPECIAL.sub(lambda match: f"\\u{ord(match[0][-1]):04x}", _ENCODER.encode(value))
 
 
 _COLUMNS: Final = 90
+_ENCODER: Final = json.JSONEncoder(allow_nan=False)
 _SPECIAL: Final = re.compile(r"\\[\\\"]|[`$<>&'\x7f]")
 
 
@@ -342,7 +345,7 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Itera
     if target.describe and target.describe.adapter:
         yield f"adapter:  {one_line(target.describe.adapter, 100)}"
     if script := script_of(target.ep):
-        yield f"needs:    pip install numpy{_needs(target, script)}"
+        yield f"needs:    {one_line(_needs(target, script))}"
 
 
 _EXPECTED: Final = {
@@ -365,24 +368,10 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
 
 
 def _needs(target: TargetRecord, script: StandaloneProgram) -> str:
-    """What must be installed beside NumPy, as the end of a command."""
-    versions = target.describe.versions if target.describe else {}
-    version = _number(target.describe.version if target.describe else "")
-    if script.template == "exec.py":
-        return "; the command of the runner, behind the name of this program"
-    if script.template == "tract.py":
-        return f"; tract {version} on the PATH, or TRACT=its path"
-    if script.template == "onnxruntime_web.mjs":
-        entry = entry_of(target.ep)
-        dawn = _number(versions.get("dawn", "").removeprefix("webgpu "), "@")
-        gpu = f" webgpu{dawn}" if entry and entry.target_class == "gpu" else ""
-        return f"; npm install {script.package}{version and '@' + version}{gpu}, here"
-    if script.plugin:
-        runtime = _number(versions.get("onnxruntime", ""), "==")
-        return f" {script.package}{runtime}, and {one_line(script.plugin)}"
-    return f" {script.package}{version and '==' + version}"
-
-
-def _number(version: str, before: str = "") -> str:
-    """A version that is a plain number, behind ``before``; nothing for any other text."""
-    return f"{before}{version}" if re.fullmatch(r"\d+(\.\d+){1,3}", version) else ""
+    """What must be installed, in the version of the target if that is a plain number."""
+    version = ""
+    if target.describe:
+        version = target.describe.versions.get("onnxruntime", target.describe.version)
+    if re.fullmatch(r"\d+(\.\d+){1,3}", version):
+        return script.needs.replace("VERSION", version)
+    return re.sub("(==|@| )VERSION", "", script.needs)
