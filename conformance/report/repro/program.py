@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +22,11 @@ from typing import Any, Final
 import onnx
 from onnx import helper
 
-from conformance.base.array_types import ONNX
 from conformance.base.paths import data_path
 from conformance.base.remembered import of_the_last
-from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS, PLAIN_NAME
+from conformance.base.signature import DOMAIN, OP_TYPE, OUTPUTS, PLAIN_NAME
 from conformance.bundle.model import declare, filled_model, model_of
 from conformance.bundle.script import CARRY
-from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.repro.checks import (
     has_fault,
     is_of_the_variant,
@@ -58,11 +55,8 @@ _INCLUDE: Final = re.compile(r"^from (inputs|checks) import .*\n", re.M)
 
 #: The time limit in seconds where the call had none that it exceeded.
 _SECONDS: Final = 600.0
-#: The operator's tensors have at most 4.
-_MOST_DIMS: Final = 8
 #: The largest file of a graph that a results file contains, in bytes.
 _GRAPH_BYTES: Final = 1 << 22
-_NAMES: Final = {parameter.name for parameter in (*INPUTS, *OUTPUTS)}
 _RANKS: Final = {output.name: output.rank for output in OUTPUTS}
 _ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in this one"
 
@@ -148,28 +142,14 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
     if call.graph is not None and not call.graph.content:
         return "The graph is too large for a results file; its case file names it."
     made = [tensor for tensor in call.outputs if tensor.state == "connected"]
-    tensors: list[CallInput | CallOutput] = [*connected, *made]
-    known = _NAMES.__contains__ if call.graph is None else PLAIN_NAME.fullmatch
-    strange = [tensor for tensor in tensors if tensor.dtype not in ONNX or not known(tensor.name)]
-    if strange or not made or any(_is_odd(tensor.shape) for tensor in connected):
+    names = [*(tensor.name for tensor in connected), *(tensor.name for tensor in made)]
+    if not made or not all(map(PLAIN_NAME.fullmatch, names)):
         return "The results file describes tensors that this version does not know."
-    later = [tensor.shape for step in call.later for tensor in step]
-    if any(map(_is_large, [*(tensor.shape for tensor in (*tensors, *_weights(call))), *later])):
-        return f"An input has more than {MAX_ELEMENTS:,} elements or {_MOST_DIMS} dims."
     if call.shared_buffer and call.graph is not None:
         return "Past and present share memory, which programs for graphs do not express."
     if call.shared_buffer and not script.shared_buffer:
         return "Past and present share memory, which this runtime's interface cannot express."
     return None
-
-
-def _is_odd(shape: Sequence[object] | None) -> bool:
-    return shape is None or not all(type(dim) is int and dim >= 0 for dim in shape)
-
-
-def _is_large(shape: Sequence[object] | None) -> bool:
-    dims = [dim for dim in shape or () if isinstance(dim, int)]
-    return len(dims) > _MOST_DIMS or math.prod(dims) > MAX_ELEMENTS
 
 
 # ── The data ──────────────────────────────────────────────────────────────────────────────────────
@@ -247,7 +227,8 @@ def _drawn(tensor: CallInput, own: LaterInput | None = None) -> dict[str, Any]:
     """An input of a call; ``own``: where it differs from that of the first call."""
     recipe = own.recipe if own else tensor.recipe
     shape = tensor.shape if own is None or own.shape is None else own.shape
-    assert recipe is not None
+    if recipe is None or shape is None or any(type(dim) is not int for dim in shape):
+        raise ValueError("an input without numbers")
     return {"dtype": tensor.dtype, "shape": shape, "recipe": recipe.model_dump(mode="json")}
 
 
@@ -257,23 +238,19 @@ def _node_model(call: CallRecord) -> onnx.ModelProto:
         OP_TYPE, [*_names(call.inputs)], [*_names(call.outputs)], name="gqa", domain=DOMAIN
     )
     node.attribute.extend(helper.make_attribute(*each) for each in call.attributes.items())
-    inputs = []
-    for tensor in filter(_is_fed, call.inputs):
-        shape = tensor.shape or ()
-        names = zip(tensor.dims or (None,) * len(shape), shape, strict=True)
-        inputs.append(
-            declare(tensor.name, str(tensor.dtype), [name or size for name, size in names])
-        )
-    outputs = [
-        declare(
-            each.name,
-            str(each.dtype),
-            [None] * _RANKS[each.name] if each.shape is None else each.shape,
-        )
-        for each in call.outputs
-        if each.state == "connected"
-    ]
+    inputs = [_declared(each, each.dims or each.shape) for each in call.inputs if _is_fed(each)]
+    outputs = [_declared(each) for each in call.outputs if each.state == "connected"]
     return model_of([node], inputs, outputs)
+
+
+def _declared(
+    tensor: CallInput | CallOutput, names: Sequence[str | int | None] | None = None
+) -> onnx.ValueInfoProto:
+    """An input or output of the graph; ``names`` are those of its dims, null for a fixed one."""
+    if tensor.shape is None:
+        return declare(tensor.name, str(tensor.dtype), [None] * _RANKS[tensor.name])
+    pairs = zip(names or tensor.shape, tensor.shape, strict=True)
+    return declare(tensor.name, str(tensor.dtype), [name or size for name, size in pairs])
 
 
 def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
