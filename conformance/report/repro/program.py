@@ -99,10 +99,11 @@ class Program:
 def template_text(name: str) -> str:
     """The source of a template, with the parts that it shares with others."""
     folder = data_path("reports") / "programs"
-    text = (folder / name).read_text(encoding="utf-8")
-    return _INCLUDE.sub(
-        lambda match: (folder / match[1]).with_suffix(".py").read_text("utf-8"), text
-    )
+
+    def part(match: re.Match[str]) -> str:
+        return (folder / f"{match[1]}.py").read_text(encoding="utf-8") + "\n"
+
+    return _INCLUDE.sub(part, (folder / name).read_text(encoding="utf-8"))
 
 
 def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Program:
