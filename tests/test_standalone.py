@@ -427,7 +427,7 @@ def test_the_page_has_the_program_and_the_bug_report(show: Open, tmp_path: Path)
             assert made.text in shown
             assert report.endswith(f"\n```python\n{made.text}```\n")
         else:
-            assert "`gqa export`" in report
+            assert "\n\ngqa export, with this case" in report
     assert len(buttons) == 2
 
 

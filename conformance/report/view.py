@@ -641,7 +641,7 @@ def _reportable(result: ResultRecord) -> bool:
 
 #: Where the bug report of a file has a program.
 _BY_COMMAND: Final = (
-    "`gqa export`, with this case and target, writes a program that needs only the runtime."
+    "gqa export, with this case and target, writes a program that needs only the runtime."
 )
 
 

@@ -38,23 +38,22 @@ def issue_parts(
 
     ``elsewhere`` has the verdicts of other targets.
     """
-    told = target.describe
-    runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
+    described = target.describe
+    runtime = f"{described.runtime} {described.version}" if described else target.name
     what = "has a hazard" if result.hazard else TABLE[result.verdict].deed
     what = "runs with another kernel" if result.other_kernel else what
     known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
-    place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
-    lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", *_call(case)]
+    provider = described.execution_provider if described else None
+    place = f" ({inline(provider)})" if provider else ""
+    lines = [f"# {OP_TYPE} {what}: {title} – {inline(runtime, 100)}{place}", *_call(case)]
     lines += ["", "## Actual result", "", inline(result.reason, 2000)]
     if result.wrong_outputs:
         right = " The output is right." if only_presents(result) else ""
         lines += ["", f"Wrong in {wrong_in(result, inline)}.{right}"]
     if result.hazard:
-        lines += [
-            "",
-            f"The operator's documentation does not define this: {inline(result.hazard, 400)}",
-        ]
+        hazard = inline(result.hazard, 400)
+        lines += ["", f"The operator's documentation does not define this: {hazard}"]
     if result.message and result.outcome in ("rejected", "crashed"):
         message = clean(result.message, 4000)
         fence = fence_around(message)
@@ -68,13 +67,10 @@ def issue_parts(
         lines += ["", "## Analysis", "", finding]
     lines += ["", "## Environment", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
-    lines += [
-        "",
-        f"Command of the suite (gqa-conformance): {inline_code(shared_command(result.reproduce))}",
-    ]
-    lines += ["", "## Reproduction", ""]
+    command = inline_code(shared_command(result.reproduce))
+    lines += ["", f"Command of the suite (gqa-conformance): {command}", "", "## Reproduction", ""]
     if program.missing is not None:
-        return "\n".join([*lines, program.missing]) + "\n", ""
+        return "\n".join([*lines, inline(program.missing)]) + "\n", ""
     fence = fence_around(program.text)
     lines += [f"Save it as `{program.filename}`; it does not need the suite.", ""]
     return "\n".join([*lines, f"{fence}{program.language}"]) + "\n", fence
@@ -99,10 +95,10 @@ def _call(case: CaseRecord) -> list[str]:
                 one_line(tensor.values or "", 200),
             )
             lines.append(f"| {' | '.join(map(inline, cells))} |")
-    given = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
+    attributes = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
     outputs = ", ".join(o.name for o in case.call.outputs if o.state == "connected")
     of = "" if graph is None else f" of the first {OP_TYPE}"
-    lines += ["", f"Attributes{of}: {inline(given) or 'none'}. Outputs: {inline(outputs)}."]
+    lines += ["", f"Attributes{of}: {inline(attributes) or 'none'}. Outputs: {inline(outputs)}."]
     if graph is not None and graph.weights:
         lines += [f"{len(graph.weights)} constants have drawn values; the program makes them."]
     if case.call.steps > 1:
@@ -145,22 +141,20 @@ def _worst(result: ResultRecord) -> Iterator[str]:
         place = inline(f"{error.output}{list(error.index)}{step}")
         figures = (error.got, error.want, error.budget, error.share)
         digits = ("9", "9", "3", "3")
-        told = [
-            "" if x is None else format(x, f".{n}g") for x, n in zip(figures, digits, strict=True)
-        ]
-        yield f"| {place} | {' | '.join(told)} |"
+        cells = ("" if x is None else f"{x:.{n}g}" for x, n in zip(figures, digits, strict=True))
+        yield f"| {place} | {' | '.join(cells)} |"
 
 
 def _where(target: TargetRecord) -> Iterator[tuple[str, str]]:
-    told = target.describe
-    if told is None:
+    described = target.describe
+    if described is None:
         yield "target", target.name
         return
-    yield told.runtime, told.version
-    if told.execution_provider:
-        yield "execution provider", told.execution_provider
-    if told.device:
-        yield "device", told.device
-    for name, value in told.versions.items():
-        if name != told.runtime and len(value) <= 120 and name != "binary":
+    yield described.runtime, described.version
+    if described.execution_provider:
+        yield "execution provider", described.execution_provider
+    if described.device:
+        yield "device", described.device
+    for name, value in described.versions.items():
+        if name not in (described.runtime, "binary") and len(value) <= 120:
             yield name, value
