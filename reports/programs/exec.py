@@ -1,8 +1,10 @@
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 DATA = json.loads(r"""__DATA__""")
 
@@ -60,22 +62,28 @@ def read(path):
 
 def ask(runner, number, request, seconds):
     """The runner's answer to a request."""
+    start = time.monotonic()
     timer = threading.Timer(seconds, runner.kill)
     timer.daemon = True
     timer.start()
     line = json.dumps({"id": number, **request})
     print(">", line)
-    runner.stdin.write(line + "\n")
-    runner.stdin.flush()
-    while answer := runner.stdout.readline():
-        print("<", answer, end="")
-        if json.loads(answer)["outcome"] != "compiling":
-            timer.cancel()
-            return json.loads(answer)
-    status = runner.wait()
-    if not timer.is_alive():
+    with contextlib.suppress(BrokenPipeError):  # it has ended
+        runner.stdin.write(line + "\n")
+        runner.stdin.flush()
+    answer = {"outcome": "compiling"}
+    while answer and answer["outcome"] == "compiling":
+        line = runner.stdout.readline()
+        print("<", line.rstrip())
+        answer = json.loads(line or "null")
+    timer.cancel()
+    if time.monotonic() - start >= seconds:
+        runner.kill()
         print("no answer within", seconds, "s")
         end("timeout")
+    if answer:
+        return answer
+    status = runner.wait()
     print("the runner ended with status", status, "(negative: the signal)")
     if 0 <= status <= 128:
         sys.exit("that is an error of its own")
