@@ -30,7 +30,7 @@ from conformance.judge.expectations import Expectation, Known
 from conformance.judge.verdict import Judgement
 from conformance.report.cells import cells
 from conformance.report.html import render
-from conformance.report.repro import standalone
+from conformance.report.repro.program import program_of
 from conformance.report.score import part_of
 from conformance.report.terminal import tell
 from conformance.results.causes import symptom
@@ -261,15 +261,11 @@ def test_a_user_of_another_environment_tests_the_same_kernel() -> None:
         assert {*entry.arguments[2::2]} <= {"--provider-option"}
         told = TargetRecord(name=f"{entry.name}@1.31.1", ep=entry.name)
         wrong = result(target=told.name, verdict="wrong", placement="CUDAExecutionProvider")
-        lines = standalone.program_of(record, wrong, told).text.splitlines()
-        assert f'os.environ["{SWITCH}"] = "1"' in lines
-        assert ('os.environ["ORT_ENABLE_XQA"] = "0"' in lines) == (
-            entry.kernel not in (None, "xqa")
-        )
-        (given,) = [text for text in lines if "providers=[" in text]
+        data = json.loads("\n".join(program_of(record, wrong, told).data))["runtime"]
+        assert data["environment"] == entry.script.environment
         number = {"flash": 1, "efficient": 2, "cudnn": 8, "math": 16}.get(entry.kernel or "")
-        passed = f'("CUDAExecutionProvider", {{"sdpa_kernel": "{number}"}})'
-        assert (passed if number else '["CUDAExecutionProvider"]') in given
+        assert data["provider_options"] == ({"sdpa_kernel": str(number)} if number else {})
+        assert data["provider"] == "CUDAExecutionProvider"
 
 
 # Verdicts

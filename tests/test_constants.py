@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import pytest
-from case_files import cases_of
 from onnx import numpy_helper
 
 from conformance.base.paths import data_path
@@ -21,8 +17,6 @@ from conformance.case.call import Call
 from conformance.case.load import load_file
 from conformance.case.properties import comparison_test
 from conformance.case.tensors import steps_of
-from conformance.report.repro.model_source import IMPORTS, model_source
-from conformance.run.records import case_record
 
 #: A loop whose second call would draw another head_sink, in another range.
 LOOP: dict[str, Any] = {"loop": (5, 1), "rotary": "half_split", "head_sink": True}
@@ -96,24 +90,6 @@ def test_a_bundle_has_one_file_for_a_tensor_and_none_for_a_constant() -> None:
     assert set(made.inputs) == {"model.onnx", *files.values()}
     made = prepare(Call(**KEY_IS_VALUE))
     assert "value" not in made.steps[0].files
-
-
-@pytest.mark.parametrize("fields", [LOOP, SCALES, KEY_IS_VALUE], ids=["loop", "scales", "value"])
-def test_a_program_makes_the_same_model(fields: dict[str, Any], tmp_path: Path) -> None:
-    (case,) = cases_of(tmp_path, f"- {json.dumps({**fields, 'name': 'one'})}")
-    names: dict[str, Any] = {}
-    exec("\n\n".join([IMPORTS, *model_source(case_record(case))]), names)
-    made = script_of(case.call)
-    theirs = names["model"]
-    assert initializers(theirs).keys() == initializers(made.model).keys()
-    for mine, other in zip(made.model.graph.initializer, theirs.graph.initializer, strict=True):
-        assert mine == other
-    assert list(theirs.graph.input) == list(made.model.graph.input)
-    assert list(theirs.graph.node[0].input) == list(made.model.graph.node[0].input)
-    for step, call in zip(made.steps, names["calls"], strict=True):
-        fed = {name: step.inputs[name] for name in step.connected if name not in step.carry}
-        assert fed.keys() <= call.keys() <= {*step.connected}
-        assert all(call[name].tobytes() == array.tobytes() for name, array in fed.items())
 
 
 def test_cases_are_found_by_their_constants() -> None:

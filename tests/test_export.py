@@ -13,13 +13,10 @@ import numpy as np
 import onnx
 import pytest
 from as_user import Desk, Done, Gqa
-from synthetic_runs import header, target
+from synthetic_runs import result, target, write
 
-from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
-from conformance.results.writer import Writer
 from conformance.run.records import case_record
 from conformance.targets.catalogue import TARGETS
 
@@ -30,30 +27,19 @@ has_onnxruntime = pytest.mark.skipif(
 CASE = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
 
 
-def results_file(path: Path, *names: str, old: bool = False) -> Path:
-    """A results file in which the case is wrong on each target in ``names``."""
-    (case,) = find([CASE]).named
+def results_file(
+    path: Path, *names: str, id: str = CASE, verdict: Verdict = "wrong", old: bool = False
+) -> Path:
+    """A results file in which the case has the verdict on each target in ``names``."""
+    (case,) = find([id]).named
     record = case_record(case)
     if old:
         inputs = tuple(t.model_copy(update={"recipe": None}) for t in record.call.inputs)
         call = record.call.model_copy(update={"inputs": inputs, "later": ()})
         record = record.model_copy(update={"call": call})
-    with Writer(path, header([target(name) for name in names], 1, len(names))) as writer:
-        writer.case(record)
-        for name in names:
-            writer.result(
-                ResultRecord(
-                    case=CASE,
-                    target=name,
-                    verdict="wrong",
-                    unexpected=True,
-                    outcome="ran",
-                    reason="It ran, but \x1b[31moutput is 2.",
-                    reproduce="gqa run …",
-                )
-            )
-        writer.finish(complete=True)
-    return path
+    reason = "It ran, but \x1b[31moutput is 2."
+    results = [result(id, name, verdict, reason=reason, errors=()) for name in names]
+    return write(path, [record], results, targets=[target(name) for name in names])
 
 
 def sentence(done: Done, status: int) -> str:
@@ -106,7 +92,7 @@ def test_a_graph_is_written(gqa: Gqa, desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("ep", "program", "command"),
     [
-        ("tract", "repro.sh", "sh by_name/repro.sh"),
+        ("tract", "repro.py", "python3 by_name/repro.py"),
         ("webgpu@1.30.0+lavapipe", "repro.mjs", "node "),
         ("tract-wheel", "repro.py", "python3 by_name/repro.py"),
     ],
@@ -129,7 +115,7 @@ def test_of_several_targets_one_must_be_named(
 def test_a_results_file_without_recipes_is_accepted(gqa: Gqa, desk: Desk) -> None:
     file = results_file(desk.folder / "old.jsonl", "cpu@1.31.1", old=True)
     assert gqa("export", CASE, "of_old", "--results", str(file)).status == 0
-    assert 'uniform("0/0/query"' in (desk.folder / "of_old" / "repro.py").read_text()
+    assert '"stream": "0/0/query"' in (desk.folder / "of_old" / "repro.py").read_text()
 
 
 #: A case of each kind; whether there is a program depends on the target for the first two.
@@ -143,32 +129,21 @@ KINDS = [
 ]
 
 
-def any_result(verdict: Verdict, name: str, case: str) -> ResultRecord:
-    return ResultRecord(
-        case=case, target=name, verdict=verdict, unexpected=True, outcome="ran", reason="So.",
-        reproduce="gqa run …",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("ep", [*(entry.name for entry in TARGETS), "exec:./mine", "npu"])
 def test_the_texts_agree_with_the_files_about_the_program(
     gqa: Gqa, tmp_path: Path, ep: str
 ) -> None:
-    cases = find(KINDS if ep == "cpu" else KINDS[:2]).named
-    results: list[tuple[Case, Verdict]] = [(case, "wrong") for case in cases]
-    for number, (case, verdict) in enumerate([*results, (cases[0], "skip")]):
-        file, folder, name = tmp_path / f"{number}.jsonl", tmp_path / str(number), f"{ep}@1.0"
-        told = target(name).model_copy(update={"ep": ep})
-        with Writer(file, header([told], 1, 1)) as writer:
-            writer.case(case_record(case))
-            writer.result(any_result(verdict, name, case.id))
-            writer.finish(complete=True)
-        done = gqa("export", case.id, str(folder), "--results", str(file))
-        assert (done.status, done.err) == (0, ""), (case.id, verdict)
+    ids = KINDS if ep == "cpu" else KINDS[:2]
+    results: list[tuple[str, Verdict]] = [*((id, "wrong") for id in ids), (ids[0], "skip")]
+    for number, (id, verdict) in enumerate(results):
+        file, folder = tmp_path / f"{number}.jsonl", tmp_path / str(number)
+        results_file(file, f"{ep}@1.0", id=id, verdict=verdict)
+        done = gqa("export", id, str(folder), "--results", str(file))
+        assert (done.status, done.err) == (0, ""), (id, verdict)
         written = [found.name for found in folder.iterdir() if found.name.startswith("repro.")]
         text, line = (folder / "issue.md").read_text(), done.out.splitlines()[-1]
         refused = re.fullmatch(r"Program: there is none\. (.+)", line)
-        assert bool(written) == (refused is None) == ("Save it as" in text), (case.id, verdict)
+        assert bool(written) == (refused is None) == ("Save it as" in text), (id, verdict)
         if refused:
             assert text.endswith(f"## Reproduction\n\n{refused[1]}\n")
         else:
@@ -218,13 +193,9 @@ def test_the_values_are_written_with_what_was_returned(gqa: Gqa, desk: Desk) -> 
 def test_arrays_that_are_too_large_are_not_written(
     gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (case,) = find(["loop/chunks[dtype=float16]"]).named
-    with Writer(desk.folder / "large.jsonl", header([target("cpu@1.31.1")], 1, 1)) as writer:
-        writer.case(case_record(case))
-        writer.result(any_result("wrong", "cpu@1.31.1", case.id))
-        writer.finish(complete=True)
+    results_file(desk.folder / "large.jsonl", "cpu@1.31.1", id=KINDS[2])
     monkeypatch.setattr("conformance.cli.export.MOST_BYTES", 20_000)
-    done = gqa("export", case.id, "of_large", "--results", "large.jsonl")
+    done = gqa("export", KINDS[2], "of_large", "--results", "large.jsonl")
     assert done.status == 0, done.err
     said = "step 0 of_large/values; those of all queries would take more than 0 MiB\n"
     assert f"values.txt, and up to {said}" in done.out
@@ -233,12 +204,8 @@ def test_arrays_that_are_too_large_are_not_written(
 
 
 def test_a_call_without_a_meaning_has_no_values(gqa: Gqa, desk: Desk) -> None:
-    (case,) = find([KINDS[3]]).named
-    with Writer(desk.folder / "no.jsonl", header([target("cpu@1.31.1")], 1, 1)) as writer:
-        writer.case(case_record(case))
-        writer.result(any_result("accepted", "cpu@1.31.1", case.id))
-        writer.finish(complete=True)
-    done = gqa("export", case.id, "of_none", "--results", "no.jsonl")
+    results_file(desk.folder / "no.jsonl", "cpu@1.31.1", id=KINDS[3], verdict="accepted")
+    done = gqa("export", KINDS[3], "of_none", "--results", "no.jsonl")
     why = "The call has no defined meaning: Attribute qk_output must be 0 or 1 or 2, not -1."
     assert f"Values:  there are none. {why}\n" in done.out
     assert not (desk.folder / "of_none" / "values.txt").exists()

@@ -16,7 +16,8 @@ from conformance.case.call import Call
 from conformance.judge.verdict import Judgement
 from conformance.report.cells import cells
 from conformance.report.junit import junit
-from conformance.report.repro.standalone import issue, program_of
+from conformance.report.repro.issue import issue
+from conformance.report.repro.program import program_of
 from conformance.report.terminal import tell
 from conformance.results.join import join
 

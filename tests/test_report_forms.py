@@ -39,7 +39,7 @@ from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
-from conformance.report.repro.standalone import program_of
+from conformance.report.repro.program import program_of
 from conformance.report.score import PARTS, scores_of
 from conformance.report.support import support
 from conformance.report.terminal import tell

@@ -34,7 +34,8 @@ from conformance.report.cells import json_text
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
-from conformance.report.repro.standalone import Program, issue
+from conformance.report.repro.issue import issue
+from conformance.report.repro.program import Program
 from conformance.report.support import support
 from conformance.report.terminal import tell
 from conformance.results.compare import changes
@@ -383,8 +384,10 @@ def test_a_mutant_is_killed_though_the_values_that_it_accepts_are_correct(tmp_pa
 @ROWS
 def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Joined) -> None:
     one = _result(row.name).model_copy(update={"expectation": expected()})
-    title = issue(case(), one, joined.columns[0].target, Program("pass")).splitlines()[0]
-    file = "conformance/report/repro/standalone.py"
+    title = issue(
+        case(), one, joined.columns[0].target, Program("onnxruntime.py", ())
+    ).splitlines()[0]
+    file = "conformance/report/repro/issue.py"
     must(f" {row.deed}: " in title, file, f"the title does not say that it {row.deed}")
 
 

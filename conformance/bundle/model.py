@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from conformance.base.array_types import ONNX, ONNX_OF_NUMPY
 from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION
-from conformance.case.call import Call, GraphCall
+from conformance.case.call import Call
 from conformance.case.graph import parsed
 from conformance.case.tensors import Step, Tensor, attributes_of
 
@@ -65,13 +65,13 @@ def tensor_of(values: np.ndarray, name: str) -> onnx.TensorProto:
     )
 
 
-def filled_model(call: GraphCall, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """The model of a graph, with the ``weights`` that its file leaves out.
+def filled_model(content: bytes, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """The model of a graph's file, with the ``weights`` that the file leaves out.
 
     As in the models of single nodes, outputs are declared by rank only.
     """
     model = onnx.ModelProto()
-    model.CopyFrom(parsed(call.content).model)
+    model.CopyFrom(parsed(content).model)
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))

@@ -75,7 +75,7 @@ def _graph_script(call: GraphCall) -> Script:
     from conformance.oracle.graph import Program  # onnx.reference takes long to import
 
     (step,) = steps_of(call)
-    model = filled_model(call, draw_weights(call, step))
+    model = filled_model(call.content, draw_weights(call, step))
     inputs = draw_inputs(call, step)
     aliases = shared_pasts(parsed(call.content)) if call.shared_buffer else {}
     return Script(

@@ -24,7 +24,8 @@ from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import Found, returned_of, run_case, taken, the_one
 from conformance.cli.options import program_options
 from conformance.cli.values import draw_values
-from conformance.report.repro.standalone import filename, issue, program_of
+from conformance.report.repro.issue import issue
+from conformance.report.repro.program import Program, program_of
 from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Returned, read_as, values_of
 from conformance.results.shareable import shareable
@@ -84,7 +85,7 @@ def export(
         if entry_of(found.target.ep):
             target = target_for(found.target.ep, programs)
     program = program_of(found.case, found.result, found.target)
-    path = folder / filename(found.target)
+    path = folder / program.filename
     try:
         (folder / "bundle").mkdir(parents=True)
         write_files(folder / "bundle", prepare(case.call).files)
@@ -99,10 +100,8 @@ def export(
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
     click.echo(f"Values:  {about_values}")
-    if program.missing is None and target is not None:
-        click.echo(f"Program: {_how_to_run(path, target)}")
-    else:
-        click.echo(f"Program: there is none. {program.missing}")
+    none = program.missing and f"there is none. {program.missing}"
+    click.echo(f"Program: {none or how_to_run(path, program, target)}")
     return 0
 
 
@@ -144,15 +143,16 @@ def _check_empty(folder: Path) -> None:
         raise BadArgument(f"Cannot use the folder {folder}: {error.strerror}.") from None
 
 
-def _how_to_run(program: Path, target: Target) -> str:
-    """The command that runs the program on this machine."""
-    path = shlex.quote(str(program))
-    if program.suffix == ".sh":
-        binary = f"TRACT={shlex.quote(str(target.program.path))} " if target.program else ""
-        return f"{binary}sh {path}"
-    if program.suffix == ".mjs":
-        where = target.program.path if target.program else Path("FOLDER_WITH_node_modules")
-        return f"cd {shlex.quote(str(where))} && node {shlex.quote(os.path.abspath(program))}"
-    interpreter = target.command.argv[0]
-    python = "python3" if interpreter == sys.executable else interpreter
-    return f"{shlex.quote(python)} {path}"
+def how_to_run(file: Path, program: Program, target: Target | None) -> str:
+    """The command that runs the program, written to ``file``, on this machine."""
+    path = shlex.quote(str(file))
+    started = shlex.quote(str(target.program.path)) if target and target.program else ""
+    if program.template == "tract.py":
+        return f"TRACT={started or 'tract'} python3 {path}"
+    if program.template == "onnxruntime_web.mjs":
+        node = f"node {shlex.quote(os.path.abspath(file))}"
+        return f"cd {started or 'FOLDER_WITH_node_modules'} && {node}"
+    if program.template == "exec.py":
+        return f"python3 {path} {shlex.join(target.command.argv) if target else 'RUNNER'}"
+    interpreter = target.command.argv[0] if target else sys.executable
+    return f"{'python3' if interpreter == sys.executable else shlex.quote(interpreter)} {path}"

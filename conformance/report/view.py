@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from conformance.base.text import clean, deep_clean
 from conformance.report.findings import PREFIX
 from conformance.report.history import sentence
-from conformance.report.repro.standalone import filename, issue, program_of
-from conformance.report.score import PART_OF, Score, Scores, scores_of
+from conformance.report.repro.issue import issue_parts
+from conformance.report.repro.program import program_of, template_text
+from conformance.report.score import Score, Scores, is_asked, part_of, scores_of, shared_scores
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
-from conformance.results.instability import instability_examples, instability_text
-from conformance.results.join import Joined
-from conformance.results.reader import Run
+from conformance.results.instability import instability_examples, instability_text, is_unstable
+from conformance.results.join import Column, Joined
 from conformance.results.records import (
     CallInput,
     CallOutput,
@@ -32,7 +32,7 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.shareable import shared_command
-from conformance.results.timeline import CHANGE_KINDS, CaseHistory, History, histories
+from conformance.results.timeline import CaseHistory, History, Release, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     VERDICTS,
@@ -41,12 +41,14 @@ from conformance.results.verdicts import (
     drawing_of,
     is_silent_failure,
     note_of,
-    ranks_as,
+    severity,
     was_tried,
 )
 from conformance.results.wrong_outputs import where_wrong
+from conformance.targets.catalogue import script_of
 
-Mark = Literal["unexpected", "known", ""]
+#: Stands for the id of the case in the command that reproduces a result.
+CASE_ID: Final = "\0"
 
 #: The theme of cases that the file does not describe.
 UNDESCRIBED: Final = "undescribed"
@@ -68,6 +70,8 @@ class Head:
     unavailable: str
     counts: Mapping[Verdict, int]
     scores: Scores
+    shared: Score | None
+    """Of a column that the table shows: over the calls that all of these tried."""
     total: int
     silent: int
     """Number of silent failures."""
@@ -81,40 +85,14 @@ class Head:
 
 
 @dataclass(frozen=True)
-class ShownRelease:
-    """A release, and the number of cases that broke in it or were fixed in it."""
-
-    head: Head
-    version: str
-    broken: int
-    fixed: int
-
-
-@dataclass(frozen=True)
-class ShownSeries:
-    """The releases of a target, the newest first."""
-
-    label: str
-    releases: tuple[ShownRelease, ...]
-    regressed: int
-    """Number of cases that were right in a release, and are not in the last one that was tried."""
-    mended: int
-    """Number of cases that broke in a release, and are right again."""
-
-
-@dataclass(frozen=True)
 class ListedCause:
     """An unexpected or a known cause, as the page lists it."""
 
     label: str
-    verdict: Verdict
+    look: Mapping[str, Any]
+    """What the first result looks like."""
     where: str
     """Where the results are wrong: `only in presents`; empty where they are not."""
-    drawing: str
-    colour: str
-    wrong: str
-    """The value of the filter for these wrong outputs and no others; empty without any."""
-    mark: Mark
     number: int
     first: str
     """Id of the first case."""
@@ -130,39 +108,14 @@ class ListedCause:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A reason why cases were not tried on a target, and their number."""
-
-    label: str
-    number: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """A problem of the runs. ``fix``: the command that fixes it, or empty."""
-
-    where: str
-    sentence: str
-    fix: str
-
-
-@dataclass(frozen=True)
 class Unstable:
     """A target with results that did not repeat: a sentence, and some of them."""
 
     label: str
+    past: bool
+    """Whether all is known, and there is a newer release: nobody has to do anything."""
     sentence: str
     examples: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ThemeScores:
-    """A theme, and its score on each target."""
-
-    name: str
-    question: str
-    scores: tuple[Score, ...]
 
 
 @dataclass(frozen=True)
@@ -170,22 +123,29 @@ class Page:
     """The data of the template."""
 
     heads: tuple[Head, ...]
-    series: tuple[ShownSeries, ...]
-    """The targets that were tried in several releases."""
-    themes: tuple[ThemeScores, ...]
-    """Of the specified calls; without themes that have none."""
+    histories: Sequence[History]
+    """Of the targets that were tried in several releases."""
+    themes: Mapping[str, Mapping[str, str]]
+    """The name and the question of each theme that has a score."""
     unexpected: tuple[ListedCause, ...]
     known: tuple[ListedCause, ...]
-    skipped: tuple[Skipped, ...]
-    troubles: tuple[Trouble, ...]
+    skipped: Mapping[tuple[str, str], int]
+    """The number of cases that were not tried, by target and reason."""
+    troubles: Sequence[tuple[str, str, str]]
+    """Of the problems of the runs: where, a sentence, and the command that fixes it, or empty."""
     unstable: tuple[Unstable, ...]
     uncalled: tuple[str, ...]
     """A sentence for each runtime whose operator has parts that no case calls."""
-    runs: tuple[Mapping[str, Any], ...]
+    runs: Sequence[object]
+    """The file, header and footer of each run."""
     cases: int
     results: int
     findings: tuple[str, ...]
     """Findings that expectations link to: ``docs/findings/….md``."""
+
+    def head_of(self, release: Release) -> Head:
+        """The head of a release's column."""
+        return next(head for head in self.heads if head.label == clean(release.label))
 
     @property
     def newest(self) -> tuple[Head, ...]:
@@ -198,28 +158,32 @@ def page(
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
-    The cells are ``{"verdicts": […], "parts": {…}, "targets": […], "series": […], "themes": […],
-    "groups": […], "cases": […], "pool": […], "error_fields": […]}``. A case has its results in the
-    order of the targets, null where there is none, and its history in each series. Values that
-    many cases or results share are in the pool, and are referred to by their index. A result has
-    its change, if any, and the index of its report.
+    The cells are ``{"verdicts": […], "colours": […], "looks": […], "targets": […], "series": […],
+    "themes": […], "groups": […], "cases": […], "results": […], "pool": […], "error_fields": […]}``.
+    A case has its history in each series, the index of its first report, and those of its results
+    in the order of the targets, null where there is none. Many releases have the same result;
+    `looks` has what those that look alike have in common. Other values that many cases or results
+    share are in the pool, and are referred to by their index.
 
-    The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each a list of indexes of
-    paragraphs. They are separate because they are most of the text, and few of them are read.
+    The reports are ``{"pool": […], "reports": [[head, data, issue, fence], …], "templates": {…}}``:
+    of each its parts as lists of indexes in the pool, the first two and the template being the
+    program. They are separate because they are most of the text, and few of them are read.
     """
-    cases = _all_cases(joined)
+    cases = {id: joined.cases.get(id) for id in joined.ids}
     labels = [column.label for column in joined.columns]
     found = histories(joined)
     series = _places(joined, found)
     grid = {id: [joined.results.get((id, label)) for label in labels] for id in cases}
+    older = {n for one in series for n in one["columns"] if n != one["newest"]}
+    shared = shared_scores(joined, [label for n, label in enumerate(labels) if n not in older])
     heads = tuple(
         _head(
-            clean(column.label),
-            column.target,
-            [row[n] for row in grid.values()],
+            column,
+            [result for row in grid.values() if (result := row[n])],
             scores,
-            next((one for one in series if n in one["columns"]), {"label": "", "newest": n}),
-            n,
+            shared.get(column.label),
+            next((one["label"] for one in series if n in one["columns"]), ""),
+            n not in older,
         )
         for n, (column, scores) in enumerate(
             zip(joined.columns, scores_of(joined).values(), strict=True)
@@ -228,15 +192,20 @@ def page(
     listed = _listed(cases, joined, grid)
     shown = Page(
         heads=heads,
-        series=tuple(_shown_series(one, heads, labels) for one in found),
-        themes=tuple(_themes(cases, heads)),
-        unexpected=tuple(cause for cause in listed if cause.mark == "unexpected"),
-        known=tuple(cause for cause in listed if cause.mark == "known"),
-        skipped=tuple(_skipped(heads, grid)),
-        troubles=tuple(_troubles(joined)),
-        unstable=tuple(_unstable(joined)),
+        histories=found,
+        themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
+        unexpected=tuple(cause for cause in listed if cause.look["mark"] == "unexpected"),
+        known=tuple(cause for cause in listed if cause.look["mark"] == "known"),
+        skipped=_skipped(joined),
+        troubles=list(_troubles(joined)),
+        unstable=tuple(_unstable(joined, [labels[n] for n in older])),
         uncalled=tuple(map(clean, uncalled_sentences(c.target for c in joined.columns))),
-        runs=tuple(_run(run) for run in joined.runs),
+        runs=[
+            deep_clean(
+                to_jsonable_python({"file": run.path, "header": run.header, "footer": run.footer})
+            )
+            for run in joined.runs
+        ],
         cases=len(cases),
         results=sum(head.total for head in heads),
         findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
@@ -258,43 +227,16 @@ def _places(joined: Joined, found: Sequence[History]) -> list[dict[str, Any]]:
     ]
 
 
-def _shown_series(history: History, heads: Sequence[Head], labels: Sequence[str]) -> ShownSeries:
-    broken, fixed = (history.whole.changed(kind) for kind in CHANGE_KINDS)
-    return ShownSeries(
-        clean(history.series.name),
-        tuple(
-            ShownRelease(
-                heads[labels.index(release.label)],
-                clean(release.version),
-                len(broken.get(release.version, ())),
-                len(fixed.get(release.version, ())),
-            )
-            for release in reversed(history.series.releases)
-        ),
-        len(history.whole.regressed),
-        sum(one.mended for one in history.cases.values()),
-    )
-
-
 def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
     """The changes of results in the new run, by case and target."""
-    every = changes.all() if changes else ()
     found: dict[tuple[str, str], Change] = {}
-    for change in every:
+    for change in changes.all() if changes else ():
         if change.after:
             found.setdefault((change.case, change.target), change)  # slower comes last
     return found
 
 
-def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
-    """Every case with a description or a result; None where there is no description."""
-    cases: dict[str, CaseRecord | None] = dict(joined.cases)
-    for id, _ in joined.results:
-        cases.setdefault(id, None)
-    return cases
-
-
-def _mark(result: ResultRecord) -> Mark:
+def _mark(result: ResultRecord) -> str:
     if result.unexpected:
         return "unexpected"
     return "known" if result.known else ""
@@ -327,12 +269,8 @@ def _listed_cause(
     rows = Counter(there.entry if (there := cases[id]) else id for id in ids)
     return ListedCause(
         label=clean(cause.label),
-        verdict=example.verdict,
+        look=_look(case, example),
         where=where_wrong(example),
-        drawing=drawing_of(example),
-        colour=colour_of(example),
-        wrong=f"only:{','.join(example.wrong_outputs)}" if example.wrong_outputs else "",
-        mark=_mark(example),
         number=len(ids),
         first=clean(example.case),
         title=clean((case.title if case else "") or example.case),
@@ -343,83 +281,62 @@ def _listed_cause(
     )
 
 
-def _skipped(
-    heads: Sequence[Head], grid: Mapping[str, Sequence[ResultRecord | None]]
-) -> Iterator[Skipped]:
-    for column, head in enumerate(heads):
-        reasons = Counter(
-            clean(result.reason, 400)
-            for results in grid.values()
-            if (result := results[column]) is not None and not was_tried(result)
-        )
-        for reason, number in reasons.most_common():
-            yield Skipped(head.label, number, reason)
-
-
-def _themes(cases: Mapping[str, CaseRecord | None], heads: Sequence[Head]) -> Iterator[ThemeScores]:
-    questions = {case.theme: case.question for case in cases.values() if case}
-    for theme in heads[0].scores.themes if heads else ():
-        yield ThemeScores(
-            clean(theme) or UNDESCRIBED,
-            clean(questions.get(theme, "")),
-            tuple(head.scores.themes[theme] for head in heads),
-        )
+def _skipped(joined: Joined) -> dict[tuple[str, str], int]:
+    reasons = Counter(
+        (clean(label), clean(result.reason, 400))
+        for (_, label), result in joined.results.items()
+        if not was_tried(result)
+    )
+    return dict(reasons.most_common())
 
 
 def _head(
-    label: str,
-    target: TargetRecord,
-    results: Sequence[ResultRecord | None],
+    column: Column,
+    results: Sequence[ResultRecord],
     scores: Scores,
-    series: Mapping[str, Any],
-    number: int,
+    shared: Score | None,
+    series: str,
+    newest: bool,
 ) -> Head:
-    about = target.describe
-    there = [result for result in results if result]
-    counts = Counter(result.verdict for result in there)
-    marks = Counter(_mark(result) for result in there)
+    label, about = clean(column.label), column.target.describe
+    counts = Counter(result.verdict for result in results)
+    marks = Counter(map(_mark, results))
     adapter = about.adapter or "" if about else ""
     return Head(
         label=label,
-        series=series["label"],
-        newest=series["newest"] == number,
+        series=series,
+        newest=newest,
         version=clean(about.version) if about and about.version not in label else "",
         adapter=clean(adapter) if adapter not in label else "",
         device=clean(about.device or "") if about else "",
-        unavailable=clean(target.unavailable or ""),
+        unavailable=clean(column.target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         scores=scores,
-        total=len(there),
-        silent=sum(map(is_silent_failure, there)),
+        shared=shared,
+        total=len(results),
+        silent=sum(map(is_silent_failure, results)),
         unexpected=marks["unexpected"],
         known=marks["known"],
     )
 
 
-def _troubles(joined: Joined) -> Iterator[Trouble]:
+def _troubles(joined: Joined) -> Iterator[tuple[str, str, str]]:
     for problem in joined.problems:
-        yield Trouble("", clean(problem), "")
+        yield "", clean(problem), ""
     for column in joined.columns:
         if column.target.unavailable is not None:
             reason, fix = column.target.unavailable, column.target.fix or ""
-            yield Trouble(clean(column.label), f"Not tried: {clean(reason)}", clean(fix))
+            yield clean(column.label), f"Not tried: {clean(reason)}", clean(fix)
     for label, record in joined.infrastructure:
         where = f"{label}, {record.case}" if record.case else label
-        yield Trouble(clean(where), clean(record.message, 2_000), clean(record.fix or ""))
+        yield clean(where), clean(record.message, 2_000), clean(record.fix or "")
 
 
-def _unstable(joined: Joined) -> Iterator[Unstable]:
+def _unstable(joined: Joined, older: Collection[str]) -> Iterator[Unstable]:
     for label, records in joined.instability.items():
-        yield Unstable(
-            clean(label), instability_text(records), tuple(instability_examples(records))
-        )
-
-
-def _run(run: Run) -> dict[str, Any]:
-    """A run's header and footer, for the end of the page."""
-    header = deep_clean(run.header.model_dump(mode="json"))
-    footer = run.footer and deep_clean(run.footer.model_dump(mode="json"))
-    return {"file": clean(str(run.path)), "header": header, "footer": footer}
+        past = label in older and not is_unstable(records)
+        examples = tuple(instability_examples(records))
+        yield Unstable(clean(label), past, instability_text(records), examples)
 
 
 class _Pool:
@@ -449,16 +366,12 @@ class _Pool:
             self._ports[key] = self.add(deep_clean(fields))
         return self._ports[key]
 
-    def blocks(self, text: str) -> list[int]:
-        """The indexes of a text's paragraphs, many of which other texts share."""
-        return [self.add(block) for block in text.split("\n\n")]
-
 
 # Fields of cases and results whose values many share.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
-    "message", "reason", "symptom", "stderr", "expectation", "placement", "errors", "relation",
-    "contract",
+    "message", "reason", "symptom", "stderr", "expectation", "errors", "relation", "contract",
+    "reproduce",
 )  # fmt: skip
 ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
 
@@ -472,69 +385,77 @@ def _cells(
     found: Sequence[History],
     series: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    pool = _Pool()
-    paragraphs = _Pool()
+    pool, looks, distinct, paragraphs = _Pool(), _Pool(), _Pool(), _Pool()
     reports: list[list[list[int]]] = []
-    themes: dict[str, dict[str, Any]] = {}
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    members: dict[tuple[str, str], list[CaseRecord | None]] = {}
+    for id, case in cases.items():
+        members.setdefault(_entry(id, case), []).append(case)
+    groups = {entry: number for number, entry in enumerate(members)}
+    themes = {theme: n for n, theme in enumerate(dict.fromkeys(theme for theme, _ in members))}
     rows = []
     for id, case in cases.items():
-        theme = case.theme if case else ""
-        question = case.question if case else "Cases without a description in the file"
-        themes.setdefault(
-            theme,
-            {
-                "number": len(themes),
-                "name": clean(theme) or UNDESCRIBED,
-                "question": clean(question),
-            },
-        )
-        key = theme, case.name if case else id
-        about = _group(key, case, themes[theme]["number"])
-        group = groups.setdefault(key, {"number": len(groups), **about})
-        if group["why"] != about["why"]:
-            group["why"] = ""  # the cases differ
-        results: list[dict[str, Any] | None] = []
+        row = _case_details(id, case, pool)
+        row |= {"group": groups[_entry(id, case)], "report": len(reports), "results": []}
+        outputs: dict[str, int] = {}
         for result, column in zip(grid[id], joined.columns, strict=True):
             if result is None:
-                results.append(None)
+                row["results"].append(None)
                 continue
+            look = _look(case, result)
             details = _result_details(result, changes.get((id, column.label)), pool)
-            if case is not None and _reportable(result):
+            details["look"] = looks.add(look)
+            if result.bits is not None:
+                details["bits"] = outputs.setdefault(result.bits, len(outputs))
+            row["results"].append(distinct.add(details))
+            if case is not None and look["reported"]:
                 elsewhere = [
                     (head.label, other.verdict)
                     for head, other in zip(heads, grid[id], strict=True)
                     if other is not None and other is not result
                 ]
-                details["report"] = len(reports)
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
-            results.append(details)
-        row = _case_details(id, case, pool) | {"group": group["number"], "results": results}
         if found:
             row["history"] = [pool.add(_history_details(one.cases[id])) for one in found]
         rows.append(row)
-    for group in (*themes.values(), *groups.values()):
-        del group["number"]
+    worst_first: list[Any] = sorted(looks.values, key=lambda look: look["severity"])
     cells = {
         "verdicts": VERDICTS,
-        "parts": PART_OF,
+        "colours": list(dict.fromkeys(look["colour"] for look in worst_first)),
+        "looks": looks.values,
         "targets": [
             {
                 "label": head.label,
                 "device": head.device,
                 "unavailable": bool(head.unavailable),
-                "script": filename(column.target),
+                "template": template_of(column.target),
             }
             for head, column in zip(heads, joined.columns, strict=True)
         ],
         "series": list(series),
-        "themes": list(themes.values()),
-        "groups": list(groups.values()),
+        "themes": [_theme(theme, cases) for theme in themes],
+        "groups": [_group(entry, those, themes[entry[0]]) for entry, those in members.items()],
         "cases": rows,
+        "results": distinct.values,
         "pool": pool.values,
         "error_fields": ERROR_FIELDS,
     }
-    return cells, {"pool": paragraphs.values, "reports": reports}
+    used = {name for column in joined.columns if (name := template_of(column.target))}
+    templates = {name: template_text(name) for name in sorted(used)}
+    return cells, {**_grouped(paragraphs.values, reports), "templates": templates}
+
+
+def _grouped(pool: Sequence[object], reports: Sequence[list[list[int]]]) -> dict[str, Any]:
+    """The pool with texts that begin alike side by side, which makes it smaller when compressed."""
+    order = sorted(range(len(pool)), key=lambda number: str(pool[number])[:9])
+    places = {number: place for place, number in enumerate(order)}
+    moved = [[[places[number] for number in part] for part in parts] for parts in reports]
+    return {"pool": [pool[number] for number in order], "reports": moved}
+
+
+def template_of(target: TargetRecord) -> str | None:
+    """The template of the target's programs if they are in Python; the page has no others."""
+    script = script_of(target.ep)
+    return script.template if script and script.template.endswith(".py") else None
 
 
 def _history_details(history: CaseHistory) -> dict[str, Any]:
@@ -550,15 +471,29 @@ def _history_details(history: CaseHistory) -> dict[str, Any]:
     }
 
 
-def _group(key: tuple[str, str], case: CaseRecord | None, theme: int) -> dict[str, Any]:
+def _entry(id: str, case: CaseRecord | None) -> tuple[str, str]:
+    """The theme of a case, and the name of its entry in a case file; the id of an unknown case."""
+    return (case.theme, case.name) if case else ("", id)
+
+
+def _theme(theme: str, cases: Mapping[str, CaseRecord | None]) -> dict[str, str]:
+    questions = (case.question for case in cases.values() if case and case.theme == theme)
+    question = next(questions, "Cases without a description in the file")
+    return {"name": clean(theme) or UNDESCRIBED, "question": clean(question)}
+
+
+def _group(
+    entry: tuple[str, str], members: Sequence[CaseRecord | None], theme: int
+) -> dict[str, Any]:
     """An entry of a case file: one case, or those that its axes expand to."""
-    name = clean(key[1])
+    name, case = clean(entry[1]), members[0]
+    reasons = {one.why if one else "" for one in members}
     return {
         "theme": theme,
-        "id": clean(f"{key[0]}/{key[1]}" if key[0] else key[1]),
+        "id": clean("/".join(filter(None, entry))),
         "name": name,
         "title": (clean(case.title) if case else "") or name,
-        "why": clean(case.why) if case else "",
+        "why": clean(reasons.pop()) if len(reasons) == 1 else "",
     }
 
 
@@ -586,36 +521,73 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     return {**details, "dtype": dtype, "call": pool.add(shown)}
 
 
+def _look(case: CaseRecord | None, result: ResultRecord) -> dict[str, Any]:
+    """What the page draws, counts and filters of a result; many look alike.
+
+    ``severity`` is 0 for the worst, ``part`` is null for a call that was not tried, ``asked`` says
+    whether the result counts for the score, and ``reported`` whether it has a bug report.
+    """
+    mark, part = _mark(result), part_of(result)
+    has = {
+        "vague": result.vague,
+        "hazard": result.hazard,
+        "not specified": result.verdict == "unsupported" and not mark,
+    }
+    flags = [flag for flag in has if has[flag]]
+    as_it_should = result.verdict == "pass" and not flags and not result.unexpected
+    return {
+        "verdict": result.verdict,
+        "colour": colour_of(result),
+        "drawing": drawing_of(result),
+        "severity": severity(result),
+        "part": part,
+        "asked": is_asked(case, result),
+        "silent": is_silent_failure(result),
+        "reported": case is not None and part is not None and not as_it_should,
+        "mark": mark,
+        "note": clean(note_of(result)),
+        "ended_by": clean(ended_by(result)),
+        "flags": flags,
+        "wrong": list(result.wrong_outputs),
+        "outcome": result.outcome,
+        "stage": result.stage,
+        "code": clean(result.code or ""),
+        "placement": clean(result.placement or ""),
+        "kernels": [*map(clean, result.kernels or ())],
+        "values_right": result.values_right,
+    }
+
+
+#: The fields of a result that its details have beside those of its look.
+_DETAILS = {
+    "hazard", "message", "reason", "relation", "ms", "stderr", "insensitive", "contract",
+    "expectation",
+}  # fmt: skip
+
+
 def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:
-    unseen = {"kind", "case", "target", "errors", "faults", "of_variant", "time_limit"}
-    details: Any = deep_clean(_significant(result.model_dump(mode="json", exclude=unseen)))
-    if result.reproduce:
-        details["reproduce"] = clean(shared_command(result.reproduce))
-    if result.errors:
-        details["errors"] = [_error_details(error) for error in result.errors]
-    if said := clean(symptom(result)):
-        details["symptom"] = said
-    if ended := ended_by(result):
-        details["ended_by"] = ended
-    for field in ("share", "ms"):
-        if field in details:
-            details[field] = _short(details[field])
+    record = result.model_dump(mode="json", include=_DETAILS)
+    details: Any = deep_clean({name: value for name, value in record.items() if value})
+    command = clean(shared_command(result.reproduce))
+    details["reproduce"] = command.replace(clean(result.case), CASE_ID)
+    details["errors"] = [_error_details(error) for error in result.errors]
+    details["symptom"] = clean(symptom(result))
+    if "ms" in details:
+        details["ms"] = _short(details["ms"])
     for field in _POOLED_RESULT:
-        if field in details:
+        if details.get(field):
             details[field] = pool.add(details[field])
-    if (rank := ranks_as(result)) != result.verdict:
-        details["ranks_as"] = rank
-    if note := note_of(result):
-        details["note"] = note
+        else:
+            details.pop(field, None)
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
     return details  # type: ignore[no-any-return]
 
 
-def _reportable(result: ResultRecord) -> bool:
-    """Whether a bug report makes sense: not for an expected pass, nor for what was not tried."""
-    bad = result.verdict != "pass" or result.vague or result.hazard or result.unexpected
-    return bool(bad) and was_tried(result)
+#: Where the bug report of a file has a program.
+_BY_COMMAND: Final = (
+    "gqa export, with this case and target, writes a program that needs only the runtime."
+)
 
 
 def _report(
@@ -625,16 +597,19 @@ def _report(
     elsewhere: Sequence[tuple[str, Verdict]],
     pool: _Pool,
 ) -> list[list[int]]:
-    """The script and the bug report, as indexes of paragraphs in the pool."""
+    """The program's comment and data, the bug report up to the program, and what follows it."""
     program = program_of(case, result, target)
-    text = issue(case, result, target, program, elsewhere=elsewhere)
-    return [pool.blocks(program.text), pool.blocks(text)]
+    if program.language != "python" and program.missing is None:
+        program = replace(program, missing=_BY_COMMAND)
+    text, fence = issue_parts(case, result, target, program, elsewhere)
+    blocks = program.head, program.data, text.split("\n\n"), [fence] if fence else []
+    return [[pool.add(block) for block in each] for each in blocks]
 
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:
     """The values of `ERROR_FIELDS`, without the names, because there are very many."""
-    fields = error.model_dump(mode="json")
-    fields["output"] = clean(error.output)  # the map is drawn, not shown as text
+    # The map is drawn, not shown as text.
+    fields = error.model_dump(mode="json") | {"output": clean(error.output)}
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
 
@@ -647,9 +622,3 @@ def _short(value: Any, digits: int = 4) -> Any:
     if isinstance(value, dict):
         return {name: _short(number, digits) for name, number in value.items()}
     return value
-
-
-def _significant(value: Mapping[str, Any]) -> dict[str, Any]:
-    """``value`` without empty fields and false marks."""
-    marks = {"unexpected", "vague", "other_kernel"}
-    return {k: v for k, v in value.items() if v or (v is not None and v == 0 and k not in marks)}

@@ -76,10 +76,8 @@ _CUDA_SWITCHES: Final = (
 #: Makes the provider report which kernel ran; see ``runners/onnxruntime/attention_kernels.py``.
 _REPORT_KERNELS: Final = {"ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"}
 
-ScriptLanguage = Literal["python", "sh", "javascript"]
-
-#: The programming interfaces that `conformance.report.repro` can write programs for.
-ScriptApi = Literal["onnxruntime", "onnxruntime-web", "tract", "tract-wheel"]
+#: The templates of stand-alone programs, in ``reports/programs``.
+Template = Literal["exec.py", "onnxruntime.py", "onnxruntime_web.mjs", "tract.py", "tract_wheel.py"]
 
 
 class TargetError(ValueError):
@@ -128,18 +126,16 @@ class TargetOption:
 class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
-    ``language`` is the word that Markdown has for it. ``package`` is what its user installs with
-    pip or npm, or the program that must be on the PATH. ``environment`` is set by the program, and
-    ``provider_options`` are those of the execution provider in ONNX Runtime's Python package.
-    ``options`` are the command-line options of tract, or the build of onnxruntime-web.
-    ``shared_buffer`` says whether the interface can make past and present one buffer. ``plugin`` is
-    the library, or the Python module, of a plugin execution provider. ``threads`` are those of a
-    session in ONNX Runtime's Python package.
+    ``needs`` is what its user installs, with the word VERSION for the runtime's. ``environment`` is
+    set by the program, and ``provider_options`` are those of the execution provider in ONNX
+    Runtime's Python package. ``options`` are the command-line options of tract, or the build of
+    onnxruntime-web. ``shared_buffer`` says whether the interface can make past and present one
+    buffer. ``plugin`` is the library, or the Python module, of a plugin execution provider.
+    ``threads`` are those of a session in ONNX Runtime's Python package.
     """
 
-    language: ScriptLanguage
-    api: ScriptApi
-    package: str
+    template: Template
+    needs: str
     environment: Mapping[str, str] = field(default_factory=dict)
     provider_options: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
@@ -402,6 +398,20 @@ _ONNXRUNTIME_WEB: Final = Package(
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
+_ORT_SCRIPT: Final = StandaloneProgram(
+    "onnxruntime.py", "pip install numpy onnxruntime==VERSION", shared_buffer=True
+)
+_TRACT_SCRIPT: Final = StandaloneProgram(
+    "tract.py",
+    "pip install numpy; tract VERSION on the PATH, or TRACT=its path",
+    options="-O --runtime cpu",
+)
+_WEB_SCRIPT: Final = StandaloneProgram(
+    "onnxruntime_web.mjs",
+    "pip install numpy; npm install onnxruntime-web@VERSION webgpu, here",
+    options="webgpu",
+    shared_buffer=True,
+)
 _ORT_RUNNER: Final = "onnxruntime/runner.py"
 _WEB_RUNNER: Final = "onnxruntime_web/launch.py"
 _CPU: Final = "CPUExecutionProvider"
@@ -447,13 +457,11 @@ def _cuda(
         package=ONNXRUNTIME_GPU,
         kernel_variant_of="cuda" if variant else None,
         kernel=kernel,
-        script=StandaloneProgram(
-            "python",
-            "onnxruntime",
-            "onnxruntime-gpu",
-            {**chosen, **_REPORT_KERNELS},
-            options,
-            shared_buffer=True,
+        script=replace(
+            _ORT_SCRIPT,
+            needs="pip install numpy onnxruntime-gpu==VERSION",
+            environment={**chosen, **_REPORT_KERNELS},
+            provider_options=options,
         ),
     )
 
@@ -471,7 +479,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_CPU_NEEDS,
         extra="cpu",
         package=_ONNXRUNTIME,
-        script=StandaloneProgram("python", "onnxruntime", "onnxruntime", shared_buffer=True),
+        script=_ORT_SCRIPT,
     ),
     TargetEntry(
         name="cpu-noflash",
@@ -485,9 +493,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="cpu",
         package=_ONNXRUNTIME,
         kernel_variant_of="cpu",
-        script=StandaloneProgram(
-            "python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True
-        ),
+        script=replace(_ORT_SCRIPT, environment={NO_FLASH: "1"}),
     ),
     TargetEntry(  # work that is split among threads
         name="cpu-threads",
@@ -501,9 +507,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="cpu",
         package=_ONNXRUNTIME,
         kernel_variant_of="cpu",
-        script=StandaloneProgram(
-            "python", "onnxruntime", "onnxruntime", shared_buffer=True, threads=THREADS
-        ),
+        script=replace(_ORT_SCRIPT, threads=THREADS),
     ),
     _cuda(),
     replace(  # calls captured as CUDA graphs, and replayed with other lengths
@@ -529,7 +533,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_TRACT_NEEDS,
         setup="tract",
         package=_TRACT,
-        script=StandaloneProgram("sh", "tract", "tract", options="-O --runtime cpu"),
+        script=_TRACT_SCRIPT,
     ),
     TargetEntry(  # the graph as tract reads it
         name="tract-plain",
@@ -541,7 +545,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         setup="tract",
         package=_TRACT,
         kernel_variant_of="tract",
-        script=StandaloneProgram("sh", "tract", "tract", options="--runtime unoptimized"),
+        script=replace(_TRACT_SCRIPT, options="--runtime unoptimized"),
     ),
     TargetEntry(
         name="tract-wheel",
@@ -552,7 +556,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="tract",
         package=_TRACT_PACKAGE,
         kernel_variant_of="tract",
-        script=StandaloneProgram("python", "tract-wheel", "tract"),
+        script=StandaloneProgram("tract_wheel.py", "pip install numpy tract==VERSION"),
     ),
     TargetEntry(  # ONNX Runtime's own WebGPU kernels
         name="webgpu",
@@ -564,13 +568,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_ADAPTER_NEEDS,
         setup="webgpu",
         package=_ONNXRUNTIME_WEB,
-        script=StandaloneProgram(
-            "javascript",
-            "onnxruntime-web",
-            "onnxruntime-web",
-            options="webgpu",
-            shared_buffer=True,
-        ),
+        script=_WEB_SCRIPT,
     ),
     TargetEntry(  # the older WebGPU kernels, in JavaScript
         name="webgpu-jsep",
@@ -582,9 +580,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_ADAPTER_NEEDS,
         setup="webgpu",
         package=_ONNXRUNTIME_WEB,
-        script=StandaloneProgram(
-            "javascript", "onnxruntime-web", "onnxruntime-web", options="all", shared_buffer=True
-        ),
+        script=replace(_WEB_SCRIPT, options="all"),
     ),
     TargetEntry(  # the CPU kernels, compiled to WebAssembly
         name="wasm",
@@ -598,7 +594,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         package=_ONNXRUNTIME_WEB,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
-            "javascript", "onnxruntime-web", "onnxruntime-web", options="wasm"
+            "onnxruntime_web.mjs", _WEB_SCRIPT.needs.replace(" webgpu", ""), options="wasm"
         ),
     ),
 )
@@ -613,6 +609,18 @@ def entry_of(name: str) -> TargetEntry | None:
         return _plugin(name)
     name = name.partition("@")[0]
     return next((entry for entry in TARGETS if entry.name == name), None)
+
+
+def script_of(name: str) -> StandaloneProgram | None:
+    """The stand-alone program for results of the target of this name, as `entry_of` takes it.
+
+    None, too, for a target that this version does not know: results files can be old.
+    """
+    if name.startswith(EXEC):
+        needs = "pip install numpy; the command of the runner, behind the name of this program"
+        return StandaloneProgram("exec.py", needs, shared_buffer=True)
+    entry = entry_of(name)
+    return entry.script if entry else None
 
 
 def _plugin(name: str) -> TargetEntry:
@@ -630,11 +638,9 @@ def _plugin(name: str) -> TargetEntry:
         target_class="gpu",
         needs="the Python package onnxruntime, 1.23 or later, and the plugin",
         maps_device=True,
-        script=StandaloneProgram(
-            "python",
-            "onnxruntime",
-            package,
-            shared_buffer=True,
+        script=replace(
+            _ORT_SCRIPT,
+            needs=f"pip install numpy {package}==VERSION{'' if built_in else f', and {word}'}",
             plugin="" if built_in else word,
         ),
     )

@@ -259,7 +259,7 @@ class Details {
     return [
       make("h3", "Reproduction"),
       copyable(result.reproduce, "command"),
-      !reported &&
+      !(reported && this.target.template) &&
         this.described &&
         result.outcome !== "unavailable" &&
         result.reproduce && [
@@ -270,19 +270,17 @@ class Details {
     ];
   }
 
-  /** Adds the script and the bug report to `box` when they are unpacked. */
+  /** Adds the program and the bug report to `box` when they are unpacked. */
   async report(box) {
-    const { pool, reports } = await allReports();
-    const [script, issue] = reports[this.result.report].map((blocks) =>
-      blocks.map((index) => pool[index]).join("\n\n"),
-    );
+    const { pool, reports, templates } = await allReports();
+    const { template } = this.target;
+    const [head, data, issue, fence] = reports[this.result.report].map((part) => part.map((index) => pool[index]));
+    const body = data.length ? `\n\n${templates[template]}`.replace("__DATA__", () => data.join("\n")) : "\n";
+    const program = head.join("\n") + body;
+    const report = issue.join("\n\n") + (fence.length ? `${program}${fence[0]}\n` : "");
     box.append(
-      make(
-        "details",
-        make("summary", "Without this suite: ", make("code", make("bdi", this.target.script))),
-        copyable(script, "script"),
-      ),
-      make("details", make("summary", "Bug report"), copyable(issue, "bug report")),
+      template ? make("details", make("summary", "Without this suite: ", make("code", "repro.py")), copyable(program, "script")) : "",
+      make("details", make("summary", "Bug report"), copyable(report, "bug report")),
     );
   }
 

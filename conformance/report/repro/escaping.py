@@ -23,11 +23,10 @@ def one_line(text: str, limit: int = 600) -> str:
     return " ".join(clean(text, limit).split())
 
 
-def comment(lines: Sequence[str], word: str) -> str:
-    """A comment of these lines in the language ``word``, wrapped at `_COLUMNS`."""
-    mark = "//" if word == "javascript" else "#"
+def comment(lines: Sequence[str], mark: str) -> list[str]:
+    """A comment of these lines, each part behind ``mark``, wrapped at `_COLUMNS`."""
     wrapped = (part for line in lines for part in _wrapped(line))
-    return "\n".join(f"{mark} {line}".rstrip() for line in wrapped)
+    return [f"{mark} {line}".rstrip() for line in wrapped]
 
 
 @lru_cache(1 << 12)
@@ -66,10 +65,9 @@ def inline_code(text: str) -> str:
     return f"{ticks} {line} {ticks}" if "`" in line else f"`{line}`"
 
 
-def fenced(text: str, word: str) -> list[str]:
-    """Untrusted text as the lines of a code block in the language ``word``."""
-    fence = "`" * max(3, _longest(text, "`") + 1)
-    return [f"{fence}{word}", text, fence]
+def fence_around(text: str) -> str:
+    """The backticks before and after a code block with untrusted text."""
+    return "`" * max(3, _longest(text, "`") + 1)
 
 
 def _longest(text: str, character: str) -> int:

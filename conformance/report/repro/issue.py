@@ -1,0 +1,160 @@
+"""The text of a bug report on one result, for the tracker of a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from conformance.base.remembered import of_the_last
+from conformance.base.signature import DOMAIN, OP_TYPE
+from conformance.case.contract import Contract
+from conformance.report.findings import alone
+from conformance.report.repro.checks import is_of_the_variant
+from conformance.report.repro.escaping import LINK, fence_around, inline, inline_code, one_line
+from conformance.report.repro.program import Program
+from conformance.report.text import clean
+from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
+from conformance.results.shareable import shared_command
+from conformance.results.verdicts import TABLE, Verdict
+from conformance.results.wrong_outputs import only_presents, wrong_in
+
+
+def issue(case: CaseRecord, result: ResultRecord, target: TargetRecord, program: Program) -> str:
+    """Markdown for a bug tracker: a title, the call, the result, the finding, and the program.
+
+    ``program`` is what `program_of` made.
+    """
+    before, fence = issue_parts(case, result, target, program)
+    return f"{before}{program.text}{fence}\n" if fence else before
+
+
+def issue_parts(
+    case: CaseRecord,
+    result: ResultRecord,
+    target: TargetRecord,
+    program: Program,
+    elsewhere: Sequence[tuple[str, Verdict]] = (),
+) -> tuple[str, str]:
+    """The text up to the program, and the line that ends its code block; empty without a program.
+
+    ``elsewhere`` has the verdicts of other targets.
+    """
+    described = target.describe
+    runtime = f"{described.runtime} {described.version}" if described else target.name
+    what = "has a hazard" if result.hazard else TABLE[result.verdict].deed
+    what = "runs with another kernel" if result.other_kernel else what
+    known = result.known
+    title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
+    provider = described.execution_provider if described else None
+    place = f" ({inline(provider)})" if provider else ""
+    lines = [f"# {OP_TYPE} {what}: {title} – {inline(runtime, 100)}{place}", *_call(case)]
+    lines += ["", "## Actual result", "", inline(result.reason, 2000)]
+    if result.wrong_outputs:
+        right = " The output is right." if only_presents(result) else ""
+        lines += ["", f"Wrong in {wrong_in(result, inline)}.{right}"]
+    if result.hazard:
+        hazard = inline(result.hazard, 400)
+        lines += ["", f"The operator's documentation does not define this: {hazard}"]
+    if result.message and result.outcome in ("rejected", "crashed"):
+        message = clean(result.message, 4000)
+        fence = fence_around(message)
+        lines += ["", f"{fence}text", message, fence]
+    lines += _worst(result)
+    if elsewhere:
+        others = ", ".join(f"{inline(name)} {verdict}" for name, verdict in elsewhere)
+        lines += ["", f"The same call on other targets: {others}."]
+    lines += ["", "## Expected result", "", _should(contract_of(case, result))]
+    if result.expectation and (finding := alone(result.expectation.link)):
+        lines += ["", "## Analysis", "", finding]
+    lines += ["", "## Environment", ""]
+    lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
+    command = inline_code(shared_command(result.reproduce))
+    lines += ["", f"Command of the suite (gqa-conformance): {command}", "", "## Reproduction", ""]
+    if program.missing is not None:
+        return "\n".join([*lines, inline(program.missing)]) + "\n", ""
+    fence = fence_around(program.text)
+    lines += [f"Save it as `{program.filename}`; it does not need the suite.", ""]
+    return "\n".join([*lines, f"{fence}{program.language}"]) + "\n", fence
+
+
+@of_the_last
+def _call(case: CaseRecord) -> list[str]:
+    """The lines about the call: its tensors and attributes."""
+    asks = f"{inline(case.title)}." if case.title else ""
+    model = f"`{DOMAIN}.{OP_TYPE}`, one node."
+    if (graph := case.call.graph) is not None:
+        nodes = ", ".join(f"{name} {count}" for name, count in graph.nodes.items())
+        model = f"A graph of {sum(graph.nodes.values())} nodes: {inline(nodes)}."
+    lines = ["", "## The call", "", " ".join(filter(None, [model, asks, inline(case.why)]))]
+    lines += ["", "| input | type | shape | values |", "| --- | --- | --- | --- |"]
+    for tensor in case.call.inputs:
+        if tensor.state == "connected":
+            cells = (
+                tensor.name,
+                str(tensor.dtype),
+                str(list(tensor.shape or ())),
+                one_line(tensor.values or "", 200),
+            )
+            lines.append(f"| {' | '.join(map(inline, cells))} |")
+    attributes = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
+    outputs = ", ".join(o.name for o in case.call.outputs if o.state == "connected")
+    of = "" if graph is None else f" of the first {OP_TYPE}"
+    lines += ["", f"Attributes{of}: {inline(attributes) or 'none'}. Outputs: {inline(outputs)}."]
+    if graph is not None and graph.weights:
+        lines += [f"{len(graph.weights)} constants have drawn values; the program makes them."]
+    if case.call.steps > 1:
+        lines += [f"It is a loop of {case.call.steps} calls; each past is the previous present."]
+    if case.call.shared_buffer:
+        lines += ["Past and present are the same memory."]
+    return lines
+
+
+def _should(contract: Contract) -> str:
+    must = {
+        "computes": "The runtime computes the values that the operator's documentation defines. "
+        "Expected values are those of a float64 reference; the error budgets are derived from the "
+        "types and magnitudes.",
+        "rejects": "The runtime rejects the call, with an error that says what is wrong.",
+        "either": "The runtime computes the right values, or rejects the call.",
+    }[contract.demands]
+    why = f" {inline(contract.why)}" if contract.why else ""
+    basis = "Source" if contract.demands == "either" else contract.basis.capitalize()
+    text = f"{must}{why} {basis}: {_link(contract.source)}"
+    return f"{text} (disputed by {_link(contract.disputed)})" if contract.disputed else text
+
+
+def _link(text: str) -> str:
+    """A source as Markdown."""
+    source = one_line(text)
+    return f"<{source}>" if LINK.fullmatch(source) else inline(source)
+
+
+def _worst(result: ResultRecord) -> Iterator[str]:
+    """A table of the worst elements."""
+    if is_of_the_variant(result) or not result.errors:
+        return
+    yield from ("", "| worst element | got | expected | error budget | share of the budget |")
+    yield "| --- | --- | --- | --- | --- |"
+    for error in result.errors:
+        if error.index is None:
+            continue
+        step = f" of step {error.step}" if error.step else ""
+        place = inline(f"{error.output}{list(error.index)}{step}")
+        figures = (error.got, error.want, error.budget, error.share)
+        digits = ("9", "9", "3", "3")
+        cells = ("" if x is None else f"{x:.{n}g}" for x, n in zip(figures, digits, strict=True))
+        yield f"| {place} | {' | '.join(cells)} |"
+
+
+def _where(target: TargetRecord) -> Iterator[tuple[str, str]]:
+    described = target.describe
+    if described is None:
+        yield "target", target.name
+        return
+    yield described.runtime, described.version
+    if described.execution_provider:
+        yield "execution provider", described.execution_provider
+    if described.device:
+        yield "device", described.device
+    for name, value in described.versions.items():
+        if name not in (described.runtime, "binary") and len(value) <= 120:
+            yield name, value

@@ -1,0 +1,355 @@
+"""The stand-alone program that reproduces a result: one of the templates, with its data.
+
+It does not need this suite. It has the model, draws the inputs from the recipes in the results
+file, calls the runtime as its users do, and checks the elements with the largest errors. The
+templates are in ``reports/programs``; what differs between two results is in the data alone.
+
+A results file can come from anybody: its text gets into the comment line by line, and into the data
+as JSON without the characters that can end a literal of Python or JavaScript.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import onnx
+from onnx import helper
+
+from conformance.base.paths import data_path
+from conformance.base.remembered import of_the_last
+from conformance.base.signature import DOMAIN, OP_TYPE, OUTPUTS, PLAIN_NAME
+from conformance.bundle.model import declare, filled_model, model_of
+from conformance.bundle.script import CARRY
+from conformance.report.repro.checks import (
+    has_fault,
+    is_of_the_variant,
+    verdicts,
+    wrong_elements,
+    wrong_shapes,
+)
+from conformance.report.repro.escaping import comment, one_line
+from conformance.results.records import (
+    FROM_FILE,
+    CallInput,
+    CallOutput,
+    CallRecord,
+    CaseRecord,
+    GraphRecord,
+    LaterInput,
+    ResultRecord,
+    TargetRecord,
+    contract_of,
+)
+from conformance.targets.catalogue import StandaloneProgram, device_word, entry_of, script_of
+
+#: What a template has in the place of its data.
+PLACEHOLDER: Final = "__DATA__"
+_INCLUDE: Final = re.compile(r"^from (inputs|checks) import .*\n", re.M)
+
+#: The time limit in seconds where the call had none that it exceeded.
+_SECONDS: Final = 600.0
+#: The largest file of a graph that a results file contains, in bytes.
+_GRAPH_BYTES: Final = 1 << 22
+_RANKS: Final = {output.name: output.rank for output in OUTPUTS}
+_ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in this one"
+
+
+@dataclass(frozen=True)
+class Program:
+    """The stand-alone program of a result, which prints the verdict on its last line.
+
+    ``missing`` says in a sentence why there is none, and the program is then a comment with it.
+    """
+
+    template: str
+    head: Sequence[str]
+    """The lines of its first comment."""
+    data: Sequence[str] = ()
+    """The lines of its data, as JSON."""
+    missing: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The source of the program."""
+        head = "\n".join(self.head) + "\n"
+        if self.missing is not None:
+            return head
+        data = "\n".join(self.data)
+        return f"{head}\n{template_text(self.template).replace(PLACEHOLDER, data)}"
+
+    @property
+    def filename(self) -> str:
+        """The name of its file."""
+        return "repro.mjs" if self.language == "javascript" else "repro.py"
+
+    @property
+    def language(self) -> str:
+        """The language of the program, as Markdown names it."""
+        return "javascript" if self.template.endswith(".mjs") else "python"
+
+
+@cache
+def template_text(name: str) -> str:
+    """The source of a template, with the parts that it shares with others."""
+    folder = data_path("reports") / "programs"
+
+    def part(match: re.Match[str]) -> str:
+        return (folder / f"{match[1]}.py").read_text(encoding="utf-8") + "\n"
+
+    return _INCLUDE.sub(part, (folder / name).read_text(encoding="utf-8"))
+
+
+def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Program:
+    """The program of a result, or why there is none."""
+    script = script_of(target.ep)
+    head = [*_head(case, result, target)]
+    template = script.template if script else "onnxruntime.py"
+    mark = "//" if template.endswith(".mjs") else "#"
+    missing = _why_not(case, result, target)
+    if missing is None and script is not None:
+        try:
+            lines = [*_case_lines(case), *_result_lines(case, result, target, script)]
+            data = ["{", *lines[:-1], lines[-1].removesuffix(","), "}"]
+            return Program(template, comment(head, mark), data)
+        # as this suite never writes it
+        except (ValueError, LookupError, OverflowError, TypeError, zlib.error):
+            missing = "The results file describes an input wrongly."
+    return Program(template, comment([*head, "", missing or ""], mark), missing=missing)
+
+
+def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
+    """Why no program can be written for this result; None if it depends on its inputs."""
+    script = script_of(target.ep)
+    if script is None:
+        return f"This version of the suite cannot write a program for {one_line(target.ep)}."
+    if result.verdict == "skip":
+        return "The case was not run, so there is nothing to reproduce."
+    if result.other_kernel:
+        return "It ran without the kernel that the target names: there is nothing to reproduce."
+    call = case.call
+    connected = [tensor for tensor in call.inputs if tensor.state == "connected"]
+    unknown = [each for each in connected if each.recipe is None and each.same_as is None]
+    if any((tensor.values or "").startswith(FROM_FILE) for tensor in unknown):
+        return "Its input values are those of a file: the bundle has them as tensors."
+    if unknown or any(tensor.recipe is None for tensor in _weights(call)):
+        return "The results file is too old: it does not say how the inputs are made."
+    if call.graph is not None and not call.graph.content:
+        return "The graph is too large for a results file; its case file names it."
+    made = [tensor for tensor in call.outputs if tensor.state == "connected"]
+    names = [*(tensor.name for tensor in connected), *(tensor.name for tensor in made)]
+    if not made or not all(map(PLAIN_NAME.fullmatch, names)):
+        return "The results file describes tensors that this version does not know."
+    if call.shared_buffer and call.graph is not None:
+        return "Past and present share memory, which programs for graphs do not express."
+    if call.shared_buffer and not script.shared_buffer:
+        return "Past and present share memory, which this runtime's interface cannot express."
+    return None
+
+
+# ── The data ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@of_the_last
+def _case_lines(case: CaseRecord) -> list[str]:
+    """The lines of the data about the call: those of a case are the same for every target."""
+    call = case.call
+    fed = {tensor.name: tensor for tensor in call.inputs if _is_fed(tensor)}
+    fixed = [tensor for tensor in call.inputs if tensor.constant]
+    model = _node_model(call) if call.graph is None else _graph_model(call.graph)
+    content = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
+    outputs = {each.name: each.dtype for each in call.outputs if each.state == "connected"}
+    carry = {past: present for past, present in CARRY.items() if past in fed and present in outputs}
+    data = {
+        "model": content,
+        "constants": {each.name: _drawn(each) for each in (*fixed, *_weights(call))},
+        "inputs": {name: _drawn(tensor) for name, tensor in fed.items()},
+        "later": [{own.name: _drawn(fed[own.name], own) for own in step} for step in call.later],
+        "outputs": outputs,
+        "carry": carry if call.steps > 1 else {},
+        "share": carry if call.shared_buffer else {},
+    }
+    return [*_lines(data)]
+
+
+def _result_lines(
+    case: CaseRecord, result: ResultRecord, target: TargetRecord, script: StandaloneProgram
+) -> list[str]:
+    """The lines of the data about the runtime, and about what is to be checked."""
+    right, wrong, rejected = verdicts(case, result)
+    data = {
+        "runtime": _runtime(target, script, alone=case.call.graph is None),
+        "runs": 2 if has_fault(result, "runs_differ") else 1,
+        "seconds": _SECONDS if result.time_limit is None else result.time_limit,
+        "if_right": right,
+        "if_wrong": wrong,
+        "if_rejected": rejected,
+        "shapes": wrong_shapes(case, result),
+        "elements": wrong_elements(case, result),
+        "notes": [_ELSEWHERE] if is_of_the_variant(result) else [],
+    }
+    return [*_lines(data)]
+
+
+def _runtime(target: TargetRecord, script: StandaloneProgram, alone: bool) -> dict[str, Any]:
+    """How the runtime is called. ``alone``: no node may run on the CPU."""
+    entry = entry_of(target.ep)
+    provider = (entry.execution_provider if entry else None) or ""
+    device = device_word(provider) or "cpu"
+    return {
+        "provider": provider,
+        "device": device,
+        "alone": alone and (device != "cpu" or bool(script.plugin)),
+        "options": script.options,
+        "provider_options": dict(script.provider_options),
+        "plugin": script.plugin,
+        "threads": script.threads,
+        "environment": dict(script.environment),
+    }
+
+
+def _weights(call: CallRecord) -> Sequence[CallInput]:
+    """The constants of a graph whose values are drawn."""
+    return call.graph.weights if call.graph else ()
+
+
+def _is_fed(tensor: CallInput) -> bool:
+    """Whether it is an input of the model."""
+    return tensor.state == "connected" and not tensor.constant and tensor.same_as is None
+
+
+def _drawn(tensor: CallInput, own: LaterInput | None = None) -> dict[str, Any]:
+    """An input of a call; ``own``: where it differs from that of the first call."""
+    recipe = own.recipe if own else tensor.recipe
+    shape = tensor.shape if own is None or own.shape is None else own.shape
+    if recipe is None or shape is None or any(type(dim) is not int for dim in shape):
+        raise ValueError("an input without numbers")
+    return {"dtype": tensor.dtype, "shape": shape, "recipe": recipe.model_dump(mode="json")}
+
+
+def _node_model(call: CallRecord) -> onnx.ModelProto:
+    """The model of one node, without the values of its constants."""
+    node = helper.make_node(
+        OP_TYPE, [*_names(call.inputs)], [*_names(call.outputs)], name="gqa", domain=DOMAIN
+    )
+    node.attribute.extend(helper.make_attribute(*each) for each in call.attributes.items())
+    inputs = [_declared(each, each.dims or each.shape) for each in call.inputs if _is_fed(each)]
+    outputs = [_declared(each) for each in call.outputs if each.state == "connected"]
+    return model_of([node], inputs, outputs)
+
+
+def _declared(
+    tensor: CallInput | CallOutput, names: Sequence[str | int | None] | None = None
+) -> onnx.ValueInfoProto:
+    """An input or output of the graph; ``names`` are those of its dims, null for a fixed one."""
+    if tensor.shape is None:
+        return declare(tensor.name, str(tensor.dtype), [None] * _RANKS[tensor.name])
+    pairs = zip(names or tensor.shape, tensor.shape, strict=True)
+    return declare(tensor.name, str(tensor.dtype), [name or size for name, size in pairs])
+
+
+def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
+    """The node's names: an omitted one is empty, and the list ends before the trailing ones."""
+    for tensor in tensors:
+        if tensor.state != "trailing":
+            name = (isinstance(tensor, CallInput) and tensor.same_as) or tensor.name
+            yield name if tensor.state == "connected" else ""
+
+
+def _graph_model(graph: GraphRecord) -> onnx.ModelProto:
+    """The model of a graph, without those of its constants whose values are drawn."""
+    content = zlib.decompressobj().decompress(base64.b64decode(graph.content), _GRAPH_BYTES)
+    model = filled_model(content, {})
+    drawn = {tensor.name for tensor in graph.weights}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in drawn]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    return model
+
+
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of an object in JSON, each with its comma; a long one has a line for each item."""
+    for name, value in data.items():
+        if isinstance(value, dict):
+            items = [f"{_json(key)}: {_json(item)}" for key, item in value.items()]
+            text = f"{{{_joined(items)}}}"
+        elif isinstance(value, list):
+            text = f"[{_joined([*map(_json, value)])}]"
+        else:
+            text = _json(value)
+        yield f'"{name}": {text},'
+
+
+def _joined(items: Sequence[str]) -> str:
+    is_long = sum(map(len, items)) > _COLUMNS
+    return "\n  " + ",\n  ".join(items) + "\n" if is_long else ", ".join(items)
+
+
+def _json(value: Any) -> str:
+    """JSON in ASCII without the characters that can end a literal or a script."""
+    return _SPECIAL.sub(lambda match: f"\\u{ord(match[0][-1]):04x}", _ENCODER.encode(value))
+
+
+_COLUMNS: Final = 90
+_ENCODER: Final = json.JSONEncoder(allow_nan=False)
+_SPECIAL: Final = re.compile(r"\\[\\\"]|[`$<>&'\x7f]")
+
+
+# ── The first comment ─────────────────────────────────────────────────────────────────────────────
+
+
+def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Iterator[str]:
+    """The lines of the comment at the top."""
+    contract = contract_of(case, result)
+    yield f"{one_line(case.id)} on {one_line(result.target)}"
+    yield f"contract: {contract.terms}, {one_line(contract.source)}"
+    if contract.why:
+        yield f"          {one_line(contract.why)}"
+    if contract.disputed:
+        yield f"disputed: {one_line(contract.disputed)}"
+    attributes = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
+    yield f"call:     {one_line(attributes) or 'no attributes'}"
+    yield f"expected: {_EXPECTED[contract.demands]}"
+    yield f"seen:     {result.verdict}: {one_line(result.reason, 400)}"
+    if result.hazard:
+        yield f"hazard:   {one_line(result.hazard, 400)}"
+    yield from _caveats(case, result)
+    if target.describe and target.describe.adapter:
+        yield f"adapter:  {one_line(target.describe.adapter, 100)}"
+    if script := script_of(target.ep):
+        yield f"needs:    {one_line(_needs(target, script))}"
+
+
+_EXPECTED: Final = {
+    "computes": "the values that the contract defines",
+    "rejects": "an error that says what is wrong with the call",
+    "either": "the values that the contract defines, or an error",
+}
+
+
+def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
+    if is_of_the_variant(result):
+        what = f" ({one_line(case.relation)})" if case.relation else ""
+        yield f"note:     the fault is in a variant of this call{what}, not in this call"
+    if has_fault(result, "runs_differ"):
+        yield "note:     two runs gave different numbers, so this program makes the call twice"
+    if result.verdict == "wrong" and has_fault(result, "dtype"):
+        yield "note:     the type of an output is wrong, which this program does not check"
+    if result.verdict == "timeout":
+        yield "note:     the call is stopped after the time limit of the case"
+
+
+def _needs(target: TargetRecord, script: StandaloneProgram) -> str:
+    """What must be installed, in the version of the target if that is a plain number."""
+    version = ""
+    if target.describe:
+        version = target.describe.versions.get("onnxruntime", target.describe.version)
+    if re.fullmatch(r"\d+(\.\d+){1,3}", version):
+        return script.needs.replace("VERSION", version)
+    return re.sub("(==|@| )VERSION", "", script.needs)
