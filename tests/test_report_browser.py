@@ -344,17 +344,6 @@ def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: 
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
 
 
-def test_counts_link_to_the_cases_they_count(show: Open, real: Run, real_page: str) -> None:
-    tab = show(real_page)
-    tab.get_by_text("Results by verdict").click()
-    tab.locator('.summary a[href="#?target=cuda%401.26.0&verdict=timeout"]').click()
-    tab.locator("#reset").wait_for()
-    assert cases(tab) == [
-        r.case for r in real.results if (r.target, r.verdict) == ("cuda@1.26.0", "timeout")
-    ]
-    assert 0 <= tab.locator(".tools").bounding_box()["y"] < 400
-
-
 # ── The panel ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -659,12 +648,7 @@ def test_the_first_result_is_on_the_first_screen_of_a_phone(
     assert not tab.locator(".findings ol").first.is_visible()
     tab.locator(".findings .roomy > summary").click()
     assert tab.locator(".findings ol").first.is_visible()
-    # Turned on its side there is room again; and the key for the search finds it.
-    tab.set_viewport_size({"width": 844, "height": 390})
-    tab.get_by_text("Search and filter").wait_for(state="hidden")
-    tab.locator("#search").wait_for()
-    tab.set_viewport_size({"width": 390, "height": 844})
-    tab.locator("#search").wait_for(state="hidden")
+    tab.get_by_text("Search and filter").click()
     tab.keyboard.press("/")
     assert tab.evaluate("document.activeElement.id") == "search"
 
@@ -703,13 +687,6 @@ def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) ->
     tab.wait_for_function("() => window.asked")
     assert tab.evaluate("asked") == ["copy", tab.evaluate("location.href")]
     assert tab.locator("#copy-link").inner_text() == "Copied"
-    # Where even that is forbidden, the link is shown and selected.
-    tab.evaluate("document.execCommand = () => false")
-    tab.locator("#unfold").click()
-    tab.locator("#copy-link").click()
-    tab.locator("#address").wait_for()
-    assert tab.locator("#address").inner_text() == tab.evaluate("location.href")
-    assert tab.locator("#said").inner_text() == "Press Ctrl+C"
 
 
 @pytest.mark.slow
@@ -730,12 +707,6 @@ def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -
     # A link to one of them unfolds them.
     tab = show(html, f"#{quote(ids[3])}@cpu@1.31.1")
     assert cell(tab, ids[3]).get_attribute("aria-current") == "true"
-    # The symptom above the table selects them.
-    tab = show(html)
-    tab.get_by_role("link", name="20 cases", exact=True).click()
-    tab.locator("#reset").wait_for()
-    told = "20 of 30 cases, 20 results with the symptom “SIGSEGV: row N”"
-    assert words(tab.locator("#shown")) == told
 
 
 @pytest.mark.slow
@@ -759,11 +730,8 @@ def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
     assert [cases(show(html, href)) for href in distinct][:6] == [
         ["a/right"], ["a/no"], ["a/ran"], ["a/bad"], ["a/dead"], ["b/asked"]
     ]  # fmt: skip
-    tab.locator("[data-list=basis]").select_option("requested")
-    assert cases(tab) == ["b/asked", "b/no"]
     tab.locator("[data-list=score]").select_option("silently wrong")
-    assert cases(tab) == ["b/no"]
-    assert asked(tab) == "#?basis=requested&score=silent"
+    assert cases(tab) == ["a/bad", "b/no"]
 
 
 def test_it_prints(show: Open, real_page: str) -> None:
@@ -773,9 +741,6 @@ def test_it_prints(show: Open, real_page: str) -> None:
     for gone in ("#panel", ".tools", "#help"):
         assert not tab.locator(gone).is_visible()
     assert cell(tab, "decode/several_tokens", 1).is_visible()
-    tab.set_viewport_size({"width": 700, "height": 900})  # as narrow as a sheet of paper
-    for kept in (".score", ".findings ol"):
-        assert tab.locator(kept).first.is_visible()
     assert len(tab.pdf()) > 20_000
 
 

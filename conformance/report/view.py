@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -17,15 +17,15 @@ from conformance.report.causes import Cause, causes
 from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
 from conformance.report.history import (
-    CHANGE_KINDS,
     CaseHistory,
     History,
+    Release,
     histories,
     sentence,
 )
-from conformance.report.instability import instability_examples, instability_text
+from conformance.report.instability import instability_examples, instability_text, is_unstable
 from conformance.report.repro.standalone import filename, issue, program_of
-from conformance.report.score import PART_OF, Score, Scores, scores_of
+from conformance.report.score import PART_OF, Score, Scores, scores_of, shared_scores
 from conformance.report.symptoms import ended_by, symptom
 from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
@@ -74,6 +74,8 @@ class Head:
     unavailable: str
     counts: Mapping[Verdict, int]
     scores: Scores
+    shared: Score | None
+    """Of a column that the table shows: over the calls that all of these tried."""
     total: int
     silent: int
     """Number of silent failures."""
@@ -84,28 +86,6 @@ class Head:
     def filter(self) -> str:
         """What the filter ``target`` names it: a series of which only the newest is shown."""
         return self.series if self.series and self.newest else self.label
-
-
-@dataclass(frozen=True)
-class ShownRelease:
-    """A release, and the number of cases that broke in it or were fixed in it."""
-
-    head: Head
-    version: str
-    broken: int
-    fixed: int
-
-
-@dataclass(frozen=True)
-class ShownSeries:
-    """The releases of a target, the newest first."""
-
-    label: str
-    releases: tuple[ShownRelease, ...]
-    regressed: int
-    """Number of cases that were right in a release, and are not in the last one that was tried."""
-    mended: int
-    """Number of cases that broke in a release, and are right again."""
 
 
 @dataclass(frozen=True)
@@ -136,39 +116,14 @@ class ListedCause:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A reason why cases were not tried on a target, and their number."""
-
-    label: str
-    number: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """A problem of the runs. ``fix``: the command that fixes it, or empty."""
-
-    where: str
-    sentence: str
-    fix: str
-
-
-@dataclass(frozen=True)
 class Unstable:
     """A target with results that did not repeat: a sentence, and some of them."""
 
     label: str
+    past: bool
+    """Whether all is known, and there is a newer release: nobody has to do anything."""
     sentence: str
     examples: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ThemeScores:
-    """A theme, and its score on each target."""
-
-    name: str
-    question: str
-    scores: tuple[Score, ...]
 
 
 @dataclass(frozen=True)
@@ -176,14 +131,16 @@ class Page:
     """The data of the template."""
 
     heads: tuple[Head, ...]
-    series: tuple[ShownSeries, ...]
-    """The targets that were tried in several releases."""
-    themes: tuple[ThemeScores, ...]
-    """Of the specified calls; without themes that have none."""
+    histories: Sequence[History]
+    """Of the targets that were tried in several releases."""
+    themes: Mapping[str, tuple[str, str]]
+    """The name and the question of each theme that has a score."""
     unexpected: tuple[ListedCause, ...]
     known: tuple[ListedCause, ...]
-    skipped: tuple[Skipped, ...]
-    troubles: tuple[Trouble, ...]
+    skipped: Mapping[tuple[str, str], int]
+    """The number of cases that were not tried, by target and reason."""
+    troubles: Sequence[tuple[str, str, str]]
+    """Of the problems of the runs: where, a sentence, and the command that fixes it, or empty."""
     unstable: tuple[Unstable, ...]
     uncalled: tuple[str, ...]
     """A sentence for each runtime whose operator has parts that no case calls."""
@@ -192,6 +149,10 @@ class Page:
     results: int
     findings: tuple[str, ...]
     """Findings that expectations link to: ``docs/findings/….md``."""
+
+    def head_of(self, release: Release) -> Head:
+        """The head of a release's column."""
+        return next(head for head in self.heads if head.label == clean(release.label))
 
     @property
     def newest(self) -> tuple[Head, ...]:
@@ -218,29 +179,36 @@ def page(
     found = histories(joined)
     series = _places(joined, found)
     grid = {id: [joined.results.get((id, label)) for label in labels] for id in cases}
+    older = {n for one in series for n in one["columns"] if n != one["newest"]}
+    shared = shared_scores(joined, [label for n, label in enumerate(labels) if n not in older])
     heads = tuple(
         _head(
             clean(column.label),
             column.target,
             [row[n] for row in grid.values()],
             scores,
-            next((one for one in series if n in one["columns"]), {"label": "", "newest": n}),
-            n,
+            shared.get(column.label),
+            next((one["label"] for one in series if n in one["columns"]), ""),
+            n not in older,
         )
         for n, (column, scores) in enumerate(
             zip(joined.columns, scores_of(joined).values(), strict=True)
         )
     )
     listed = _listed(cases, joined, grid)
+    questions = {case.theme: case.question for case in cases.values() if case}
     shown = Page(
         heads=heads,
-        series=tuple(_shown_series(one, heads, labels) for one in found),
-        themes=tuple(_themes(cases, heads)),
+        histories=found,
+        themes={
+            theme: (clean(theme) or UNDESCRIBED, clean(questions.get(theme, "")))
+            for theme in (heads[0].scores.themes if heads else ())
+        },
         unexpected=tuple(cause for cause in listed if cause.mark == "unexpected"),
         known=tuple(cause for cause in listed if cause.mark == "known"),
-        skipped=tuple(_skipped(heads, grid)),
-        troubles=tuple(_troubles(joined)),
-        unstable=tuple(_unstable(joined)),
+        skipped=_skipped(joined),
+        troubles=list(_troubles(joined)),
+        unstable=tuple(_unstable(joined, [labels[n] for n in older])),
         uncalled=tuple(map(clean, uncalled_sentences(c.target for c in joined.columns))),
         runs=tuple(_run(run) for run in joined.runs),
         cases=len(cases),
@@ -262,24 +230,6 @@ def _places(joined: Joined, found: Sequence[History]) -> list[dict[str, Any]]:
         }
         for one in found
     ]
-
-
-def _shown_series(history: History, heads: Sequence[Head], labels: Sequence[str]) -> ShownSeries:
-    broken, fixed = (history.whole.changed(kind) for kind in CHANGE_KINDS)
-    return ShownSeries(
-        clean(history.series.name),
-        tuple(
-            ShownRelease(
-                heads[labels.index(release.label)],
-                clean(release.version),
-                len(broken.get(release.version, ())),
-                len(fixed.get(release.version, ())),
-            )
-            for release in reversed(history.series.releases)
-        ),
-        len(history.whole.regressed),
-        sum(one.mended for one in history.cases.values()),
-    )
 
 
 def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
@@ -349,27 +299,13 @@ def _listed_cause(
     )
 
 
-def _skipped(
-    heads: Sequence[Head], grid: Mapping[str, Sequence[ResultRecord | None]]
-) -> Iterator[Skipped]:
-    for column, head in enumerate(heads):
-        reasons = Counter(
-            clean(result.reason, 400)
-            for results in grid.values()
-            if (result := results[column]) is not None and not was_tried(result)
-        )
-        for reason, number in reasons.most_common():
-            yield Skipped(head.label, number, reason)
-
-
-def _themes(cases: Mapping[str, CaseRecord | None], heads: Sequence[Head]) -> Iterator[ThemeScores]:
-    questions = {case.theme: case.question for case in cases.values() if case}
-    for theme in heads[0].scores.themes if heads else ():
-        yield ThemeScores(
-            clean(theme) or UNDESCRIBED,
-            clean(questions.get(theme, "")),
-            tuple(head.scores.themes[theme] for head in heads),
-        )
+def _skipped(joined: Joined) -> dict[tuple[str, str], int]:
+    reasons = Counter(
+        (clean(label), clean(result.reason, 400))
+        for (_, label), result in joined.results.items()
+        if not was_tried(result)
+    )
+    return dict(reasons.most_common())
 
 
 def _head(
@@ -377,8 +313,9 @@ def _head(
     target: TargetRecord,
     results: Sequence[ResultRecord | None],
     scores: Scores,
-    series: Mapping[str, Any],
-    number: int,
+    shared: Score | None,
+    series: str,
+    newest: bool,
 ) -> Head:
     about = target.describe
     there = [result for result in results if result]
@@ -387,14 +324,15 @@ def _head(
     adapter = about.adapter or "" if about else ""
     return Head(
         label=label,
-        series=series["label"],
-        newest=series["newest"] == number,
+        series=series,
+        newest=newest,
         version=clean(about.version) if about and about.version not in label else "",
         adapter=clean(adapter) if adapter not in label else "",
         device=clean(about.device or "") if about else "",
         unavailable=clean(target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         scores=scores,
+        shared=shared,
         total=len(there),
         silent=sum(map(is_silent_failure, there)),
         unexpected=marks["unexpected"],
@@ -402,23 +340,23 @@ def _head(
     )
 
 
-def _troubles(joined: Joined) -> Iterator[Trouble]:
+def _troubles(joined: Joined) -> Iterator[tuple[str, str, str]]:
     for problem in joined.problems:
-        yield Trouble("", clean(problem), "")
+        yield "", clean(problem), ""
     for column in joined.columns:
         if column.target.unavailable is not None:
             reason, fix = column.target.unavailable, column.target.fix or ""
-            yield Trouble(clean(column.label), f"Not tried: {clean(reason)}", clean(fix))
+            yield clean(column.label), f"Not tried: {clean(reason)}", clean(fix)
     for label, record in joined.infrastructure:
         where = f"{label}, {record.case}" if record.case else label
-        yield Trouble(clean(where), clean(record.message, 2_000), clean(record.fix or ""))
+        yield clean(where), clean(record.message, 2_000), clean(record.fix or "")
 
 
-def _unstable(joined: Joined) -> Iterator[Unstable]:
+def _unstable(joined: Joined, older: Collection[str]) -> Iterator[Unstable]:
     for label, records in joined.instability.items():
-        yield Unstable(
-            clean(label), instability_text(records), tuple(instability_examples(records))
-        )
+        past = label in older and not is_unstable(records)
+        examples = tuple(instability_examples(records))
+        yield Unstable(clean(label), past, instability_text(records), examples)
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -68,15 +68,18 @@ document.addEventListener("DOMContentLoaded", async () => {
     const releases = new Set(query.releases);
     if (open) releases.add(series);
     else releases.delete(series);
-    setQuery({ releases });
+    keepInPlace(() => null, () => setQuery({ releases }));
     matrix.releasesButton(series)?.focus({ preventScroll: true });
   }
 
-  /** Changes the layout, and scrolls so that an element stays where it is on the screen. */
+  /** Changes the layout, and scrolls so that an element on the screen stays there, or else the first row. */
   function keepInPlace(element, change) {
-    const before = element()?.getBoundingClientRect().top;
+    const id = matrix.rowOnScreen()?.id;
+    const kept = isOnScreen(element()) ? element : () => (id == null ? null : matrix.row(id));
+    const before = kept()?.getBoundingClientRect().top;
     change();
-    const after = element()?.getBoundingClientRect().top;
+    matrix.fit();
+    const after = kept()?.getBoundingClientRect().top;
     if (before != null && after != null) scrollBy(0, after - before);
   }
 

@@ -130,6 +130,7 @@ class Cells {
   tally(cases, column) {
     const [counts, ranks] = [{}, {}];
     const endings = new Set(); // of the processes, such as SIGSEGV
+    const worstOf = new Map(); // result by dtype
     let [total, asked, right, presents, unexpected, known, vague, hazards, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, 0, 0, null, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
@@ -139,6 +140,8 @@ class Cells {
       ranks[colourOf(result)] = (ranks[colourOf(result)] ?? 0) + 1;
       if (onlyPresents(result)) presents += 1;
       if (worst == null || this.#severity(result) < this.#severity(worst)) worst = result;
+      const there = worstOf.get(this.cases[i].dtype);
+      if (ranksAs(result) !== "skip" && (!there || this.#severity(result) < this.#severity(there))) worstOf.set(this.cases[i].dtype, result);
       const part = this.basisOf(i) !== "requested" && this.partOf(result);
       if (part) asked += 1;
       if (part === "right") right += 1;
@@ -154,7 +157,7 @@ class Cells {
     const { verdict } = worst;
     const number = counts[verdict];
     const figures = { number, total, asked, right, presents, counts, ranks, unexpected, known, vague, hazards, requested, first };
-    return { verdict, colour: colourOf(worst), drawing: drawingOf(worst), endings: [...endings], ...figures };
+    return { verdict, colour: colourOf(worst), drawing: drawingOf(worst), endings: [...endings], dtypes: dtypesApart(worstOf), ...figures };
   }
 
   /**
@@ -245,6 +248,13 @@ function isRequestedOnly(result) {
 /** Whether the verdicts of the targets that were tried differ, or whether only presents are wrong. */
 function verdictsDiffer(results) {
   return new Set(results.filter((one) => ranksAs(one) !== "skip").map((one) => `${one.verdict} ${onlyPresents(one)}`)).size > 1;
+}
+
+/** The dtypes with each verdict, `float32 float16 pass`; none if all have the same. */
+function dtypesApart(worstOf) {
+  const byVerdict = new Map();
+  for (const [dtype, { verdict }] of worstOf) byVerdict.set(verdict, [...(byVerdict.get(verdict) ?? []), dtype]);
+  return byVerdict.size > 1 ? [...byVerdict].map(([verdict, dtypes]) => `${dtypes.join(" ")} ${verdict}`) : [];
 }
 
 /** Compares two sort keys, lists of numbers, for `Array.sort`. */
