@@ -60,7 +60,7 @@ _BY_GROUP: Final[Mapping[str, Part]] = {
 }
 #: The part of each verdict that is tried; a silent failure is ``presents`` or ``silent`` whatever
 #: its verdict.
-PART_OF: Final[Mapping[Verdict, Part]] = {
+_PART_OF: Final[Mapping[Verdict, Part]] = {
     verdict: _BY_GROUP[row.group] for verdict, row in TABLE.items() if row.group in _BY_GROUP
 }
 
@@ -71,7 +71,7 @@ def part_of(result: ResultRecord) -> Part | None:
         return None
     if is_silent_failure(result):
         return "presents" if only_presents(result) else "silent"
-    return PART_OF.get(result.verdict)
+    return _PART_OF.get(result.verdict)
 
 
 @dataclass(frozen=True)

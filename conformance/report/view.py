@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from conformance.report.causes import Cause, causes
 from conformance.report.changes import Change, Changes
@@ -25,11 +25,10 @@ from conformance.report.history import (
 )
 from conformance.report.instability import instability_examples, instability_text, is_unstable
 from conformance.report.repro.standalone import filename, issue, program_of
-from conformance.report.score import PART_OF, Score, Scores, scores_of, shared_scores
+from conformance.report.score import Score, Scores, is_asked, part_of, scores_of, shared_scores
 from conformance.report.symptoms import ended_by, symptom
 from conformance.report.text import clean, deep_clean
-from conformance.results.join import Joined
-from conformance.results.reader import Run
+from conformance.results.join import Column, Joined
 from conformance.results.records import (
     CallInput,
     CallOutput,
@@ -47,12 +46,15 @@ from conformance.results.verdicts import (
     drawing_of,
     is_silent_failure,
     note_of,
-    ranks_as,
+    severity,
     was_tried,
 )
 from conformance.results.wrong_outputs import where_wrong
 
 Mark = Literal["unexpected", "known", ""]
+
+#: Stands for the id of the case in the command that reproduces a result.
+CASE_ID: Final = "\0"
 
 #: The theme of cases that the file does not describe.
 UNDESCRIBED: Final = "undescribed"
@@ -133,7 +135,7 @@ class Page:
     heads: tuple[Head, ...]
     histories: Sequence[History]
     """Of the targets that were tried in several releases."""
-    themes: Mapping[str, tuple[str, str]]
+    themes: Mapping[str, Mapping[str, str]]
     """The name and the question of each theme that has a score."""
     unexpected: tuple[ListedCause, ...]
     known: tuple[ListedCause, ...]
@@ -144,7 +146,8 @@ class Page:
     unstable: tuple[Unstable, ...]
     uncalled: tuple[str, ...]
     """A sentence for each runtime whose operator has parts that no case calls."""
-    runs: tuple[Mapping[str, Any], ...]
+    runs: Sequence[object]
+    """The file, header and footer of each run."""
     cases: int
     results: int
     findings: tuple[str, ...]
@@ -165,16 +168,17 @@ def page(
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
-    The cells are ``{"verdicts": […], "parts": {…}, "targets": […], "series": […], "themes": […],
-    "groups": […], "cases": […], "pool": […], "error_fields": […]}``. A case has its results in the
-    order of the targets, null where there is none, and its history in each series. Values that
-    many cases or results share are in the pool, and are referred to by their index. A result has
-    its change, if any, and the index of its report.
+    The cells are ``{"verdicts": […], "colours": […], "looks": […], "targets": […], "series": […],
+    "themes": […], "groups": […], "cases": […], "pool": […], "error_fields": […]}``. A case has its
+    results in the order of the targets, null where there is none, and its history in each series.
+    Values that many cases or results share are in the pool, and are referred to by their index;
+    `looks` has what results that look alike have in common. A result has its change, if any, and
+    the index of its report.
 
     The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each a list of indexes of
     paragraphs. They are separate because they are most of the text, and few of them are read.
     """
-    cases = _all_cases(joined)
+    cases = {id: joined.cases.get(id) for id in joined.ids}
     labels = [column.label for column in joined.columns]
     found = histories(joined)
     series = _places(joined, found)
@@ -183,9 +187,8 @@ def page(
     shared = shared_scores(joined, [label for n, label in enumerate(labels) if n not in older])
     heads = tuple(
         _head(
-            clean(column.label),
-            column.target,
-            [row[n] for row in grid.values()],
+            column,
+            [result for row in grid.values() if (result := row[n])],
             scores,
             shared.get(column.label),
             next((one["label"] for one in series if n in one["columns"]), ""),
@@ -196,21 +199,22 @@ def page(
         )
     )
     listed = _listed(cases, joined, grid)
-    questions = {case.theme: case.question for case in cases.values() if case}
     shown = Page(
         heads=heads,
         histories=found,
-        themes={
-            theme: (clean(theme) or UNDESCRIBED, clean(questions.get(theme, "")))
-            for theme in (heads[0].scores.themes if heads else ())
-        },
+        themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
         unexpected=tuple(cause for cause in listed if cause.mark == "unexpected"),
         known=tuple(cause for cause in listed if cause.mark == "known"),
         skipped=_skipped(joined),
         troubles=list(_troubles(joined)),
         unstable=tuple(_unstable(joined, [labels[n] for n in older])),
         uncalled=tuple(map(clean, uncalled_sentences(c.target for c in joined.columns))),
-        runs=tuple(_run(run) for run in joined.runs),
+        runs=[
+            deep_clean(
+                to_jsonable_python({"file": run.path, "header": run.header, "footer": run.footer})
+            )
+            for run in joined.runs
+        ],
         cases=len(cases),
         results=sum(head.total for head in heads),
         findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
@@ -234,20 +238,11 @@ def _places(joined: Joined, found: Sequence[History]) -> list[dict[str, Any]]:
 
 def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
     """The changes of results in the new run, by case and target."""
-    every = changes.all() if changes else ()
     found: dict[tuple[str, str], Change] = {}
-    for change in every:
+    for change in changes.all() if changes else ():
         if change.after:
             found.setdefault((change.case, change.target), change)  # slower comes last
     return found
-
-
-def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
-    """Every case with a description or a result; None where there is no description."""
-    cases: dict[str, CaseRecord | None] = dict(joined.cases)
-    for id, _ in joined.results:
-        cases.setdefault(id, None)
-    return cases
 
 
 def _mark(result: ResultRecord) -> Mark:
@@ -309,18 +304,16 @@ def _skipped(joined: Joined) -> dict[tuple[str, str], int]:
 
 
 def _head(
-    label: str,
-    target: TargetRecord,
-    results: Sequence[ResultRecord | None],
+    column: Column,
+    results: Sequence[ResultRecord],
     scores: Scores,
     shared: Score | None,
     series: str,
     newest: bool,
 ) -> Head:
-    about = target.describe
-    there = [result for result in results if result]
-    counts = Counter(result.verdict for result in there)
-    marks = Counter(_mark(result) for result in there)
+    label, about = clean(column.label), column.target.describe
+    counts = Counter(result.verdict for result in results)
+    marks = Counter(map(_mark, results))
     adapter = about.adapter or "" if about else ""
     return Head(
         label=label,
@@ -329,12 +322,12 @@ def _head(
         version=clean(about.version) if about and about.version not in label else "",
         adapter=clean(adapter) if adapter not in label else "",
         device=clean(about.device or "") if about else "",
-        unavailable=clean(target.unavailable or ""),
+        unavailable=clean(column.target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         scores=scores,
         shared=shared,
-        total=len(there),
-        silent=sum(map(is_silent_failure, there)),
+        total=len(results),
+        silent=sum(map(is_silent_failure, results)),
         unexpected=marks["unexpected"],
         known=marks["known"],
     )
@@ -357,13 +350,6 @@ def _unstable(joined: Joined, older: Collection[str]) -> Iterator[Unstable]:
         past = label in older and not is_unstable(records)
         examples = tuple(instability_examples(records))
         yield Unstable(clean(label), past, instability_text(records), examples)
-
-
-def _run(run: Run) -> dict[str, Any]:
-    """A run's header and footer, for the end of the page."""
-    header = deep_clean(run.header.model_dump(mode="json"))
-    footer = run.footer and deep_clean(run.footer.model_dump(mode="json"))
-    return {"file": clean(str(run.path)), "header": header, "footer": footer}
 
 
 class _Pool:
@@ -401,8 +387,8 @@ class _Pool:
 # Fields of cases and results whose values many share.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
-    "message", "reason", "symptom", "stderr", "expectation", "placement", "errors", "relation",
-    "contract",
+    "message", "reason", "symptom", "stderr", "expectation", "errors", "relation", "contract",
+    "reproduce",
 )  # fmt: skip
 ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
 
@@ -417,33 +403,23 @@ def _cells(
     series: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     pool = _Pool()
+    looks = _Pool()
     paragraphs = _Pool()
     reports: list[list[list[int]]] = []
-    themes: dict[str, dict[str, Any]] = {}
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    members: dict[tuple[str, str], list[CaseRecord | None]] = {}
+    for id, case in cases.items():
+        members.setdefault(_entry(id, case), []).append(case)
+    groups = {entry: number for number, entry in enumerate(members)}
+    themes = {theme: n for n, theme in enumerate(dict.fromkeys(theme for theme, _ in members))}
     rows = []
     for id, case in cases.items():
-        theme = case.theme if case else ""
-        question = case.question if case else "Cases without a description in the file"
-        themes.setdefault(
-            theme,
-            {
-                "number": len(themes),
-                "name": clean(theme) or UNDESCRIBED,
-                "question": clean(question),
-            },
-        )
-        key = theme, case.name if case else id
-        about = _group(key, case, themes[theme]["number"])
-        group = groups.setdefault(key, {"number": len(groups), **about})
-        if group["why"] != about["why"]:
-            group["why"] = ""  # the cases differ
         results: list[dict[str, Any] | None] = []
         for result, column in zip(grid[id], joined.columns, strict=True):
             if result is None:
                 results.append(None)
                 continue
             details = _result_details(result, changes.get((id, column.label)), pool)
+            details["look"] = looks.add(_look(case, result))
             if case is not None and _reportable(result):
                 elsewhere = [
                     (head.label, other.verdict)
@@ -453,15 +429,16 @@ def _cells(
                 details["report"] = len(reports)
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
             results.append(details)
-        row = _case_details(id, case, pool) | {"group": group["number"], "results": results}
+        row = _case_details(id, case, pool)
+        row |= {"group": groups[_entry(id, case)], "results": results}
         if found:
             row["history"] = [pool.add(_history_details(one.cases[id])) for one in found]
         rows.append(row)
-    for group in (*themes.values(), *groups.values()):
-        del group["number"]
+    worst_first: list[Any] = sorted(looks.values, key=lambda look: look["severity"])
     cells = {
         "verdicts": VERDICTS,
-        "parts": PART_OF,
+        "colours": list(dict.fromkeys(look["colour"] for look in worst_first)),
+        "looks": looks.values,
         "targets": [
             {
                 "label": head.label,
@@ -472,8 +449,8 @@ def _cells(
             for head, column in zip(heads, joined.columns, strict=True)
         ],
         "series": list(series),
-        "themes": list(themes.values()),
-        "groups": list(groups.values()),
+        "themes": [_theme(theme, cases) for theme in themes],
+        "groups": [_group(entry, those, themes[entry[0]]) for entry, those in members.items()],
         "cases": rows,
         "pool": pool.values,
         "error_fields": ERROR_FIELDS,
@@ -494,15 +471,29 @@ def _history_details(history: CaseHistory) -> dict[str, Any]:
     }
 
 
-def _group(key: tuple[str, str], case: CaseRecord | None, theme: int) -> dict[str, Any]:
+def _entry(id: str, case: CaseRecord | None) -> tuple[str, str]:
+    """The theme of a case, and the name of its entry in a case file; the id of an unknown case."""
+    return (case.theme, case.name) if case else ("", id)
+
+
+def _theme(theme: str, cases: Mapping[str, CaseRecord | None]) -> dict[str, str]:
+    questions = (case.question for case in cases.values() if case and case.theme == theme)
+    question = next(questions, "Cases without a description in the file")
+    return {"name": clean(theme) or UNDESCRIBED, "question": clean(question)}
+
+
+def _group(
+    entry: tuple[str, str], members: Sequence[CaseRecord | None], theme: int
+) -> dict[str, Any]:
     """An entry of a case file: one case, or those that its axes expand to."""
-    name = clean(key[1])
+    name, case = clean(entry[1]), members[0]
+    reasons = {one.why if one else "" for one in members}
     return {
         "theme": theme,
-        "id": clean(f"{key[0]}/{key[1]}" if key[0] else key[1]),
+        "id": clean("/".join(filter(None, entry))),
         "name": name,
         "title": (clean(case.title) if case else "") or name,
-        "why": clean(case.why) if case else "",
+        "why": clean(reasons.pop()) if len(reasons) == 1 else "",
     }
 
 
@@ -530,27 +521,61 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     return {**details, "dtype": dtype, "call": pool.add(shown)}
 
 
+def _look(case: CaseRecord | None, result: ResultRecord) -> dict[str, Any]:
+    """What the page draws, counts and filters of a result; many look alike.
+
+    ``severity`` is 0 for the worst, ``part`` is null for a call that was not tried, and ``asked``
+    says whether the result counts for the score.
+    """
+    mark = _mark(result)
+    flags = {
+        "vague": result.vague,
+        "hazard": bool(result.hazard),
+        "not specified": result.verdict == "unsupported" and not mark,
+    }
+    return {
+        "verdict": result.verdict,
+        "colour": colour_of(result),
+        "drawing": drawing_of(result),
+        "severity": severity(result),
+        "part": part_of(result),
+        "asked": is_asked(case, result),
+        "silent": is_silent_failure(result),
+        "mark": mark,
+        "note": clean(note_of(result)),
+        "ended_by": clean(ended_by(result)),
+        "flags": [flag for flag, has in flags.items() if has],
+        "wrong": list(result.wrong_outputs),
+        "outcome": result.outcome,
+        "stage": result.stage,
+        "code": clean(result.code or ""),
+        "placement": clean(result.placement or ""),
+        "kernels": [*map(clean, result.kernels or ())],
+        "values_right": result.values_right,
+    }
+
+
+#: The fields of a result that its details have beside those of its look.
+_DETAILS = {
+    "hazard", "message", "reason", "relation", "ms", "stderr", "bits", "insensitive", "contract",
+    "expectation",
+}  # fmt: skip
+
+
 def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:
-    unseen = {"kind", "case", "target", "errors", "faults", "of_variant", "time_limit"}
-    details: Any = deep_clean(_significant(result.model_dump(mode="json", exclude=unseen)))
-    if result.reproduce:
-        details["reproduce"] = clean(shared_command(result.reproduce))
-    if result.errors:
-        details["errors"] = [_error_details(error) for error in result.errors]
-    if said := clean(symptom(result)):
-        details["symptom"] = said
-    if ended := ended_by(result):
-        details["ended_by"] = ended
-    for field in ("share", "ms"):
-        if field in details:
-            details[field] = _short(details[field])
+    record = result.model_dump(mode="json", include=_DETAILS)
+    details: Any = deep_clean({name: value for name, value in record.items() if value})
+    command = clean(shared_command(result.reproduce))
+    details["reproduce"] = command.replace(clean(result.case), CASE_ID)
+    details["errors"] = [_error_details(error) for error in result.errors]
+    details["symptom"] = clean(symptom(result))
+    if "ms" in details:
+        details["ms"] = _short(details["ms"])
     for field in _POOLED_RESULT:
-        if field in details:
+        if details.get(field):
             details[field] = pool.add(details[field])
-    if (rank := ranks_as(result)) != result.verdict:
-        details["ranks_as"] = rank
-    if note := note_of(result):
-        details["note"] = note
+        else:
+            details.pop(field, None)
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
     return details  # type: ignore[no-any-return]
@@ -577,8 +602,8 @@ def _report(
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:
     """The values of `ERROR_FIELDS`, without the names, because there are very many."""
-    fields = error.model_dump(mode="json")
-    fields["output"] = clean(error.output)  # the map is drawn, not shown as text
+    # The map is drawn, not shown as text.
+    fields = error.model_dump(mode="json") | {"output": clean(error.output)}
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
 
@@ -591,9 +616,3 @@ def _short(value: Any, digits: int = 4) -> Any:
     if isinstance(value, dict):
         return {name: _short(number, digits) for name, number in value.items()}
     return value
-
-
-def _significant(value: Mapping[str, Any]) -> dict[str, Any]:
-    """``value`` without empty fields and false marks."""
-    marks = {"unexpected", "vague", "other_kernel"}
-    return {k: v for k, v in value.items() if v or (v is not None and v == 0 and k not in marks)}

@@ -222,8 +222,8 @@ class Matrix {
     const { cells, selection } = this;
     const symptomOf = (i) => {
       const results = selection.columns.map((column) => cells.cases[i].results[column]).filter(Boolean);
-      const dead = results.filter((result) => cells.partOf(result) === "none");
-      return [...new Set(dead.map((result) => [result.verdict, cells.pool[result.symptom]].filter(Boolean).join(", ")))].join("; ");
+      const dead = results.filter((result) => result.look.part === "none");
+      return [...new Set(dead.map((result) => [result.look.verdict, cells.pool[result.symptom]].filter(Boolean).join(", ")))].join("; ");
     };
     const groups = new Map();
     for (const i of matching) {
@@ -356,9 +356,10 @@ class Matrix {
     return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, colour, drawing, number, total, asked, right, presents, counts, ranks, endings, dtypes, unexpected, known, vague, hazards, requested, first } = tally;
-      const untried = colour === "skip" ? 0 : ranks.skip ?? 0;
-      const tried = total - untried;
+      const { worst, first, total, tried, asked, right, verdicts, colours, marks, flags, endings, dtypes } = tally;
+      const number = verdicts[worst.verdict];
+      const presents = colours.presents ?? 0;
+      const mark = marks.unexpected ? "unexpected" : "known";
       const series = this.selection.folded.get(column);
       const past = series == null ? null : this.cells.historyTally(members, series);
       const notes = [
@@ -370,24 +371,22 @@ class Matrix {
             ? `all ${plural(total, "case")}`
             : `${number} of ${tried} ${tried < total ? "tried" : "cases"}`,
         presents > 0 && `${presents === number ? "" : `${presents} `}only in presents`,
-        vague > 0 && `${vague} vague`,
-        hazards > 0 && plural(hazards, "hazard"),
-        requested > 0 && `${requested} not specified`,
-        untried > 0 && `${untried} not tried`,
+        ...Object.entries(flags).map(([flag, count]) => (flag === "hazard" ? plural(count, flag) : `${count} ${flag}`)),
+        tried > 0 && tried < total && `${total - tried} not tried`,
         past?.since && `since ${past.since}`,
         past?.regressed > 0 && make("span.regressed", `${past.regressed} regressed`),
         past?.mended > 0 && `${past.mended} broken for a time`,
-        unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
+        marks[mark] > 0 && make("b", `${marks[mark]} ${mark}`),
       ].flat().filter(Boolean);
       const control = make(
-        `button.v.tally.${colour}.${unexpected ? "unexpected" : known ? "known" : ""}`,
-        icon(drawing),
-        make("span", verdict),
+        `button.v.tally.${worst.colour}.${marks[mark] ? mark : ""}`,
+        icon(worst.drawing),
+        make("span", worst.verdict),
         make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", " ·"))])),
       );
-      const parts = this.cells.verdicts.filter((name) => counts[name]);
-      control.title = [...parts.map((name) => `${counts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
-      return make("td", this.#cell(control, first, column), number < total && this.#bar(ranks, total));
+      const parts = this.cells.verdicts.filter((name) => verdicts[name]);
+      control.title = [...parts.map((name) => `${verdicts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
+      return make("td", this.#cell(control, first, column), number < total && this.#bar(colours, total));
     });
   }
 
@@ -401,8 +400,7 @@ class Matrix {
 
   #bar(counts, total) {
     let start = 0;
-    const colours = this.cells.verdicts.flatMap((name) => (name === "wrong" ? [name, "presents"] : [name]));
-    const parts = colours.filter((name) => counts[name]).map((name) => {
+    const parts = this.cells.colours.filter((name) => counts[name]).map((name) => {
       const part = draw("rect", { class: name, x: start, width: counts[name], height: 1 });
       start += counts[name];
       return part;
@@ -429,15 +427,13 @@ class Matrix {
     const tds = this.selection.columns.map((column) => {
       const result = one.results[column];
       if (!result) return make("td.none", "no result");
-      const mark = markOf(result);
+      const { verdict, colour, drawing, mark, note, ended_by: ending, flags } = result.look;
       const control = make(
-        `button.v.${colourOf(result)}.${mark}`,
-        icon(drawingOf(result)),
-        make("span", result.verdict),
-        (result.note || result.ended_by) && make("i", result.note || result.ended_by),
-        result.vague && make("i", "vague"),
-        result.hazard && make("i", "hazard"),
-        isRequestedOnly(result) && make("i", "not specified"),
+        `button.v.${colour}.${mark}`,
+        icon(drawing),
+        make("span", verdict),
+        (note || ending) && make("i", note || ending),
+        flags.map((flag) => make("i", flag)),
         mark && make("b", mark),
         this.#past(i, column),
       );
@@ -501,10 +497,9 @@ class Matrix {
                 const i = at.get(`${line}\n${label}`);
                 const result = i == null ? null : cells.cases[i].results[column];
                 if (!result) return make("td");
-                const mark = markOf(result);
-                const control = make(`button.v.${colourOf(result)}.${mark}`, icon(drawingOf(result)));
-                const note = result.note ? ` (${result.note})` : "";
-                const words = `${result.verdict}${note}${mark && `, ${mark}`}: ${line}, ${label}`;
+                const { verdict, colour, drawing, mark, note } = result.look;
+                const control = make(`button.v.${colour}.${mark}`, icon(drawing));
+                const words = `${verdict}${note && ` (${note})`}${mark && `, ${mark}`}: ${line}, ${label}`;
                 control.setAttribute("aria-label", words);
                 control.title = words;
                 return make("td", this.#cell(control, i, column));
@@ -580,10 +575,6 @@ function nearestStop(line, column) {
 /** A target's name, with a possible line break before each of its parts. */
 function breakable(label) {
   return label.split(/(?=[@+])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
-}
-
-function markOf(result) {
-  return result.unexpected ? "unexpected" : result.expectation != null ? "known" : "";
 }
 
 /** The width of each axis in characters, so that the axes of a row's cases line up. */
