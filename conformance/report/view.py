@@ -95,14 +95,10 @@ class ListedCause:
     """An unexpected or a known cause, as the page lists it."""
 
     label: str
-    verdict: Verdict
+    look: Mapping[str, Any]
+    """What the first result looks like."""
     where: str
     """Where the results are wrong: `only in presents`; empty where they are not."""
-    drawing: str
-    colour: str
-    wrong: str
-    """The value of the filter for these wrong outputs and no others; empty without any."""
-    mark: Mark
     number: int
     first: str
     """Id of the first case."""
@@ -169,11 +165,11 @@ def page(
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
     The cells are ``{"verdicts": […], "colours": […], "looks": […], "targets": […], "series": […],
-    "themes": […], "groups": […], "cases": […], "pool": […], "error_fields": […]}``. A case has its
-    results in the order of the targets, null where there is none, and its history in each series.
-    Values that many cases or results share are in the pool, and are referred to by their index;
-    `looks` has what results that look alike have in common. A result has its change, if any, and
-    the index of its report.
+    "themes": […], "groups": […], "cases": […], "results": […], "pool": […], "error_fields": […]}``.
+    A case has its history in each series, the index of its first report, and those of its results
+    in the order of the targets, null where there is none. Many releases have the same result;
+    `looks` has what those that look alike have in common. Other values that many cases or results
+    share are in the pool, and are referred to by their index.
 
     The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each a list of indexes of
     paragraphs. They are separate because they are most of the text, and few of them are read.
@@ -203,8 +199,8 @@ def page(
         heads=heads,
         histories=found,
         themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
-        unexpected=tuple(cause for cause in listed if cause.mark == "unexpected"),
-        known=tuple(cause for cause in listed if cause.mark == "known"),
+        unexpected=tuple(cause for cause in listed if cause.look["mark"] == "unexpected"),
+        known=tuple(cause for cause in listed if cause.look["mark"] == "known"),
         skipped=_skipped(joined),
         troubles=list(_troubles(joined)),
         unstable=tuple(_unstable(joined, [labels[n] for n in older])),
@@ -278,12 +274,8 @@ def _listed_cause(
     rows = Counter(there.entry if (there := cases[id]) else id for id in ids)
     return ListedCause(
         label=clean(cause.label),
-        verdict=example.verdict,
+        look=_look(case, example),
         where=where_wrong(example),
-        drawing=drawing_of(example),
-        colour=colour_of(example),
-        wrong=f"only:{','.join(example.wrong_outputs)}" if example.wrong_outputs else "",
-        mark=_mark(example),
         number=len(ids),
         first=clean(example.case),
         title=clean((case.title if case else "") or example.case),
@@ -402,9 +394,7 @@ def _cells(
     found: Sequence[History],
     series: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    pool = _Pool()
-    looks = _Pool()
-    paragraphs = _Pool()
+    pool, looks, distinct, paragraphs = _Pool(), _Pool(), _Pool(), _Pool()
     reports: list[list[list[int]]] = []
     members: dict[tuple[str, str], list[CaseRecord | None]] = {}
     for id, case in cases.items():
@@ -413,24 +403,26 @@ def _cells(
     themes = {theme: n for n, theme in enumerate(dict.fromkeys(theme for theme, _ in members))}
     rows = []
     for id, case in cases.items():
-        results: list[dict[str, Any] | None] = []
+        row = _case_details(id, case, pool)
+        row |= {"group": groups[_entry(id, case)], "report": len(reports), "results": []}
+        outputs: dict[str, int] = {}
         for result, column in zip(grid[id], joined.columns, strict=True):
             if result is None:
-                results.append(None)
+                row["results"].append(None)
                 continue
+            look = _look(case, result)
             details = _result_details(result, changes.get((id, column.label)), pool)
-            details["look"] = looks.add(_look(case, result))
-            if case is not None and _reportable(result):
+            details["look"] = looks.add(look)
+            if result.bits is not None:
+                details["bits"] = outputs.setdefault(result.bits, len(outputs))
+            row["results"].append(distinct.add(details))
+            if case is not None and look["reported"]:
                 elsewhere = [
                     (head.label, other.verdict)
                     for head, other in zip(heads, grid[id], strict=True)
                     if other is not None and other is not result
                 ]
-                details["report"] = len(reports)
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
-            results.append(details)
-        row = _case_details(id, case, pool)
-        row |= {"group": groups[_entry(id, case)], "results": results}
         if found:
             row["history"] = [pool.add(_history_details(one.cases[id])) for one in found]
         rows.append(row)
@@ -452,6 +444,7 @@ def _cells(
         "themes": [_theme(theme, cases) for theme in themes],
         "groups": [_group(entry, those, themes[entry[0]]) for entry, those in members.items()],
         "cases": rows,
+        "results": distinct.values,
         "pool": pool.values,
         "error_fields": ERROR_FIELDS,
     }
@@ -541,6 +534,7 @@ def _look(case: CaseRecord | None, result: ResultRecord) -> dict[str, Any]:
         "part": part_of(result),
         "asked": is_asked(case, result),
         "silent": is_silent_failure(result),
+        "reported": case is not None and _reportable(result),
         "mark": mark,
         "note": clean(note_of(result)),
         "ended_by": clean(ended_by(result)),
@@ -557,7 +551,7 @@ def _look(case: CaseRecord | None, result: ResultRecord) -> dict[str, Any]:
 
 #: The fields of a result that its details have beside those of its look.
 _DETAILS = {
-    "hazard", "message", "reason", "relation", "ms", "stderr", "bits", "insensitive", "contract",
+    "hazard", "message", "reason", "relation", "ms", "stderr", "insensitive", "contract",
     "expectation",
 }  # fmt: skip
 

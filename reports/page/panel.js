@@ -28,8 +28,9 @@ class Details {
   constructor(cells, row, column) {
     Object.assign(this, { cells, row, column, pool: cells.pool });
     this.about = cells.cases[row];
-    this.result = this.about.results[column];
-    this.look = this.result.look;
+    this.look = this.about.results[column].look;
+    const before = this.about.results.slice(0, column).filter((result) => result?.look.reported).length;
+    this.result = { ...this.about.results[column], report: this.look.reported ? this.about.report + before : null };
     this.command = (this.pool[this.result.reproduce] ?? "").replaceAll("\0", () => this.about.id);
     this.group = cells.groups[this.about.group];
     this.target = cells.targets[column];
@@ -292,9 +293,9 @@ class Details {
   /** Which other columns returned identical outputs, and which did not. */
   identicalOutputs() {
     const { bits } = this.result;
-    if (!bits) return null;
+    if (bits == null) return null;
     const others = this.about.results.flatMap((other, i) =>
-      other?.bits && i !== this.column ? [[other.bits === bits, this.cells.targets[i].label]] : [],
+      other?.bits != null && i !== this.column ? [[other.bits === bits, this.cells.targets[i].label]] : [],
     );
     const names = (same) => others.filter(([equal]) => equal === same).map(([, label]) => label).join(", ");
     return [names(true) && `identical on ${names(true)}`, names(false) && `different on ${names(false)}`]

@@ -6,9 +6,8 @@ class Cells {
   constructor(data) {
     Object.assign(this, data);
     for (const { axes } of this.cases) if (axes) Object.setPrototypeOf(axes, null); // an axis can have any name
-    for (const { results } of this.cases) {
-      for (const result of results) if (result) result.look = this.looks[result.look];
-    }
+    for (const result of this.results) result.look = this.looks[result.look];
+    for (const one of this.cases) one.results = one.results.map((number) => this.results[number] ?? null);
     this.members = this.groups.map(() => []); // case numbers, by group
     this.cases.forEach((one, i) => this.members[one.group].push(i));
     this.byTheme = this.themes.map(() => []); // group numbers, by theme
