@@ -23,7 +23,7 @@ BUDGETS = {
     "conformance/maintain": 2572,
     "conformance/model": 4500,
     "conformance/oracle": 2290,
-    "conformance/report": 4586,
+    "conformance/report": 4584,
     "conformance/results": 2100,
     "conformance/run": 1198,
     "conformance/targets": 1490,

@@ -139,7 +139,6 @@ def test_filters_name_a_target_or_one_of_its_releases(show: Open, tmp_path: Path
     tab = show(html)
     tab.get_by_role("button", name="cpu", exact=True).click()
     assert heads(tab) == ["cpu"]
-    assert asked(tab) == "#?target=cpu"
     tab = show(html, "#?target=cpu@1.21.0&verdict=crash")
     assert heads(tab) == ["cpu@1.21.0"]
     assert cases(tab) == ["t/mended"]
@@ -148,7 +147,6 @@ def test_filters_name_a_target_or_one_of_its_releases(show: Open, tmp_path: Path
 def test_the_newest_release_that_ran_is_shown(show: Open, tmp_path: Path) -> None:
     tab = show(page(tmp_path, OF_SERIES, gone="cpu@1.23.0"))
     assert "1.22.0, the newest" in words(tab.locator("#matrix > thead"))
-    assert words(cell(tab, "t/later")) == "pass since 1.21"
     tab.get_by_role("button", name="Show a column for each of the 4 releases of cpu").click()
     assert heads(tab) == ["cpu@1.23.0", *reversed(LABELS)]
     assert "not available" in words(tab.locator("#matrix > thead"))
@@ -197,6 +195,8 @@ def test_only_instability_that_is_known_and_past_is_no_alarm(
     if not red:
         tab.get_by_text("Known instability of 1 older release").click()
         assert tab.get_by_text("It died.").is_visible()
+    tab.set_viewport_size({"width": 390, "height": 844})  # the address of the defect is longer
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_targets_are_compared_by_what_all_of_them_tried(show: Open, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic_core import to_json, to_jsonable_python
 
@@ -50,8 +50,6 @@ from conformance.results.verdicts import (
     was_tried,
 )
 from conformance.results.wrong_outputs import where_wrong
-
-Mark = Literal["unexpected", "known", ""]
 
 #: Stands for the id of the case in the command that reproduces a result.
 CASE_ID: Final = "\0"
@@ -241,7 +239,7 @@ def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
     return found
 
 
-def _mark(result: ResultRecord) -> Mark:
+def _mark(result: ResultRecord) -> str:
     if result.unexpected:
         return "unexpected"
     return "known" if result.known else ""
@@ -517,28 +515,30 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
 def _look(case: CaseRecord | None, result: ResultRecord) -> dict[str, Any]:
     """What the page draws, counts and filters of a result; many look alike.
 
-    ``severity`` is 0 for the worst, ``part`` is null for a call that was not tried, and ``asked``
-    says whether the result counts for the score.
+    ``severity`` is 0 for the worst, ``part`` is null for a call that was not tried, ``asked`` says
+    whether the result counts for the score, and ``reported`` whether it has a bug report.
     """
-    mark = _mark(result)
-    flags = {
+    mark, part = _mark(result), part_of(result)
+    has = {
         "vague": result.vague,
-        "hazard": bool(result.hazard),
+        "hazard": result.hazard,
         "not specified": result.verdict == "unsupported" and not mark,
     }
+    flags = [flag for flag in has if has[flag]]
+    as_it_should = result.verdict == "pass" and not flags and not result.unexpected
     return {
         "verdict": result.verdict,
         "colour": colour_of(result),
         "drawing": drawing_of(result),
         "severity": severity(result),
-        "part": part_of(result),
+        "part": part,
         "asked": is_asked(case, result),
         "silent": is_silent_failure(result),
-        "reported": case is not None and _reportable(result),
+        "reported": case is not None and part is not None and not as_it_should,
         "mark": mark,
         "note": clean(note_of(result)),
         "ended_by": clean(ended_by(result)),
-        "flags": [flag for flag, has in flags.items() if has],
+        "flags": flags,
         "wrong": list(result.wrong_outputs),
         "outcome": result.outcome,
         "stage": result.stage,
@@ -573,12 +573,6 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
     return details  # type: ignore[no-any-return]
-
-
-def _reportable(result: ResultRecord) -> bool:
-    """Whether a bug report makes sense: not for an expected pass, nor for what was not tried."""
-    bad = result.verdict != "pass" or result.vague or result.hazard or result.unexpected
-    return bool(bad) and was_tried(result)
 
 
 def _report(
