@@ -247,7 +247,6 @@ def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
     tab.locator("#reset").click()
     tab.get_by_role("button", name="only silent failures").click()
     assert cases(tab)[:2] == ["a/wrong", "a/silent"]
-    assert asked(tab).endswith("silent")
     tab.locator("#reset").click()
     # The score counts them apart, and a cause leads to exactly its cases.
     tab.locator(".score a[href*='score=presents']").click()
@@ -342,17 +341,6 @@ def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: 
     tab.locator(".findings ol a").first.click()
     tab.locator("#panel").wait_for()
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
-
-
-def test_counts_link_to_the_cases_they_count(show: Open, real: Run, real_page: str) -> None:
-    tab = show(real_page)
-    tab.get_by_text("Results by verdict").click()
-    tab.locator('.summary a[href="#?target=cuda%401.26.0&verdict=timeout"]').click()
-    tab.locator("#reset").wait_for()
-    assert cases(tab) == [
-        r.case for r in real.results if (r.target, r.verdict) == ("cuda@1.26.0", "timeout")
-    ]
-    assert 0 <= tab.locator(".tools").bounding_box()["y"] < 400
 
 
 # ── The panel ───────────────────────────────────────────────────────────────────────────────────
@@ -513,8 +501,9 @@ def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
         tab.wait_for_function(
             "async text => (await navigator.clipboard.readText()) === text", arg=text
         )
-    command = words(tab.get_by_role("region", name="command"))
-    assert command.startswith("gqa run --ep cuda@1.26.0 -k 'decode/several_tokens")
+    id = words(tab.locator("#panel .case"))
+    assert words(tab.get_by_role("region", name="command")) == f"gqa run --ep cuda@1.26.0 -k '{id}'"
+    assert id in text  # the bug report
 
 
 # ── Keys, paper, phones and everybody's eyes ────────────────────────────────────────────────────
@@ -632,8 +621,6 @@ def test_the_width_is_used_and_nothing_is_cut_off(
         box = tab.locator(table).bounding_box()
         assert box["width"] >= 0.9 * width, table
         assert box["x"] + box["width"] <= width
-    last = tab.locator(".score tbody tr:first-child > :last-child").bounding_box()
-    assert last["x"] + last["width"] <= width
 
 
 @pytest.mark.slow
@@ -659,12 +646,7 @@ def test_the_first_result_is_on_the_first_screen_of_a_phone(
     assert not tab.locator(".findings ol").first.is_visible()
     tab.locator(".findings .roomy > summary").click()
     assert tab.locator(".findings ol").first.is_visible()
-    # Turned on its side there is room again; and the key for the search finds it.
-    tab.set_viewport_size({"width": 844, "height": 390})
-    tab.get_by_text("Search and filter").wait_for(state="hidden")
-    tab.locator("#search").wait_for()
-    tab.set_viewport_size({"width": 390, "height": 844})
-    tab.locator("#search").wait_for(state="hidden")
+    tab.get_by_text("Search and filter").click()
     tab.keyboard.press("/")
     assert tab.evaluate("document.activeElement.id") == "search"
 
@@ -703,13 +685,6 @@ def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) ->
     tab.wait_for_function("() => window.asked")
     assert tab.evaluate("asked") == ["copy", tab.evaluate("location.href")]
     assert tab.locator("#copy-link").inner_text() == "Copied"
-    # Where even that is forbidden, the link is shown and selected.
-    tab.evaluate("document.execCommand = () => false")
-    tab.locator("#unfold").click()
-    tab.locator("#copy-link").click()
-    tab.locator("#address").wait_for()
-    assert tab.locator("#address").inner_text() == tab.evaluate("location.href")
-    assert tab.locator("#said").inner_text() == "Press Ctrl+C"
 
 
 @pytest.mark.slow
@@ -730,12 +705,6 @@ def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -
     # A link to one of them unfolds them.
     tab = show(html, f"#{quote(ids[3])}@cpu@1.31.1")
     assert cell(tab, ids[3]).get_attribute("aria-current") == "true"
-    # The symptom above the table selects them.
-    tab = show(html)
-    tab.get_by_role("link", name="20 cases", exact=True).click()
-    tab.locator("#reset").wait_for()
-    told = "20 of 30 cases, 20 results with the symptom “SIGSEGV: row N”"
-    assert words(tab.locator("#shown")) == told
 
 
 @pytest.mark.slow
@@ -759,11 +728,8 @@ def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
     assert [cases(show(html, href)) for href in distinct][:6] == [
         ["a/right"], ["a/no"], ["a/ran"], ["a/bad"], ["a/dead"], ["b/asked"]
     ]  # fmt: skip
-    tab.locator("[data-list=basis]").select_option("requested")
-    assert cases(tab) == ["b/asked", "b/no"]
     tab.locator("[data-list=score]").select_option("silently wrong")
-    assert cases(tab) == ["b/no"]
-    assert asked(tab) == "#?basis=requested&score=silent"
+    assert cases(tab) == ["a/bad", "b/no"]
 
 
 def test_it_prints(show: Open, real_page: str) -> None:
@@ -773,9 +739,6 @@ def test_it_prints(show: Open, real_page: str) -> None:
     for gone in ("#panel", ".tools", "#help"):
         assert not tab.locator(gone).is_visible()
     assert cell(tab, "decode/several_tokens", 1).is_visible()
-    tab.set_viewport_size({"width": 700, "height": 900})  # as narrow as a sheet of paper
-    for kept in (".score", ".findings ol"):
-        assert tab.locator(kept).first.is_visible()
     assert len(tab.pdf()) > 20_000
 
 

@@ -37,13 +37,13 @@ from conformance.cli.report import FORMS
 from conformance.report import view
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
+from conformance.report.changes import changes
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
-from conformance.report.repro.program import program_of
+from conformance.report.repro.standalone import program_of
 from conformance.report.score import PARTS, scores_of
 from conformance.report.support import support
 from conformance.report.terminal import tell
-from conformance.results.compare import changes
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (
@@ -205,7 +205,8 @@ def test_every_form_has_the_counts_of_the_file(data: st.DataObject, tmp_path: Pa
     listed, data, _ = view.page(run)
     for number, (head, count) in enumerate(zip(listed.heads, counts.values(), strict=True)):
         results = [one["results"][number] for one in data["cases"]]
-        cells = Counter(cell["verdict"] for cell in results if cell)
+        looks = [data["results"][number]["look"] for number in results if number is not None]
+        cells = Counter(data["looks"][look]["verdict"] for look in looks)
         assert head.counts == {verdict: sums(count, verdict) for verdict in VERDICTS}
         assert cells == +Counter(head.counts)
         assert head.unexpected == sum(n for (_, mark), n in count.items() if mark)

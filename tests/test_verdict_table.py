@@ -214,15 +214,6 @@ def test_the_page_shows_each_with_its_group_and_sentence(joined: Joined) -> None
     must(tuple(parsed.cells["verdicts"]) == VERDICTS, "conformance/report/view.py", "its cells")
 
 
-def test_the_page_tells_the_two_kinds_of_accepted_apart(joined: Joined) -> None:
-    cells = {one["id"]: one["results"][0] for one in Parsed(render(joined.runs)).cells["cases"]}
-    for right, acceptance in ACCEPTANCES.items():
-        cell = cells[f"t/accepted_{right}"]
-        assert (cell["ranks_as"], cell["note"]) == (acceptance.ranks_as, acceptance.note)
-    for verdict in VERDICTS:
-        assert "ranks_as" not in cells[f"t/{verdict}_None"]
-
-
 @pytest.mark.parametrize("script", sorted((data_path("reports") / "page").glob("*.js")))
 def test_a_script_of_the_page_lists_no_verdicts(script: Path) -> None:
     """`skip` and the like are named where they mean something; more of them would be a list."""

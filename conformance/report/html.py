@@ -6,9 +6,9 @@ import base64
 import gzip
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -35,7 +35,6 @@ from conformance.results.verdicts import (
     PRESENTS,
     TABLE,
     VERDICTS,
-    VerdictRow,
     colour_of,
     drawing_of,
 )
@@ -92,7 +91,7 @@ def render(
         verdicts=TABLE,
         parts=SHOWN,
         bases=BASES,
-        groups=[(name, len(list(rows))) for name, rows in _by_group()],
+        groups=Counter(row.group for row in TABLE.values()),
         filters=_filters(cells),
         findings=_findings(shown.findings),
         # The policy allows only these scripts and this style, by their digests.
@@ -121,10 +120,6 @@ def _colours(verdict: str) -> str:
     return f".{verdict} {{ {' '.join(f'--{n}: var(--{verdict}-{n});' for n in names)} }}\n"
 
 
-def _by_group() -> Iterator[tuple[str, Iterator[VerdictRow]]]:
-    return groupby(TABLE.values(), key=lambda row: row.group)
-
-
 def _packed(value: dict[str, Any]) -> str:
     """JSON as base64 of gzip, which needs no escaping; the same input gives the same text."""
     text = to_json(value, inf_nan_mode="null")
@@ -140,12 +135,7 @@ def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:
     bases = {pool[case["contract"]]["basis"] for case in cells["cases"] if "contract" in case}
     plain = {"theme": themes, "tag": tags, "dtype": dtypes, "basis": bases}
     filters = {name: {value: value for value in sorted(values)} for name, values in plain.items()}
-    combined = {
-        tuple(result["wrong_outputs"])
-        for case in cells["cases"]
-        for result in case["results"]
-        if result and "wrong_outputs" in result
-    }
+    combined = {tuple(look["wrong"]) for look in cells["looks"]}
     wrong: dict[str, str] = {
         each: each for each in WRONG_OUTPUTS if any(each in those for those in combined)
     }

@@ -15,7 +15,7 @@ from typing import Final
 
 from conformance.base.text import on_one_line
 from conformance.report.history import release_rows, sentence
-from conformance.report.score import PARTS, SHOWN, Score, scores_of
+from conformance.report.score import PARTS, SHOWN, Score, scores_of, shared_scores
 from conformance.results.causes import causes
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
@@ -199,17 +199,6 @@ def _scores(joined: Joined, series: Sequence[History]) -> Iterator[Section]:
     Of the releases of a target only the newest that was tried has a column of its own by theme.
     """
     found = scores_of(joined)
-    others = [part for part in PARTS if part != "right"]
-    names = ["right of asked", *(SHOWN[part].label for part in others), "not tried"]
-    rows = []
-    for label, scores in found.items():
-        score = scores.whole
-        numbers = [*(score.parts[part] for part in others), score.not_tried]
-        asked = [_right(score, percent=True), *(f"{n:,}" for n in numbers)]
-        rows.append(_row([code(label, 80), *asked, _right(scores.requested)]))
-    told = "Calls that were tried; those that are only requested are counted apart."
-    head = (told, "", *_head("target", *names, "right of requested"))
-    yield Section("## Score", head, tuple(rows), "targets", share=0.2)
     older = {
         column.label
         for history in series
@@ -217,6 +206,22 @@ def _scores(joined: Joined, series: Sequence[History]) -> Iterator[Section]:
         for column in release.columns
         if release is not history.series.tried[-1]
     }
+    shared = shared_scores(joined, [label for label in found if label not in older])
+    beside = ["right of what all tried"] if shared else []
+    others = [part for part in PARTS if part != "right"]
+    names = ["right of asked", *beside, *(SHOWN[part].label for part in others), "not tried"]
+    rows = []
+    for label, scores in found.items():
+        score = scores.whole
+        numbers = [*(score.parts[part] for part in others), score.not_tried]
+        asked = [_right(score, percent=True)]
+        if shared:
+            asked.append(_right(shared[label], percent=True) if label in shared else "")
+        asked += [f"{number:,}" for number in numbers]
+        rows.append(_row([code(label, 80), *asked, _right(scores.requested)]))
+    told = "Calls that were tried; those that are only requested are counted apart."
+    head = (told, "", *_head("target", *names, "right of requested"))
+    yield Section("## Score", head, tuple(rows), "targets", share=0.2)
     found = {label: scores for label, scores in found.items() if label not in older}
     themes = next((list(scores.themes) for scores in found.values()), [])
     lacking = {

@@ -9,7 +9,7 @@ are no part of a target's score and have one of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
@@ -60,7 +60,7 @@ _BY_GROUP: Final[Mapping[str, Part]] = {
 }
 #: The part of each verdict that is tried; a silent failure is ``presents`` or ``silent`` whatever
 #: its verdict.
-PART_OF: Final[Mapping[Verdict, Part]] = {
+_PART_OF: Final[Mapping[Verdict, Part]] = {
     verdict: _BY_GROUP[row.group] for verdict, row in TABLE.items() if row.group in _BY_GROUP
 }
 
@@ -71,7 +71,7 @@ def part_of(result: ResultRecord) -> Part | None:
         return None
     if is_silent_failure(result):
         return "presents" if only_presents(result) else "silent"
-    return PART_OF.get(result.verdict)
+    return _PART_OF.get(result.verdict)
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,7 @@ def scores(cases: Mapping[str, CaseRecord], results: Mapping[str, ResultRecord |
     themes: dict[str, list[ResultRecord | None]] = {}
     for id, result in results.items():
         case = cases.get(id)
-        basis: Basis = "specified"
-        if case is not None:
-            basis = (contract_of(case, result) if result else case.contract).basis
+        basis = _basis(case, result)
         by_basis[basis].append(result)
         if basis != "requested":
             themes.setdefault(case.theme if case else "", []).append(result)
@@ -139,6 +137,17 @@ def scores(cases: Mapping[str, CaseRecord], results: Mapping[str, ResultRecord |
         **{basis: _score(members) for basis, members in by_basis.items()},
         themes={theme: _score(members) for theme, members in themes.items()},
     )
+
+
+def _basis(case: CaseRecord | None, result: ResultRecord | None) -> Basis:
+    if case is None:
+        return "specified"
+    return (contract_of(case, result) if result else case.contract).basis
+
+
+def is_asked(case: CaseRecord | None, result: ResultRecord) -> bool:
+    """Whether a result counts for the score of its target: tried, and not only requested."""
+    return was_tried(result) and _basis(case, result) != "requested"
 
 
 def _score(results: Iterable[ResultRecord | None]) -> Score:
@@ -156,3 +165,26 @@ def scores_of(joined: Joined) -> dict[str, Scores]:
         )
         for column in joined.columns
     }
+
+
+def shared_scores(joined: Joined, labels: Sequence[str]) -> dict[str, Score]:
+    """The score of each of these columns over the calls that all of them were asked.
+
+    A column that was asked nothing is left out; empty if there is no such call, or only one column.
+    """
+    asked = {
+        label: {
+            id: result
+            for id in joined.ids
+            if (result := joined.results.get((id, label)))
+            and is_asked(joined.cases.get(id), result)
+        }
+        for label in labels
+    }
+    asked = {label: results for label, results in asked.items() if results}
+    if len(asked) < 2:
+        return {}
+    shared = set.intersection(*map(set, asked.values()))
+    if not shared:
+        return {}
+    return {label: _score(results[id] for id in shared) for label, results in asked.items()}

@@ -28,6 +28,12 @@ function icon(name) {
   return draw("svg", { "aria-hidden": "true" }, draw("use", { href: `#${name}` }));
 }
 
+/** Whether a part of an element is on the screen. */
+function isOnScreen(element) {
+  const box = element?.getBoundingClientRect();
+  return box != null && box.bottom > 0 && box.top < innerHeight;
+}
+
 function button(label, act, kind = "button.plain") {
   const element = make(kind, label);
   element.type = "button";

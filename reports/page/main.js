@@ -68,15 +68,18 @@ document.addEventListener("DOMContentLoaded", async () => {
     const releases = new Set(query.releases);
     if (open) releases.add(series);
     else releases.delete(series);
-    setQuery({ releases });
+    keepInPlace(() => null, () => setQuery({ releases }));
     matrix.releasesButton(series)?.focus({ preventScroll: true });
   }
 
-  /** Changes the layout, and scrolls so that an element stays where it is on the screen. */
+  /** Changes the layout, and scrolls so that an element on the screen stays there, or else the first row. */
   function keepInPlace(element, change) {
-    const before = element()?.getBoundingClientRect().top;
+    const id = matrix.rowOnScreen()?.id;
+    const kept = isOnScreen(element()) ? element : () => (id == null ? null : matrix.row(id));
+    const before = kept()?.getBoundingClientRect().top;
     change();
-    const after = element()?.getBoundingClientRect().top;
+    matrix.fit();
+    const after = kept()?.getBoundingClientRect().top;
     if (before != null && after != null) scrollBy(0, after - before);
   }
 
@@ -134,8 +137,8 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (!one?.results[column]) return;
     if (from?.closest("#matrix :is(.theme, .group, .symptom)") && siblings) {
       siblings = [...siblings].sort((a, b) => {
-        const [x, y] = [cells.cases[a].results[column], cells.cases[b].results[column]];
-        return cells.worse(x, y) ? -1 : cells.worse(y, x) ? 1 : 0;
+        const [x, y] = [a, b].map((i) => cells.cases[i].results[column].look);
+        return isWorse(x, y) ? -1 : isWorse(y, x) ? 1 : 0;
       });
       row = siblings[0];
     }
@@ -149,10 +152,10 @@ document.addEventListener("DOMContentLoaded", async () => {
   function fillPanel() {
     const { row, column, siblings } = at;
     const details = new Details(cells, row, column);
-    const { result, about, group, target } = details;
+    const { look, about, group, target } = details;
     query.anchor = `${about.id}@${target.label}`;
-    const mark = markOf(result);
-    const verdict = make(`span.v.${colourOf(result)}${mark && `.${mark}`}`, icon(drawingOf(result)), result.verdict, result.note && make("i", result.note), mark && make("b", mark));
+    const { mark, note } = look;
+    const verdict = make(`span.v.${look.colour}.${mark}`, icon(look.drawing), look.verdict, note && make("i", note), mark && make("b", mark));
     const place = siblings?.indexOf(row);
     const steps = siblings && [
       button("Previous", () => step(-1), "button.step"),

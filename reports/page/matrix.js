@@ -5,8 +5,8 @@
 const PORTION = 5; // ms of building rows in a frame; layout takes as long again
 const EXPANDED_ROWS = 40; // themes expand by themselves while the query selects no more rows
 const EXPANDED_CASES = 16; // rows expand by themselves while it selects no more cases
-const [LEAST_CELL, MOST_CELL] = [6.7, 11]; // rem: the width of a target's column
-const [LEAST_NAMES, NAMES] = [14, 26]; // rem: the width of the names beside many and beside few of them
+const [LEAST_CELL, DENSE_CELL, MOST_CELL] = [6.9, 8, 11]; // rem: the width of a target's column
+const [LEAST_NAMES, SMALL_NAMES, NAMES] = [10, 14, 26]; // rem: of the names, beside many and beside few columns
 const ALIKE = 8; // so many cases of a row that die in the same way are folded into one
 
 class Matrix {
@@ -19,8 +19,7 @@ class Matrix {
    */
   constructor(table, cells, { open, fold, unfold }) {
     this.table = table;
-    this.room = table.parentElement.clientWidth; // px
-    new ResizeObserver(([box]) => this.#fit(box.contentRect.width)).observe(table.parentElement);
+    new ResizeObserver(() => this.fit()).observe(table.parentElement);
     this.cells = cells;
     this.current = ""; // "COLUMN ROW-ID" of the one cell that the tab key reaches
     table.addEventListener("click", (event) => {
@@ -49,9 +48,8 @@ class Matrix {
     cancelAnimationFrame(this.#pending);
     const number = selection.columns.length;
     this.table.classList.toggle("few", number < 4);
-    this.table.classList.toggle("dense", number > 6);
     document.body.classList.toggle("wide", number > 3);
-    this.#fit();
+    this.fit();
     for (const part of [...this.table.tBodies, this.table.tHead]) part?.remove();
     this.table.append(this.#head());
     this.#rows = this.#rowGenerator();
@@ -60,14 +58,16 @@ class Matrix {
     if (focused) this.#current(focused)?.focus({ preventScroll: true });
   }
 
-  /** Divides the room, in px, between names and cells. A table that needs more scrolls in its box. */
-  #fit(room = this.room) {
-    this.room = room;
+  /** Divides the room between names and cells. A table that needs more scrolls in its box. */
+  fit() {
+    const room = this.table.parentElement.clientWidth; // px
     const number = this.selection?.columns.length ?? 0;
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
     const cell = Math.max(LEAST_CELL, Math.min(MOST_CELL, (room / rem - NAMES) / number));
     const least = number > 3 ? LEAST_NAMES + LEAST_CELL * number : 0;
     this.table.style.setProperty("--cell", `${cell}rem`);
+    this.table.classList.toggle("dense", number > 3 && cell < DENSE_CELL);
+    document.documentElement.style.setProperty("--table", `${SMALL_NAMES + LEAST_CELL * number}rem`); // the panel leaves it room
     this.table.style.minWidth = `${least}rem`;
     this.table.parentElement.classList.toggle("scrolls", least * rem > room);
   }
@@ -81,6 +81,13 @@ class Matrix {
   /** Looks in the rows only: any other part of the page may have the same id. */
   #byId(id) {
     return [...this.table.rows].find((row) => row.id === id) ?? null;
+  }
+
+  /** The first row that is on the screen, below the heads; null if none is. */
+  rowOnScreen() {
+    const heads = [...this.table.tHead.rows[0].cells].at(-1).getBoundingClientRect().bottom;
+    const below = [...this.table.rows].find((row) => row.id && row.getBoundingClientRect().bottom > Math.max(0, heads));
+    return below && isOnScreen(below) ? below : null;
   }
 
   /** The cell of a case on a target, if its row is shown. */
@@ -215,8 +222,8 @@ class Matrix {
     const { cells, selection } = this;
     const symptomOf = (i) => {
       const results = selection.columns.map((column) => cells.cases[i].results[column]).filter(Boolean);
-      const dead = results.filter((result) => cells.partOf(result) === "none");
-      return [...new Set(dead.map((result) => [result.verdict, cells.pool[result.symptom]].filter(Boolean).join(", ")))].join("; ");
+      const dead = results.filter((result) => result.look.part === "none");
+      return [...new Set(dead.map((result) => [result.look.verdict, cells.pool[result.symptom]].filter(Boolean).join(", ")))].join("; ");
     };
     const groups = new Map();
     for (const i of matching) {
@@ -349,12 +356,14 @@ class Matrix {
     return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, colour, drawing, number, total, asked, right, presents, counts, ranks, endings, unexpected, known, vague, hazards, requested, first } = tally;
-      const untried = colour === "skip" ? 0 : ranks.skip ?? 0;
-      const tried = total - untried;
+      const { worst, first, total, tried, asked, right, verdicts, colours, marks, flags, endings, dtypes } = tally;
+      const number = verdicts[worst.verdict];
+      const presents = colours.presents ?? 0;
+      const mark = marks.unexpected ? "unexpected" : "known";
       const series = this.selection.folded.get(column);
       const past = series == null ? null : this.cells.historyTally(members, series);
       const notes = [
+        !score && dtypes,
         endings.length < 3 && endings.join(", "),
         score && asked
           ? `${right} of ${asked} right`
@@ -362,24 +371,22 @@ class Matrix {
             ? `all ${plural(total, "case")}`
             : `${number} of ${tried} ${tried < total ? "tried" : "cases"}`,
         presents > 0 && `${presents === number ? "" : `${presents} `}only in presents`,
-        vague > 0 && `${vague} vague`,
-        hazards > 0 && plural(hazards, "hazard"),
-        requested > 0 && `${requested} not specified`,
-        untried > 0 && `${untried} not tried`,
+        ...Object.entries(flags).map(([flag, count]) => (flag === "hazard" ? plural(count, flag) : `${count} ${flag}`)),
+        tried > 0 && tried < total && `${total - tried} not tried`,
         past?.since && `since ${past.since}`,
         past?.regressed > 0 && make("span.regressed", `${past.regressed} regressed`),
         past?.mended > 0 && `${past.mended} broken for a time`,
-        unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
-      ].filter(Boolean);
+        marks[mark] > 0 && make("b", `${marks[mark]} ${mark}`),
+      ].flat().filter(Boolean);
       const control = make(
-        `button.v.tally.${colour}.${unexpected ? "unexpected" : known ? "known" : ""}`,
-        icon(drawing),
-        make("span", verdict),
+        `button.v.tally.${worst.colour}.${marks[mark] ? mark : ""}`,
+        icon(worst.drawing),
+        make("span", worst.verdict),
         make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", " ·"))])),
       );
-      const parts = this.cells.verdicts.filter((name) => counts[name]);
-      control.title = [...parts.map((name) => `${counts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
-      return make("td", this.#cell(control, first, column), number < total && this.#bar(ranks, total));
+      const parts = this.cells.verdicts.filter((name) => verdicts[name]);
+      control.title = [...parts.map((name) => `${verdicts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
+      return make("td", this.#cell(control, first, column), number < total && this.#bar(colours, total));
     });
   }
 
@@ -393,8 +400,7 @@ class Matrix {
 
   #bar(counts, total) {
     let start = 0;
-    const colours = this.cells.verdicts.flatMap((name) => (name === "wrong" ? [name, "presents"] : [name]));
-    const parts = colours.filter((name) => counts[name]).map((name) => {
+    const parts = this.cells.colours.filter((name) => counts[name]).map((name) => {
       const part = draw("rect", { class: name, x: start, width: counts[name], height: 1 });
       start += counts[name];
       return part;
@@ -421,15 +427,13 @@ class Matrix {
     const tds = this.selection.columns.map((column) => {
       const result = one.results[column];
       if (!result) return make("td.none", "no result");
-      const mark = markOf(result);
+      const { verdict, colour, drawing, mark, note, ended_by: ending, flags } = result.look;
       const control = make(
-        `button.v.${colourOf(result)}.${mark}`,
-        icon(drawingOf(result)),
-        make("span", result.verdict),
-        (result.note || result.ended_by) && make("i", result.note || result.ended_by),
-        result.vague && make("i", "vague"),
-        result.hazard && make("i", "hazard"),
-        isRequestedOnly(result) && make("i", "not specified"),
+        `button.v.${colour}.${mark}`,
+        icon(drawing),
+        make("span", verdict),
+        (note || ending) && make("i", note || ending),
+        flags.map((flag) => make("i", flag)),
         mark && make("b", mark),
         this.#past(i, column),
       );
@@ -493,10 +497,9 @@ class Matrix {
                 const i = at.get(`${line}\n${label}`);
                 const result = i == null ? null : cells.cases[i].results[column];
                 if (!result) return make("td");
-                const mark = markOf(result);
-                const control = make(`button.v.${colourOf(result)}.${mark}`, icon(drawingOf(result)));
-                const note = result.note ? ` (${result.note})` : "";
-                const words = `${result.verdict}${note}${mark && `, ${mark}`}: ${line}, ${label}`;
+                const { verdict, colour, drawing, mark, note } = result.look;
+                const control = make(`button.v.${colour}.${mark}`, icon(drawing));
+                const words = `${verdict}${note && ` (${note})`}${mark && `, ${mark}`}: ${line}, ${label}`;
                 control.setAttribute("aria-label", words);
                 control.title = words;
                 return make("td", this.#cell(control, i, column));
@@ -572,10 +575,6 @@ function nearestStop(line, column) {
 /** A target's name, with a possible line break before each of its parts. */
 function breakable(label) {
   return label.split(/(?=[@+])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
-}
-
-function markOf(result) {
-  return result.unexpected ? "unexpected" : result.expectation != null ? "known" : "";
 }
 
 /** The width of each axis in characters, so that the axes of a row's cases line up. */

@@ -28,7 +28,10 @@ class Details {
   constructor(cells, row, column) {
     Object.assign(this, { cells, row, column, pool: cells.pool });
     this.about = cells.cases[row];
-    this.result = this.about.results[column];
+    this.look = this.about.results[column].look;
+    const before = this.about.results.slice(0, column).filter((result) => result?.look.reported).length;
+    this.result = { ...this.about.results[column], report: this.look.reported ? this.about.report + before : null };
+    this.command = (this.pool[this.result.reproduce] ?? "").replaceAll("\0", () => this.about.id);
     this.group = cells.groups[this.about.group];
     this.target = cells.targets[column];
     this.described = this.about.contract != null; // a file may have results of a case and no description
@@ -38,7 +41,7 @@ class Details {
   parts() {
     return [
       make("p.reason", make("bdi", this.pool[this.result.reason])),
-      onlyPresents(this.result) && make("p.why", "The output is right: a model that does not read the presents gets right results."),
+      this.look.colour === "presents" && make("p.why", "The output is right: a model that does not read the presents gets right results."),
       this.hazard(),
       this.expectation(),
       this.result.insensitive && make("p.note", make("b", "Warning"), ": ", make("bdi", this.result.insensitive)),
@@ -65,11 +68,11 @@ class Details {
 
   /** What the expectations say of the result. */
   expectation() {
-    const { result } = this;
-    const expected = this.pool[result.expectation];
-    if (!expected && !result.unexpected) return null;
+    const expected = this.pool[this.result.expectation];
+    const unexpected = this.look.mark === "unexpected";
+    if (!expected && !unexpected) return null;
     const from = expected && make("span.gone", ` (${expected.file}, line ${expected.line})`);
-    const note = result.unexpected
+    const note = unexpected
       ? expected
         ? ["Unexpected: the expectation is ", make("b", expected.verdict), from, ". "]
         : ["Unexpected: no expectation covers this."]
@@ -77,9 +80,9 @@ class Details {
     const page = expected && findingBox(expected.link);
     return [
       make(
-        `p.note${result.unexpected ? ".unexpected" : ""}`,
+        `p.note${unexpected ? ".unexpected" : ""}`,
         note,
-        expected && [make("bdi", expected.why), " ", !page && link(expected.link), !result.unexpected && from],
+        expected && [make("bdi", expected.why), " ", !page && link(expected.link), !unexpected && from],
       ),
       page,
     ];
@@ -101,7 +104,8 @@ class Details {
     const items = columns.map((other, i) => {
       const result = about.results[other];
       if (!result) return make("li", make("span.v.skip", make("bdi", versions[i]), make("small", "no result")));
-      const link = make(`a.v.${colourOf(result)}.${markOf(result)}`, make("bdi", versions[i]), icon(drawingOf(result)), make("small", result.verdict));
+      const { verdict, colour, drawing, mark } = result.look;
+      const link = make(`a.v.${colour}.${mark}`, make("bdi", versions[i]), icon(drawing), make("small", verdict));
       link.href = formatAddress({ ...emptyQuery(), anchor: `${about.id}@${cells.targets[other].label}` });
       link.dataset.column = other;
       if (other === column) link.setAttribute("aria-current", "true");
@@ -111,15 +115,15 @@ class Details {
   }
 
   message() {
-    const { result } = this;
+    const { result, look } = this;
     const text = this.pool[result.message];
     if (!text || result.message === result.reason) return null;
-    const where = [result.stage && `at ${result.stage}`, result.code].filter(Boolean).join(", ");
+    const where = [look.stage && `at ${look.stage}`, look.code].filter(Boolean).join(", ");
     const mentions = this.contract.mentions.join(", ") || "the words that the contract asks for";
     return [
       make("h3", "Message ", make("span.said", where)),
       preformatted(text, "Message"),
-      result.vague && make("p.why", "Vague: it names none of ", make("bdi", mentions), "."),
+      look.flags.includes("vague") && make("p.why", "Vague: it names none of ", make("bdi", mentions), "."),
     ];
   }
 
@@ -258,13 +262,13 @@ class Details {
     if (reported) this.report(reported);
     return [
       make("h3", "Reproduction"),
-      copyable(result.reproduce, "command"),
+      copyable(this.command, "command"),
       !(reported && this.target.template) &&
         this.described &&
-        result.outcome !== "unavailable" &&
-        result.reproduce && [
+        this.look.outcome !== "unavailable" &&
+        this.command && [
           make("p.why", "Without this suite: the model, its inputs, and a script that needs only the runtime."),
-          copyable(result.reproduce.replace(/^gqa run ((?:'[^']*'|"[^"]*"|[^\s'"])+)/, "gqa export $1 repro"), "export"),
+          copyable(this.command.replace(/^gqa run ((?:'[^']*'|"[^"]*"|[^\s'"])+)/, "gqa export $1 repro"), "export"),
         ],
       reported,
     ];
@@ -287,9 +291,9 @@ class Details {
   /** Which other columns returned identical outputs, and which did not. */
   identicalOutputs() {
     const { bits } = this.result;
-    if (!bits) return null;
+    if (bits == null) return null;
     const others = this.about.results.flatMap((other, i) =>
-      other?.bits && i !== this.column ? [[other.bits === bits, this.cells.targets[i].label]] : [],
+      other?.bits != null && i !== this.column ? [[other.bits === bits, this.cells.targets[i].label]] : [],
     );
     const names = (same) => others.filter(([equal]) => equal === same).map(([, label]) => label).join(", ");
     return [names(true) && `identical on ${names(true)}`, names(false) && `different on ${names(false)}`]
@@ -298,21 +302,21 @@ class Details {
   }
 
   execution() {
-    const { result, target } = this;
+    const { result, look, target } = this;
     const times = ["load", "run", "total"]
       .filter((part) => result.ms?.[part] != null)
       .map((part) => `${part} ${number(result.ms[part], 3)} ms`);
-    const stage = result.outcome === "rejected" && result.stage ? ` at ${result.stage}` : "";
-    const outcome = OUTCOMES[result.outcome] ?? result.outcome;
+    const stage = look.outcome === "rejected" && look.stage ? ` at ${look.stage}` : "";
+    const outcome = OUTCOMES[look.outcome] ?? look.outcome;
     return [
       make("h3", "Execution"),
       list([
-        ["outcome", result.outcome === "rejected" ? `${outcome}${stage}.` : outcome],
+        ["outcome", look.outcome === "rejected" ? `${outcome}${stage}.` : outcome],
         ["device", target.device && make("bdi", target.device)],
-        ["placed on", result.placement != null && make("bdi", this.pool[result.placement])],
-        ["kernel", result.kernels && make("bdi", result.kernels.join(", "))],
-        ["wrong in", result.wrong_outputs && make("bdi", result.wrong_outputs.join(", "))],
-        ["values", { true: "nevertheless correct", false: "wrong" }[result.values_right]],
+        ["placed on", look.placement && make("bdi", look.placement)],
+        ["kernel", look.kernels.length > 0 && make("bdi", look.kernels.join(", "))],
+        ["wrong in", look.wrong.length > 0 && make("bdi", look.wrong.join(", "))],
+        ["values", { true: "nevertheless correct", false: "wrong" }[look.values_right]],
         ["outputs", this.identicalOutputs()],
         ["times", times.join(", ")],
       ]),

@@ -6,7 +6,8 @@ class Cells {
   constructor(data) {
     Object.assign(this, data);
     for (const { axes } of this.cases) if (axes) Object.setPrototypeOf(axes, null); // an axis can have any name
-    this.rank = Object.fromEntries(data.verdicts.map((verdict, i) => [verdict, i]));
+    for (const result of this.results) result.look = this.looks[result.look];
+    for (const one of this.cases) one.results = one.results.map((number) => this.results[number] ?? null);
     this.members = this.groups.map(() => []); // case numbers, by group
     this.cases.forEach((one, i) => this.members[one.group].push(i));
     this.byTheme = this.themes.map(() => []); // group numbers, by theme
@@ -96,14 +97,14 @@ class Cells {
     const candidates = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
     const byResult = ["verdict", "score", "wrong", "symptom"].some((name) => query[name].size) || query.unexpected || query.silent || query.changed;
-    const matches = (result) =>
-      (!query.verdict.size || query.verdict.has(result.verdict)) &&
-      (!query.score.size || query.score.has(this.partOf(result))) &&
-      (!query.wrong.size || [...query.wrong].some((value) => isWrongIn(result, value))) &&
-      (!query.symptom.size || query.symptom.has(this.pool[result.symptom])) &&
-      (!query.unexpected || result.unexpected) &&
-      (!query.silent || ranksAs(result) === "wrong") &&
-      (!query.changed || result.change);
+    const matches = ({ look, symptom, change }) =>
+      (!query.verdict.size || query.verdict.has(look.verdict)) &&
+      (!query.score.size || query.score.has(look.part)) &&
+      (!query.wrong.size || [...query.wrong].some((value) => isWrongIn(look.wrong, value))) &&
+      (!query.symptom.size || query.symptom.has(this.pool[symptom])) &&
+      (!query.unexpected || look.mark === "unexpected") &&
+      (!query.silent || look.silent) &&
+      (!query.changed || change);
     let cases = 0;
     let results = 0;
     this.cases.forEach((one, i) => {
@@ -126,35 +127,32 @@ class Cells {
     return { columns, folded, candidates, shown, cases, results, matches };
   }
 
-  /** Totals of these cases on a target, the worst verdict, and the case to open first. */
+  /**
+   * Of these cases on a target: how many have each verdict, colour, mark and flag, the worst look of all
+   * and of each dtype, and the case to open first; null if there is no result.
+   */
   tally(cases, column) {
-    const [counts, ranks] = [{}, {}];
-    const endings = new Set(); // of the processes, such as SIGSEGV
-    let [total, asked, right, presents, unexpected, known, vague, hazards, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, 0, 0, null, null];
+    const tally = { total: 0, tried: 0, asked: 0, right: 0, verdicts: {}, colours: {}, marks: {}, flags: {}, worst: null, first: null };
+    const [endings, dtypes] = [new Set(), new Map()]; // endings of the processes, such as SIGSEGV
+    const count = (counts, name) => (counts[name] = (counts[name] ?? 0) + 1);
     for (const i of cases) {
-      const result = this.cases[i].results[column];
-      if (!result) continue;
-      total += 1;
-      counts[result.verdict] = (counts[result.verdict] ?? 0) + 1;
-      ranks[colourOf(result)] = (ranks[colourOf(result)] ?? 0) + 1;
-      if (onlyPresents(result)) presents += 1;
-      if (worst == null || this.#severity(result) < this.#severity(worst)) worst = result;
-      const part = this.basisOf(i) !== "requested" && this.partOf(result);
-      if (part) asked += 1;
-      if (part === "right") right += 1;
-      if (result.ended_by) endings.add(result.ended_by);
-      if (result.unexpected) unexpected += 1;
-      else if (result.expectation != null) known += 1;
-      if (result.vague) vague += 1;
-      if (result.hazard) hazards += 1;
-      if (isRequestedOnly(result)) requested += 1;
-      if (first == null || this.worse(result, this.cases[first].results[column])) first = i;
+      const { results, dtype } = this.cases[i];
+      const look = results[column]?.look;
+      if (!look) continue;
+      tally.total += 1;
+      if (look.part) tally.tried += 1;
+      if (look.asked) tally.asked += 1;
+      if (look.asked && look.part === "right") tally.right += 1;
+      count(tally.verdicts, look.verdict);
+      count(tally.colours, look.colour);
+      count(tally.marks, look.mark);
+      for (const flag of look.flags) count(tally.flags, flag);
+      if (look.ended_by) endings.add(look.ended_by);
+      if (!tally.worst || look.severity < tally.worst.severity) tally.worst = look;
+      if (look.part && !(dtypes.get(dtype)?.severity <= look.severity)) dtypes.set(dtype, look);
+      if (tally.first == null || isWorse(look, this.cases[tally.first].results[column].look)) tally.first = i;
     }
-    if (!total) return null;
-    const { verdict } = worst;
-    const number = counts[verdict];
-    const figures = { number, total, asked, right, presents, counts, ranks, unexpected, known, vague, hazards, requested, first };
-    return { verdict, colour: colourOf(worst), drawing: drawingOf(worst), endings: [...endings], ...figures };
+    return tally.total ? { ...tally, endings: [...endings], dtypes: dtypesApart(dtypes) } : null;
   }
 
   /**
@@ -182,69 +180,48 @@ class Cells {
     return this.pool[this.cases[i].contract]?.basis ?? "specified";
   }
 
-  /** The part of the score that a result counts for; undefined if it was not tried. */
-  partOf(result) {
-    if (result.other_kernel) return undefined;
-    if (ranksAs(result) !== "wrong") return this.parts[result.verdict];
-    return onlyPresents(result) ? "presents" : "silent";
-  }
-
-  /** Whether one result comes before the other: unexpected ones first, then the worst. */
-  worse(one, other) {
-    if (Boolean(one.unexpected) !== Boolean(other.unexpected)) return Boolean(one.unexpected);
-    return this.#severity(one) < this.#severity(other);
-  }
-
-  /** A result's place in the order of severity: 0 is worst. */
-  #severity(result) {
-    return 2 * this.rank[ranksAs(result)] + onlyPresents(result);
-  }
-
   /** A sort key by severity on any of the columns: smaller is worse. Skipped results do not count. */
   sortKey(cases, columns) {
     let [unexpected, worst, number] = [0, Infinity, 0];
     for (const i of cases) {
       for (const column of columns) {
-        const result = this.cases[i].results[column];
-        if (!result || ranksAs(result) === "skip") continue;
-        if (result.unexpected) unexpected += 1;
-        const rank = this.#severity(result);
-        if (rank < worst) [worst, number] = [rank, 1];
-        else if (rank === worst) number += 1;
+        const look = this.cases[i].results[column]?.look;
+        if (!look?.part) continue;
+        if (look.mark === "unexpected") unexpected += 1;
+        if (look.severity < worst) [worst, number] = [look.severity, 1];
+        else if (look.severity === worst) number += 1;
       }
     }
     return [-unexpected, worst, -number];
   }
 }
 
-/** The verdict that a result is ordered by. */
-const ranksAs = (result) => result.ranks_as ?? result.verdict;
-
-/** Whether the presents are wrong, and nothing else: the output is right. */
-const onlyPresents = (result) => result.wrong_outputs?.join() === "presents";
-
-/** Whether a result is wrong in an output, or, where `value` begins with `only:`, in exactly those. */
-function isWrongIn({ wrong_outputs: wrong = [] }, value) {
-  return value.startsWith("only:") ? `only:${wrong.join()}` === value : wrong.includes(value);
+/** Whether one look comes before the other: unexpected ones first, then the worst. */
+function isWorse(one, other) {
+  const [first, second] = [one, other].map(({ mark }) => mark === "unexpected");
+  return first === second ? one.severity < other.severity : first;
 }
 
-/** Whose colours a result has, and which drawing: those of a verdict, or `presents`. */
-const colourOf = (result) => (onlyPresents(result) ? "presents" : ranksAs(result));
-const drawingOf = (result) => (onlyPresents(result) && result.verdict === ranksAs(result) ? "presents" : result.verdict);
+/** Whether a result is wrong in an output, or, where `value` begins with `only:`, in exactly those. */
+function isWrongIn(wrong, value) {
+  return value.startsWith("only:") ? `only:${wrong.join()}` === value : wrong.includes(value);
+}
 
 /** The search terms of a text: words in any order, and quoted phrases. */
 function searchTerms(text) {
   return [...text.toLowerCase().matchAll(/"([^"]+)"?|\S+/g)].map(([word, quoted]) => quoted ?? word);
 }
 
-/** Whether a call was rejected whose contract is not specified: no defect, and not unexpected. */
-function isRequestedOnly(result) {
-  return result.verdict === "unsupported" && !result.unexpected && result.expectation == null;
+/** Whether the targets that were tried differ in their verdicts, or in how bad these are. */
+function verdictsDiffer(results) {
+  return new Set(results.filter(({ look }) => look.part).map(({ look }) => `${look.verdict} ${look.colour}`)).size > 1;
 }
 
-/** Whether the verdicts of the targets that were tried differ, or whether only presents are wrong. */
-function verdictsDiffer(results) {
-  return new Set(results.filter((one) => ranksAs(one) !== "skip").map((one) => `${one.verdict} ${onlyPresents(one)}`)).size > 1;
+/** The dtypes with each verdict, `float32 float16 pass`; none if all have the same. */
+function dtypesApart(looks) {
+  const byVerdict = new Map();
+  for (const [dtype, { verdict }] of looks) byVerdict.set(verdict, [...(byVerdict.get(verdict) ?? []), dtype]);
+  return byVerdict.size > 1 ? [...byVerdict].map(([verdict, dtypes]) => `${dtypes.join(" ")} ${verdict}`) : [];
 }
 
 /** Compares two sort keys, lists of numbers, for `Array.sort`. */

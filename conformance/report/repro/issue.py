@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, OP_TYPE
+from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.report.findings import alone
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.escaping import LINK, fence_around, inline, inline_code, one_line
 from conformance.report.repro.program import Program
-from conformance.report.text import clean
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict
