@@ -14,6 +14,8 @@ from typing import Any, get_args
 from xml.etree.ElementTree import fromstring
 
 import pytest
+from conformance.report.changes import changes
+from conformance.report.repro.standalone import program_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -37,10 +39,8 @@ from conformance.cli.report import FORMS
 from conformance.report import view
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
-from conformance.report.changes import changes
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
-from conformance.report.repro.standalone import program_of
 from conformance.report.score import PARTS, scores_of
 from conformance.report.support import support
 from conformance.report.terminal import tell

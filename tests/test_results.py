@@ -379,6 +379,11 @@ def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:
     # The title may differ: an older file has none.
     words = of_results(tmp_path / "words.jsonl", [result()], [case(why="Then.", title="So")])
     assert join([old, words]).problems == ()
+    # The operator of an older file has fewer inputs.
+    fewer = case().call.model_copy(update={"inputs": case().call.inputs[:-1]})
+    assert (
+        join([old, of_results(tmp_path / "fewer", [result()], [case(call=fewer)])]).problems == ()
+    )
 
 
 def test_columns_never_share_a_label(tmp_path: Path) -> None:

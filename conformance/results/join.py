@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
@@ -138,12 +139,25 @@ def _unlike(label: str, taken: Collection[str]) -> str:
     return other
 
 
+#: The parts of a contract that are words about it.
+_WORDS: Final = {"source", "why", "disputed"}
+
+
 def outline(case: CaseRecord) -> object:
-    """What results files of every age say about a case's call and contract."""
+    """What a case is in results files of every age: its call, and what its contract demands.
+
+    Left out are words, and trailing inputs and outputs: the operator of an older file has fewer.
+    """
     call = case.call
-    inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
-    outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
-    return inputs, outputs, repr(call.attributes), call.steps, case.contract, repr(call.graph)
+    inputs = [
+        (t.name, t.state, t.shape, t.dtype, t.recipe or t.values)
+        for t in call.inputs
+        if t.state != "trailing"
+    ]
+    outputs = [(t.name, t.state, t.dtype) for t in call.outputs if t.state != "trailing"]
+    contract = case.contract.model_dump(exclude={*_WORDS, "providers"})
+    own = {name: each.model_dump(exclude=_WORDS) for name, each in case.contract.providers.items()}
+    return inputs, outputs, repr(call.attributes), call.steps, contract, own, repr(call.graph)
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:
