@@ -11,6 +11,7 @@ import pytest
 from as_user import TWENTY, Desk, Done, Gqa, wait_for
 from case_files import write
 
+from conformance.base.paths import data_path
 from conformance.results.reader import Run, read
 
 
@@ -58,6 +59,14 @@ def test_a_run_goes_on_where_it_was_cut_off(
     assert judged(run) == judged(read(tmp_path / "all.jsonl"))
     assert run.results[: len(there.results)] == there.results  # kept, not run again
     assert no_other_files(file)
+
+
+def test_a_run_of_a_runner_by_its_whole_path_goes_on(gqa: Gqa, tmp_path: Path) -> None:
+    file, target = tmp_path / "r.jsonl", f"exec:{data_path('mutants') / 'runner.py'}"
+    gqa("run", "twenty.yaml", "--ep", target, "--minutes", "0.001", "--results", str(file))
+    done = gqa("run", "twenty.yaml", "--ep", target, "--resume", str(file))
+    assert done.status == 0, done.both
+    assert "20 results, 0 unexpected" in done.out
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
 from conformance.results.records import Header, InstabilityRecord, ResultRecord
 from conformance.results.same import headers_differ, targets_differ
+from conformance.results.shareable import shareable
 from conformance.run.target import TargetPlan
 
 #: The option's name.
@@ -89,7 +90,7 @@ class Earlier:
         for before, after in zip(was.targets, now.targets, strict=True):
             if difference is None and before.name != after.name:
                 difference = f"the target is {after.name}, not {before.name}"
-            if difference is None and (what := targets_differ(before, after)):
+            if difference is None and (what := targets_differ(before, shareable(after))):
                 difference = f"{after.name} is another target: {what}"
         if difference is not None:
             raise self._refused(difference)
