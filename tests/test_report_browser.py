@@ -343,6 +343,17 @@ def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: 
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
 
 
+def test_counts_link_to_the_cases_they_count(show: Open, real: Run, real_page: str) -> None:
+    tab = show(real_page)
+    tab.get_by_text("Results by verdict").click()
+    tab.locator('.summary a[href="#?target=cuda%401.26.0&verdict=timeout"]').click()
+    tab.locator("#reset").wait_for()
+    assert cases(tab) == [
+        r.case for r in real.results if (r.target, r.verdict) == ("cuda@1.26.0", "timeout")
+    ]
+    assert 0 <= tab.locator(".tools").bounding_box()["y"] < 400
+
+
 # ── The panel ───────────────────────────────────────────────────────────────────────────────────
 
 

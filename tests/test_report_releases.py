@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browsing import Open
 from synthetic_runs import case, expected, of_results, result, target
-from test_report_browser import CUT, asked, cases, cell, words
+from test_report_browser import CUT, asked, cases, cell, violations, words
 
 from conformance.report.html import render
 from conformance.results.records import InstabilityRecord
@@ -224,3 +224,12 @@ def test_a_row_shows_the_dtypes_apart_where_they_differ(show: Open, tmp_path: Pa
     told = "unsupported float32 float16 pass · bfloat16 unsupported · 2 of 6 tried"
     assert words(cell(tab, "t/a")).startswith(told)
     assert words(cell(tab, "t/b")) == "pass all 8 cases"
+
+
+@pytest.mark.slow
+def test_axe_finds_no_violation_in_releases(show: Open, tmp_path: Path, packages: Path) -> None:
+    tab = show(page(tmp_path, OF_SERIES, "tract@0.23.9"), bypass_csp=True)
+    cell(tab, "t/regressed").click()
+    for _ in range(2):
+        assert violations(tab, packages) == []
+        tab.locator("thead .releases").click()

@@ -214,6 +214,17 @@ def test_the_page_shows_each_with_its_group_and_sentence(joined: Joined) -> None
     must(tuple(parsed.cells["verdicts"]) == VERDICTS, "conformance/report/view.py", "its cells")
 
 
+def test_the_page_tells_the_two_kinds_of_accepted_apart(joined: Joined) -> None:
+    data = Parsed(render(joined.runs)).cells
+    looks = {
+        one["id"]: data["looks"][data["results"][one["results"][0]]["look"]]
+        for one in data["cases"]
+    }
+    for right, acceptance in ACCEPTANCES.items():
+        look = looks[f"t/accepted_{right}"]
+        assert (look["colour"], look["note"]) == (acceptance.ranks_as, acceptance.note)
+
+
 @pytest.mark.parametrize("script", sorted((data_path("reports") / "page").glob("*.js")))
 def test_a_script_of_the_page_lists_no_verdicts(script: Path) -> None:
     """`skip` and the like are named where they mean something; more of them would be a list."""
