@@ -24,7 +24,7 @@ BUDGETS = {
     "conformance/model": 4498,
     "conformance/oracle": 2282,
     "conformance/report": 2631,
-    "conformance/results": 2823,
+    "conformance/results": 2827,
     "conformance/run": 1147,
     "conformance/targets": 1485,
     "runners": 3020,

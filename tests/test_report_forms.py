@@ -14,8 +14,6 @@ from typing import Any, get_args
 from xml.etree.ElementTree import fromstring
 
 import pytest
-from conformance.report.changes import changes
-from conformance.report.repro.standalone import program_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -41,9 +39,11 @@ from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
+from conformance.report.repro.program import program_of
 from conformance.report.score import PARTS, scores_of
 from conformance.report.support import support
 from conformance.report.terminal import tell
+from conformance.results.compare import changes
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (

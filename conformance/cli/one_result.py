@@ -16,7 +16,7 @@ from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import read_outputs
 from conformance.report.values import Returned
 from conformance.results.errors import ResultsError
-from conformance.results.join import join, outline
+from conformance.results.join import is_same_case, join
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
 from conformance.run.assessment import Assessed
@@ -108,7 +108,7 @@ def taken(case: Case, ep: str | None, file: Path) -> Found:
         raise BadArgument(f"{file} has results of {case.id} on {known}; name one with --ep.")
     ((name, result),) = found.items()
     described, here = run.cases[case.id], case_record(case)
-    if outline(described) != outline(here):
+    if not is_same_case(described, here):
         raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
     has_recipes = any(tensor.recipe is not None for tensor in described.call.inputs)
     return Found(described if has_recipes else here, result, targets[name])

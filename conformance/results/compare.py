@@ -18,7 +18,7 @@ from typing import Final, Literal
 from conformance.base.text import clean, on_one_line
 from conformance.results.faults import factor
 from conformance.results.instability import instability_text, is_unstable
-from conformance.results.join import Column, Joined, outline
+from conformance.results.join import Column, Joined, is_same_case
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
     CaseRecord,
@@ -160,7 +160,7 @@ def changes(new: Joined, old: Joined) -> Changes:
     redefined = {
         id
         for id, case in new.cases.items()
-        if (other := old.cases.get(id)) is not None and outline(case) != outline(other)
+        if (other := old.cases.get(id)) is not None and not is_same_case(case, other)
     }
     found: dict[Kind, list[Change]] = {kind: [] for kind in HEADINGS}
     matches = []

@@ -94,7 +94,7 @@ def join(runs: Sequence[Run]) -> Joined:
             case.id
             for case in run.cases.values()
             if (first := cases.setdefault(case.id, case)) is not case
-            and outline(first) != outline(case)
+            and not is_same_case(first, case)
         ]
         if others:
             problems.append(
@@ -143,17 +143,24 @@ def _unlike(label: str, taken: Collection[str]) -> str:
 _WORDS: Final = {"source", "why", "disputed"}
 
 
-def outline(case: CaseRecord) -> object:
-    """What a case is in results files of every age: its call, and what its contract demands.
+def is_same_case(one: CaseRecord, other: CaseRecord) -> bool:
+    """Whether results files of any age describe one case: its call, and what its contract demands.
 
-    Left out are words, and trailing inputs and outputs: the operator of an older file has fewer.
+    Words are left out, but where only they say which values an input has; and so are trailing
+    inputs and outputs, since the operator of an older file has fewer of them.
     """
+    if _outline(one) != _outline(other):
+        return False
+    pairs = zip(one.call.inputs, other.call.inputs, strict=False)
+    return all(
+        mine.recipe == its.recipe if mine.recipe and its.recipe else mine.values == its.values
+        for mine, its in pairs
+    )
+
+
+def _outline(case: CaseRecord) -> object:
     call = case.call
-    inputs = [
-        (t.name, t.state, t.shape, t.dtype, t.recipe or t.values)
-        for t in call.inputs
-        if t.state != "trailing"
-    ]
+    inputs = [(t.name, t.state, t.shape, t.dtype) for t in call.inputs if t.state != "trailing"]
     outputs = [(t.name, t.state, t.dtype) for t in call.outputs if t.state != "trailing"]
     contract = case.contract.model_dump(exclude={*_WORDS, "providers"})
     own = {name: each.model_dump(exclude=_WORDS) for name, each in case.contract.providers.items()}

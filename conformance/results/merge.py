@@ -15,7 +15,7 @@ from typing import IO, Final
 
 from conformance.results.compact import LEFT_OUT, compact
 from conformance.results.errors import ResultsError
-from conformance.results.join import outline
+from conformance.results.join import is_same_case
 from conformance.results.reader import (
     MOST_STREAMED_BYTES,
     MOST_STREAMED_LINES,
@@ -237,7 +237,7 @@ class Merging:
         if other == line:
             return
         before = RECORD_LINE.validate_json(other)
-        if not isinstance(before, CaseRecord) or outline(before) != outline(record):
+        if not isinstance(before, CaseRecord) or not is_same_case(before, record):
             raise ResultsError(
                 f"{part.path}: {record.id} is another case than in {self._parts[number].path}."
             )
