@@ -23,9 +23,9 @@ from playwright.sync_api import Page, sync_playwright
 from ratio import Ratio, print_table
 
 from conformance.report.html import render
-from conformance.results.join import join
 from conformance.results.reader import Judged, Run, read
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.table import tabulate
 
 #: Text typed and keys pressed, one after another, each starting from no filter.
 FILTERS = {
@@ -122,7 +122,7 @@ def measure(results: Sequence[Path], cells: Sequence[int], targets: int) -> Iter
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for number in cells:
             many = at_least(runs, number)
-            there = len(join(many).results)
+            there = len(tabulate(many).results)
             start = time.perf_counter()
             text = render(many)
             seconds = time.perf_counter() - start

@@ -34,9 +34,9 @@ from conformance.report.repro.program import program_of
 from conformance.report.score import part_of
 from conformance.report.terminal import tell
 from conformance.results.causes import symptom
-from conformance.results.join import join
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord, TargetRecord
+from conformance.results.table import tabulate
 from conformance.results.verdicts import is_red, note_of, ranks_as, worst
 from conformance.run.records import case_record, result_record
 from conformance.run.target import DescribedTarget
@@ -328,7 +328,7 @@ def test_the_kernel_is_shown_wherever_a_result_is(tmp_path: Path) -> None:
     assert f"not tried : 1 case, 1 reason 1 on {other.target} : {other.reason}" in page
     run = read(write(tmp_path / "r.jsonl", [case()], [done]))
     assert Parsed(render([run])).cells["looks"][0]["kernels"] == ["flash"]
-    (cell,) = cells(join([run]))
+    (cell,) = cells(tabulate([run]))
     assert (cell["kernels"], cell["other_kernel"]) == ("flash", False)
 
 

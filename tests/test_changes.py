@@ -26,7 +26,6 @@ from conformance.report.markdown import (
     summary_markdown,
 )
 from conformance.results.compare import Changes, changes, normal
-from conformance.results.join import Joined, join
 from conformance.results.records import (
     BeyondBudget,
     InfrastructureRecord,
@@ -36,6 +35,7 @@ from conformance.results.records import (
     TargetRecord,
     WrongShape,
 )
+from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import VERDICTS
 
 OLD, NEW = "cpu@1.30.0", "cpu@1.31.1"
@@ -43,9 +43,11 @@ NAN = "output[0] is nan."
 REJECTED = {"outcome": "rejected", "message": "no", "errors": (), "share": None, "stage": "load"}
 
 
-def run(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
+def run(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Table:
     """A run with these results, joined."""
-    return join([of_results(folder / f"{len(list(folder.iterdir()))}.jsonl", results, **fields)])
+    return tabulate(
+        [of_results(folder / f"{len(list(folder.iterdir()))}.jsonl", results, **fields)]
+    )
 
 
 def compared(
@@ -341,7 +343,7 @@ def test_of_several_releases_only_equal_ones_are_compared(
 def test_a_pinned_release_is_compared_with_another_one(tmp_path: Path) -> None:
     """As ``--ep cpu``, ``--ep cpu@1.32.0`` and ``--name mine`` write them."""
 
-    def of(name: str, ep: str) -> Joined:
+    def of(name: str, ep: str) -> Table:
         return run(tmp_path, [result("t/c", name)], targets=[target(name, ep=ep)])
 
     own = of("cpu@1.31.1", "cpu")
@@ -357,7 +359,7 @@ def test_a_pinned_release_is_compared_with_another_one(tmp_path: Path) -> None:
 
 
 def test_new_infrastructure_failures(tmp_path: Path) -> None:
-    def troubled(*messages: str) -> Joined:
+    def troubled(*messages: str) -> Table:
         problems = [InfrastructureRecord(target="cpu@1.31.1", message=text) for text in messages]
         return run(tmp_path, [result()], problems=problems)
 

@@ -19,9 +19,9 @@ from conformance.report.cells import cells
 from conformance.report.markdown import summary_markdown
 from conformance.report.terminal import tell
 from conformance.results.compare import changes
-from conformance.results.join import join
 from conformance.results.reader import Run
 from conformance.results.records import ExpectationRecord, FlakyRecord, ResultRecord
+from conformance.results.table import tabulate
 from conformance.results.verdicts import note_of
 
 FLAKY = FlakyRecord(verdicts=("wrong", "pass"), failed=3, runs=10)
@@ -92,7 +92,7 @@ def test_every_view_says_how_often_it_fails(tmp_path: Path, verdict: str) -> Non
     assert said in note_of(result)
     case = next(iter(run.cases.values()))
     assert said in next(iter(tell(case, result)))
-    joined = join([run])
+    joined = tabulate([run])
     assert f"{verdict} " in summary_markdown(joined)
     assert said in summary_markdown(joined)
     assert [cell["flaky"] for cell in cells(joined)] == [said]
@@ -135,7 +135,9 @@ def test_a_change_between_its_verdicts_is_none(
     worse: bool,
 ) -> None:
     old, new = (
-        join([runs.small(tmp_path / "run", verdict, expectation=known, unexpected=known is None)])
+        tabulate(
+            [runs.small(tmp_path / "run", verdict, expectation=known, unexpected=known is None)]
+        )
         for verdict, known in (before, after)
     )
     found = changes(new, old)

@@ -19,7 +19,7 @@ from conformance.report.junit import junit
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import program_of
 from conformance.report.terminal import tell
-from conformance.results.join import join
+from conformance.results.table import tabulate
 
 
 def spoilt(name: str, *places: tuple[int, ...], number: float = np.nan) -> dict[str, Any]:
@@ -178,11 +178,11 @@ def test_the_terminal_tells_it() -> None:
 
 
 def test_tables_and_junit_tell_it(tmp_path: Path) -> None:
-    joined = join([run_of(tmp_path / "a", "pass", hazard=SENTENCE, reading="scale_of_zero")])
+    joined = tabulate([run_of(tmp_path / "a", "pass", hazard=SENTENCE, reading="scale_of_zero")])
     (cell,) = cells(joined)
     assert (cell["hazard"], cell["reading"]) == (SENTENCE, "scale_of_zero")
     assert f"hazard: {SENTENCE}" in junit(joined)
-    (plain,) = cells(join([run_of(tmp_path / "b", "pass")]))
+    (plain,) = cells(tabulate([run_of(tmp_path / "b", "pass")]))
     assert (plain["hazard"], plain["reading"]) == (None, None)
 
 

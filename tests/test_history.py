@@ -17,16 +17,16 @@ from conformance.base.paths import data_path
 from conformance.report.history import sentence
 from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
-from conformance.results.join import Joined, join
 from conformance.results.reader import Run
 from conformance.results.records import FlakyRecord, InstabilityRecord
+from conformance.results.table import Table, tabulate
 from conformance.results.timeline import CaseHistory, histories, series_of
 
 RIGHT_AGAIN, WRONG = "right since 1.23", "wrong since 1.23"
 RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")
 
 
-def joined(folder: Path, **verdicts: Sequence[str]) -> Joined:
+def joined(folder: Path, **verdicts: Sequence[str]) -> Table:
     """A run of each release. A case has its verdicts in the releases; ``-`` is no result, and
     ``unstable`` a pass that did not repeat."""
     runs = []
@@ -45,12 +45,12 @@ def joined(folder: Path, **verdicts: Sequence[str]) -> Joined:
         ]
         fields = {"targets": [target(name)], "instability": shaken}
         runs.append(of_results(folder / f"{number}.jsonl", found, [*map(case, states)], **fields))
-    return join(runs)
+    return tabulate(runs)
 
 
 def only(*runs: Run) -> CaseHistory:
     """The history of the only case."""
-    (history,) = histories(join(runs))
+    (history,) = histories(tabulate(runs))
     return history.cases["t/c"]
 
 
@@ -118,7 +118,7 @@ def test_releases_are_ordered_as_versions_by_target_and_adapter(tmp_path: Path) 
     run = of_results(tmp_path / "r.jsonl", results, targets=[*map(target, names), *gone])
     found = {
         series.name: [(release.version, release.unavailable) for release in series.releases]
-        for series in series_of(join([run]).columns)
+        for series in series_of(tabulate([run]).columns)
     }
     releases = [("1.8.0", "No wheel."), ("1.9.0", ""), ("1.10.0", "")]
     assert found == {"cpu": releases, "webgpu+lavapipe": releases}

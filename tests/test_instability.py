@@ -18,9 +18,9 @@ from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
 from conformance.results.compare import changes
-from conformance.results.join import Joined, join
 from conformance.results.reader import Run, read
 from conformance.results.records import ExpectationRecord, InstabilityRecord
+from conformance.results.table import Table, tabulate
 
 CPU = "cpu@1.31.1"
 TOLD = "Unstable: 5 results (3 crash, 2 wrong) did not repeat when the case was run alone."
@@ -51,8 +51,8 @@ def unstable(folder: Path, records: list[InstabilityRecord] = FIVE) -> Run:
     return found
 
 
-def joined(folder: Path, records: list[InstabilityRecord] = FIVE) -> Joined:
-    return join([unstable(folder, records)])
+def joined(folder: Path, records: list[InstabilityRecord] = FIVE) -> Table:
+    return tabulate([unstable(folder, records)])
 
 
 def test_a_file_keeps_and_counts_what_did_not_repeat(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from synthetic_runs import case, error, expected, realistic, result, target, wri
 from conformance.base.paths import ROOT
 from conformance.report.support import support_text
 from conformance.results.compare import changes
-from conformance.results.join import join
 from conformance.results.merge import merge
 from conformance.results.reader import Run, read
 from conformance.results.records import (
@@ -25,6 +24,7 @@ from conformance.results.records import (
     InstabilityRecord,
     ResultRecord,
 )
+from conformance.results.table import tabulate
 
 IDS = tuple(f"decode/one_token[seed={number}]" for number in range(7))
 CASES = tuple(map(case, IDS))
@@ -177,7 +177,7 @@ def test_a_compact_file_gives_the_same_changes_and_support(tmp_path: Path) -> No
     large = realistic(tmp_path / "r.jsonl")
     small = compacted(large.path)
     assert small.problems == ()
-    both = (join([large]), join([small]))
+    both = (tabulate([large]), tabulate([small]))
     assert support_text(both[0]) == support_text(both[1])
     for old, new in (both, both[::-1]):
         found = changes(new, old)

@@ -16,9 +16,9 @@ from synthetic_runs import START, case, error, expected, of_results, result, sma
 from conformance.case.contract import Contract
 from conformance.report.html import render
 from conformance.results.compare import changes
-from conformance.results.join import join
 from conformance.results.reader import Run
 from conformance.results.records import ErrorMap, RelationRecord
+from conformance.results.table import tabulate
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -263,7 +263,7 @@ def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
 def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     old = of_results(tmp_path / "old", [result("a/x"), result("a/y")])
     new = of_results(tmp_path / "new", [result("a/x", verdict="wrong"), result("a/y")])
-    tab = show(render([new], changes(join([new]), join([old]))))
+    tab = show(render([new], changes(tabulate([new]), tabulate([old]))))
     tab.get_by_role("button", name="only what changed").click()
     assert cases(tab) == ["a/x"]
     tab.locator(".changes ol a").first.click()

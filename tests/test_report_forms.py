@@ -44,7 +44,6 @@ from conformance.report.score import PARTS, scores_of
 from conformance.report.support import support
 from conformance.report.terminal import tell
 from conformance.results.compare import changes
-from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (
     CaseRecord,
@@ -55,19 +54,20 @@ from conformance.results.records import (
     TargetRecord,
     UncalledParts,
 )
+from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import VERDICTS, severity
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
+def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Table:
     """A run with these results."""
-    return join([of_results(folder / "r.jsonl", results, **fields)])
+    return tabulate([of_results(folder / "r.jsonl", results, **fields)])
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Joined:
-    return join([realistic(tmp_path_factory.mktemp("run") / "r.jsonl")])
+def real(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return tabulate([realistic(tmp_path_factory.mktemp("run") / "r.jsonl")])
 
 
 def uncalled(text: str) -> TargetDescription:
@@ -84,7 +84,7 @@ NUMBERS = st.none() | st.floats()
 
 
 @st.composite
-def runs(draw: st.DrawFn, folder: Path) -> Joined:
+def runs(draw: st.DrawFn, folder: Path) -> Table:
     """A file that validates, with arbitrary texts and inconsistent content."""
     names = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=3))
     targets = []
@@ -131,10 +131,10 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
         path = Path(own) / "r.jsonl"
         write(path, cases, results, targets=targets,
               problems=problems, complete=draw(st.booleans()))  # fmt: skip
-        return join([read(path)])
+        return tabulate([read(path)])
 
 
-def counted(run: Joined) -> dict[str, Counter[tuple[str, bool]]]:
+def counted(run: Table) -> dict[str, Counter[tuple[str, bool]]]:
     """Results by target, verdict and mark: of several for a case, the worst, and of those the
     first.
     """
@@ -285,7 +285,7 @@ def test_junit_of_an_incomplete_run_has_an_error(tmp_path: Path) -> None:
 # CSV and JSON
 
 
-def hostile(folder: Path, text: str) -> Joined:
+def hostile(folder: Path, text: str) -> Table:
     """A run in which every text field is ``text``."""
     fields: dict[str, Any] = {
         "reason": text, "message": text, "reproduce": text, "stderr": text, "code": text,
@@ -390,7 +390,7 @@ def test_support_by_version(tmp_path: Path, verdicts: str, supported: list[str])
         pairs = [(each.id, word) for each, word in zip(cases, words, strict=True) if word != "-"]
         found = [result(id, name, word) for id, word in pairs]
         runs.append(of_results(tmp_path / version, found, cases, targets=[target(name)]))
-    document = support(join(runs))
+    document = support(tabulate(runs))
     validate(document)
     told = document["t"]["c"]["__compat"]["support"]["cpu"]
     statements = told if isinstance(told, list) else [told]

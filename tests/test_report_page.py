@@ -15,9 +15,9 @@ from conformance.base.paths import data_path
 from conformance.report.findings import alone
 from conformance.report.html import SCRIPTS, render
 from conformance.results.compare import changes
-from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import InfrastructureRecord
+from conformance.results.table import tabulate
 
 PAGE = data_path("reports") / "page"
 
@@ -79,7 +79,7 @@ def test_changes_are_shown_first(tmp_path: Path) -> None:
     verdicts = {"a/x": "pass", "a/y": "wrong", "a/z": "pass"}
     old = of_results(tmp_path / "old", [result(id, verdict=v) for id, v in verdicts.items()])
     new = of_results(tmp_path / "new", [result("a/x", verdict="crash"), result("a/y")])
-    words = Parsed(render([new], changes(join([new]), join([old])))).words
+    words = Parsed(render([new], changes(tabulate([new]), tabulate([old])))).words
     order = ("Worse than the baseline", "Newly broken: 1", "Vanished: 1", "Fixed: 1")
     places = [words.index(told) for told in order]
     assert places == sorted(places)

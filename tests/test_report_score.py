@@ -10,7 +10,7 @@ from synthetic_runs import case, result, small
 from conformance.case.contract import Contract
 from conformance.report.score import scores
 from conformance.report.support import support_text
-from conformance.results.join import join
+from conformance.results.table import tabulate
 
 REQUESTED = Contract(basis="requested", source="https://example.org/1")
 
@@ -40,5 +40,5 @@ def test_only_all_is_a_hundred_per_cent() -> None:
 
 def test_support_counts_a_case_of_two_files_by_the_worse(tmp_path: Path) -> None:
     runs = [small(tmp_path / verdict, verdict) for verdict in ("pass", "wrong")]
-    scores = json.loads(support_text(join(runs)))["__meta"]["targets"]["cpu"]["scores"]
+    scores = json.loads(support_text(tabulate(runs)))["__meta"]["targets"]["cpu"]["scores"]
     assert scores["1.31.1"]["specified"]["silent"] == scores["1.31.1"]["specified"]["asked"] == 1

@@ -8,24 +8,24 @@ from synthetic_runs import case, of_results, result, small, target
 
 from conformance.report.view import page
 from conformance.results.compare import changes
-from conformance.results.join import join
 from conformance.results.records import (
     Milliseconds,
 )
+from conformance.results.table import tabulate
 
 
 def test_only_what_is_bad_has_a_bug_report(tmp_path: Path) -> None:
     for verdict in ("pass", "skip"):
-        _, data, told = page(join([small(tmp_path / "b", verdict)]))
+        _, data, told = page(tabulate([small(tmp_path / "b", verdict)]))
         assert not data["looks"][0]["reported"]
         assert told["reports"] == []
-    _, data, _ = page(join([small(tmp_path / "d", "pass", vague=True)]))
+    _, data, _ = page(tabulate([small(tmp_path / "d", "pass", vague=True)]))
     assert data["looks"][0]["reported"]
 
 
 def test_a_row_has_a_title_and_a_reason_where_there_is_one(tmp_path: Path) -> None:
     cases = [case("a/x[n=1]", title="Borrow", why="one"), case("a/x[n=2]", why="two"), case("a/y")]
-    _, data, _ = page(join([of_results(tmp_path / "a", [result(c.id) for c in cases], cases)]))
+    _, data, _ = page(tabulate([of_results(tmp_path / "a", [result(c.id) for c in cases], cases)]))
     rows = [(group["title"], group["name"], group["why"]) for group in data["groups"]]
     assert rows == [("Borrow", "x", ""), ("y", "y", case().why)]
 
@@ -33,7 +33,7 @@ def test_a_row_has_a_title_and_a_reason_where_there_is_one(tmp_path: Path) -> No
 def test_why_cases_were_not_tried_is_counted(tmp_path: Path) -> None:
     reasons = ("no float16", "no float16", "no time")
     results = [result(f"a/{n}", verdict="skip", reason=why) for n, why in enumerate(reasons)]
-    shown, *_ = page(join([of_results(tmp_path / "a", [*results, result("a/3")])]))
+    shown, *_ = page(tabulate([of_results(tmp_path / "a", [*results, result("a/3")])]))
     assert [*shown.skipped.items()] == [
         (("cpu@1.31.1", "no float16"), 2),
         (("cpu@1.31.1", "no time"), 1),
@@ -45,13 +45,13 @@ def test_an_adapter_or_version_in_the_name_is_not_repeated(tmp_path: Path) -> No
     for name, shown in ((described.name, ("", "")), ("webgpu", ("1.30.0", "lavapipe"))):
         one = described.model_copy(update={"name": name})
         run = of_results(tmp_path / "a", [result(target=name)], targets=[one])
-        (head,) = page(join([run]))[0].heads
+        (head,) = page(tabulate([run]))[0].heads
         assert (head.label, head.version, head.adapter) == (name, *shown)
 
 
 def test_a_broken_and_slower_case_is_listed_as_broken(tmp_path: Path) -> None:
     old, new = (
-        join([small(tmp_path / verdict, verdict, ms=Milliseconds(run=run))])
+        tabulate([small(tmp_path / verdict, verdict, ms=Milliseconds(run=run))])
         for verdict, run in (("pass", 1.0), ("wrong", 30.0))
     )
     _, data, _ = page(new, changes(new, old))

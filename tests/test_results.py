@@ -32,7 +32,6 @@ from synthetic_runs import (
 from conformance.base.paths import data_path
 from conformance.results.errors import ResultsError
 from conformance.results.faults import factor, fault_text
-from conformance.results.join import join
 from conformance.results.reader import read
 from conformance.results.records import (
     BeyondBudget,
@@ -44,6 +43,7 @@ from conformance.results.records import (
     WrongShape,
     results_schema,
 )
+from conformance.results.table import tabulate
 from conformance.results.writer import Writer
 
 CUT_OFF = "Its last line is broken off."
@@ -354,7 +354,7 @@ def test_a_target_in_two_files_gets_two_columns(
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         runs.append(read(write(tmp_path / name, [case()], [result()], problems=[PROBLEM])))
-    joined = join(runs)
+    joined = tabulate(runs)
     labels = [f"cpu@1.31.1 ({name})" for name in called]
     assert [column.label for column in joined.columns] == labels
     assert [label for label, _ in joined.infrastructure] == labels
@@ -364,25 +364,28 @@ def test_a_target_in_two_files_gets_two_columns(
 def test_problems_come_with_their_file(tmp_path: Path) -> None:
     good, cut = small(tmp_path / "good.jsonl"), tmp_path / "cut.jsonl"
     write(cut, [case()], [result()], complete=False)
-    assert join([read(cut)]).problems == ("The run was stopped before its end.",)
-    assert join([good, read(cut)]).problems == ("cut.jsonl: The run was stopped before its end.",)
+    assert tabulate([read(cut)]).problems == ("The run was stopped before its end.",)
+    assert tabulate([good, read(cut)]).problems == (
+        "cut.jsonl: The run was stopped before its end.",
+    )
 
 
 def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:
     call = case().call.model_copy(update={"steps": 2})
     old = small(tmp_path / "old.jsonl")
-    joined = join([old, of_results(tmp_path / "new.jsonl", [result()], [case(call=call)])])
+    joined = tabulate([old, of_results(tmp_path / "new.jsonl", [result()], [case(call=call)])])
     assert joined.cases[case().id].call.steps == 1
     (problem,) = joined.problems
     assert problem.startswith("new.jsonl: cases that are others")
     assert case().id in problem
     # The title may differ: an older file has none.
     words = of_results(tmp_path / "words.jsonl", [result()], [case(why="Then.", title="So")])
-    assert join([old, words]).problems == ()
+    assert tabulate([old, words]).problems == ()
     # The operator of an older file has fewer inputs.
     fewer = case().call.model_copy(update={"inputs": case().call.inputs[:-1]})
     assert (
-        join([old, of_results(tmp_path / "fewer", [result()], [case(call=fewer)])]).problems == ()
+        tabulate([old, of_results(tmp_path / "fewer", [result()], [case(call=fewer)])]).problems
+        == ()
     )
 
 
@@ -390,7 +393,7 @@ def test_columns_never_share_a_label(tmp_path: Path) -> None:
     both = [result(target=name) for name in ("cpu", "cpu (a.jsonl)")]
     first = of_results(tmp_path / "a.jsonl", both)
     other = of_results(tmp_path / "b.jsonl", [result(target="cpu", verdict="crash")])
-    joined = join([first, other])
+    joined = tabulate([first, other])
     shown = {one.label: joined.results[case().id, one.label].verdict for one in joined.columns}
     assert shown == {
         "cpu (a.jsonl)": "pass",

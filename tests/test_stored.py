@@ -14,10 +14,10 @@ from synthetic_runs import case, header, realistic, result, target
 
 from conformance.results import store as module
 from conformance.results.errors import ResultsError
-from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.results.store import stored
+from conformance.results.table import Table, tabulate
 from conformance.results.writer import Writer
 
 NEW, OLD = "cpu@1.31.1", "cpu@1.26.0"
@@ -67,8 +67,8 @@ def odd(path: Path, footer: bool = False) -> Path:
     return path
 
 
-def as_a_whole(path: Path, alone: Joined) -> None:
-    whole = join([read(path)])
+def as_a_whole(path: Path, alone: Table) -> None:
+    whole = tabulate([read(path)])
     assert dict(alone.cases) == whole.cases
     assert list(alone.cases) == list(whole.cases)
     assert dict(alone.results) == whole.results
@@ -96,7 +96,7 @@ def test_a_file_is_as_it_is_read_as_a_whole(
     with stored(path) as alone:
         as_a_whole(path, alone)
         assert not isinstance(alone.cases, dict) | isinstance(alone.results, dict)
-    assert len(join([read(path)]).results) > 4
+    assert len(tabulate([read(path)]).results) > 4
 
 
 def test_a_comparison_does_not_depend_on_the_memory(

@@ -14,9 +14,9 @@ from conformance.bundle.prepare import Prepared, prepare
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.session import Session
-from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
+from conformance.results.table import tabulate
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
@@ -128,7 +128,7 @@ def test_one_version_in_two_environments_gives_two_columns(desk: Desk, gqa: Gqa)
     name = f"cpu@{onnxruntime.__version__}"
     assert [t.name for t in run.header.targets] == [name, f"{name}#2"]
     assert [t.ep for t in run.header.targets] == ["cpu", "cpu"]
-    joined = join([run])
+    joined = tabulate([run])
     assert [column.label for column in joined.columns] == [name, f"{name}#2"]
 
 

@@ -39,9 +39,9 @@ from conformance.report.repro.program import Program
 from conformance.report.support import support
 from conformance.report.terminal import tell
 from conformance.results.compare import changes
-from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord, results_schema
+from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import (
     ACCEPTANCES,
     EXPECTED_VERDICTS,
@@ -68,12 +68,12 @@ ROWS = pytest.mark.parametrize("row", TABLE.values(), ids=lambda row: row.name)
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> Joined:
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """A result of every verdict, and of both kinds of `accepted`."""
     results = [_result(verdict) for verdict in VERDICTS]
     results += [_result("accepted", right) for right in ACCEPTANCES]
     path = tmp_path_factory.mktemp("table") / "r.jsonl"
-    return join([read(write(path, [case(one.case) for one in results], results))])
+    return tabulate([read(write(path, [case(one.case) for one in results], results))])
 
 
 def _result(verdict: Verdict, right: bool | None = None) -> ResultRecord:
@@ -201,7 +201,7 @@ def test_the_page_has_colours_of_nothing_else() -> None:
     must(not extra, "reports/report.css", f"{extra} has colours and is no verdict")
 
 
-def test_the_page_shows_each_with_its_group_and_sentence(joined: Joined) -> None:
+def test_the_page_shows_each_with_its_group_and_sentence(joined: Table) -> None:
     parsed = Parsed(render(joined.runs))
     file = "reports/report.html.j2"
     for row in TABLE.values():
@@ -214,7 +214,7 @@ def test_the_page_shows_each_with_its_group_and_sentence(joined: Joined) -> None
     must(tuple(parsed.cells["verdicts"]) == VERDICTS, "conformance/report/view.py", "its cells")
 
 
-def test_the_page_tells_the_two_kinds_of_accepted_apart(joined: Joined) -> None:
+def test_the_page_tells_the_two_kinds_of_accepted_apart(joined: Table) -> None:
     data = Parsed(render(joined.runs)).cells
     looks = {
         one["id"]: data["looks"][data["results"][one["results"][0]]["look"]]
@@ -276,26 +276,26 @@ def test_a_result_s_lines_tell_the_two_kinds_of_accepted_apart() -> None:
         assert first.endswith(f": accepted ({ACCEPTANCES[one.values_right].note})")
 
 
-def test_junit_counts_each(joined: Joined) -> None:
+def test_junit_counts_each(joined: Table) -> None:
     names = {one.get("name") for one in fromstring(junit(joined)).iter("property")}
     for verdict in VERDICTS:
         must(f"verdict.{verdict}" in names, "conformance/report/junit.py", f"no count of {verdict}")
 
 
-def test_the_markdown_counts_each(joined: Joined) -> None:
+def test_the_markdown_counts_each(joined: Table) -> None:
     results = summary_markdown(joined).partition("## Results\n")[2]
     head = next(line for line in results.splitlines() if "| target" in line)
     for verdict in VERDICTS:
         must(f" {verdict} |" in head, "conformance/report/markdown.py", f"no column of {verdict}")
 
 
-def test_the_markdown_counts_both_kinds_of_silent_failure(joined: Joined) -> None:
+def test_the_markdown_counts_both_kinds_of_silent_failure(joined: Table) -> None:
     silent = sum(map(is_silent_failure, joined.results.values()))
     assert silent == 2
     assert f"## Silently wrong results: {silent}" in summary_markdown(joined)
 
 
-def test_a_badge_has_a_colour_for_each(joined: Joined) -> None:
+def test_a_badge_has_a_colour_for_each(joined: Table) -> None:
     file = "conformance/report/badges.py"
     must(tuple(verdict_colours()) == VERDICTS, file, "verdict_colours() follows the table")
     (badge,) = badges(joined)
@@ -305,13 +305,13 @@ def test_a_badge_has_a_colour_for_each(joined: Joined) -> None:
 
 def test_a_badge_colours_a_silent_failure_as_wrong(tmp_path: Path) -> None:
     one = SILENT.model_copy(update={"unexpected": True})
-    run = join([read(write(tmp_path / "r.jsonl", [case(one.case)], [one]))])
+    run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [one]))])
     (badge,) = badges(run)
     assert f'fill="{verdict_colours()["wrong"]}"' in badge.svg
     assert verdict_colours()["accepted"] not in badge.svg
 
 
-def test_the_other_forms_have_each(joined: Joined) -> None:
+def test_the_other_forms_have_each(joined: Table) -> None:
     cells = {cell["verdict"] for cell in json.loads(json_text(joined))["cells"]}
     must(cells == set(VERDICTS), "conformance/report/cells.py", f"only {cells}")
     noted = json.dumps(support(joined), ensure_ascii=False)
@@ -326,7 +326,7 @@ def test_a_change_between_any_two_is_told(tmp_path: Path, verdict: Verdict) -> N
         for number, each in enumerate((other, verdict)):
             one = _result(each).model_copy(update={"case": "t/c"})
             path = write(tmp_path / f"{other}{number}", [case("t/c")], [one])
-            runs.append(join([read(path)]))
+            runs.append(tabulate([read(path)]))
         (change,) = changes(runs[1], runs[0]).all()
         must(change.sentence, "conformance/results/compare.py", f"{other} → {verdict}")
 
@@ -384,7 +384,7 @@ def test_a_mutant_is_killed_though_the_values_that_it_accepts_are_correct(tmp_pa
 
 
 @ROWS
-def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Joined) -> None:
+def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Table) -> None:
     one = _result(row.name).model_copy(update={"expectation": expected()})
     title = issue(
         case(), one, joined.columns[0].target, Program("onnxruntime.py", ())

@@ -46,9 +46,9 @@ from conformance.cli.run import (
 )
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.results.errors import ResultsError
-from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import Judged, Run, read
 from conformance.results.records import ResultRecord, Selection
+from conformance.results.table import Table, tabulate, with_shared_cases
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, entry_of, target_names
@@ -141,7 +141,7 @@ def history(
 def _of_files(files: Sequence[Path], paths: Sequence[str], expression: str, wanted: _Wanted) -> int:
     """Tell the history of results files; ``paths`` and ``expression`` select from their cases."""
     runs = _read(files, whole=wanted.html is not None)
-    joined = join(runs)
+    joined = tabulate(runs)
     if paths or expression:
         _, cases = selected_cases(paths, expression)
         joined = _only(joined, {case.id for case in cases})
@@ -172,7 +172,7 @@ def _light(result: ResultRecord) -> ResultRecord:
     return result.model_copy(update={"errors": (), "faults": (), "relation": None, "stderr": ""})
 
 
-def _only(joined: Joined, ids: set[str]) -> Joined:
+def _only(joined: Table, ids: set[str]) -> Table:
     """The runs with the results of these cases. Raises `BadArgument` if there are none."""
     cases = {id: case for id, case in joined.cases.items() if id in ids}
     results = {key: result for key, result in joined.results.items() if key[0] in ids}
@@ -216,7 +216,7 @@ def _of_runs(
     with place_for(results, wanted.html) as place:
         run_plans(Work(planned, planned, asked), jobs, place, terminal, summary)
         if summary.targets:
-            joined = join([_run_of(summary, planned, asked)])
+            joined = tabulate([_run_of(summary, planned, asked)])
             _tell(joined, corpus.named, wanted)
         if summary.writing:
             terminal.line(f"\n{summary.writing}")
@@ -256,7 +256,7 @@ def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selec
 # What is told
 
 
-def _tell(joined: Joined, cases: Sequence[Case], wanted: _Wanted) -> None:
+def _tell(joined: Table, cases: Sequence[Case], wanted: _Wanted) -> None:
     """Print the histories, and write them as JSON if that is wanted."""
     from conformance.cli.history_table import draw_history, draw_problems
     from conformance.report.history import history_json
@@ -297,6 +297,6 @@ def _more(wanted: _Wanted) -> str:
     return f"Every entry and feature: {shlex.join([*wanted.again, '--all'])}"
 
 
-def _missing(joined: Joined) -> bool:
+def _missing(joined: Table) -> bool:
     """Whether a release was not available."""
     return any(column.target.unavailable is not None for column in joined.columns)

@@ -13,7 +13,7 @@ from conformance.base.text import on_one_line
 from conformance.base.words import plural
 from conformance.cli.console import plain_table
 from conformance.report.history import release_rows
-from conformance.results.join import Joined
+from conformance.results.table import Table
 from conformance.results.timeline import (
     UNSTABLE,
     CaseHistory,
@@ -34,7 +34,7 @@ _NOTHING: Final = "·"
 
 def draw_history(
     console: Console,
-    joined: Joined,
+    joined: Table,
     history: History,
     features: Sequence[GroupHistory],
     everything: bool,
@@ -95,7 +95,7 @@ def draw_history(
         console.print(Text(f"\n{_summary(others)}"))
 
 
-def draw_problems(console: Console, joined: Joined) -> None:
+def draw_problems(console: Console, joined: Table) -> None:
     """Print what is incomplete, and each target that was not tried or whose runner failed."""
     for problem in joined.problems:
         console.print(Text(_line(problem), style="yellow"))
@@ -120,7 +120,7 @@ def _draw_problem(console: Console, label: str, sentence: str, fix: str | None) 
         console.print(Text(f"  fix: {_line(fix)}"), soft_wrap=True)
 
 
-def _draw_releases(console: Console, joined: Joined, history: History) -> None:
+def _draw_releases(console: Console, joined: Table, history: History) -> None:
     """A row for each release: its score, what broke and what was fixed, or why it was not tried."""
     failures = Counter(label for label, _ in joined.infrastructure)
     table = plain_table()

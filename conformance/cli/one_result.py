@@ -16,9 +16,9 @@ from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import read_outputs
 from conformance.report.values import Returned
 from conformance.results.errors import ResultsError
-from conformance.results.join import is_same_case, join
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
+from conformance.results.table import is_same_case, tabulate
 from conformance.run.assessment import Assessed
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
@@ -92,7 +92,7 @@ def taken(case: Case, ep: str | None, file: Path) -> Found:
     targets = {target.name: target for target in run.header.targets}
     there = {
         result.target: result
-        for result in join([run]).results.values()
+        for result in tabulate([run]).results.values()
         if result.case == case.id and result.target in targets
     }
     known = ", ".join(clean(name, 200) for name in there)

@@ -23,10 +23,10 @@ from conformance.cli.common import (
     write_file,
 )
 from conformance.results.errors import ResultsError, cause_of
-from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.place import part_file
 from conformance.results.reader import Run, read
 from conformance.results.store import database_errors, stored
+from conformance.results.table import Table, tabulate, with_shared_cases
 
 if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
@@ -41,7 +41,7 @@ class Material:
     """The input of a report."""
 
     runs: Sequence[Run]
-    joined: Joined
+    joined: Table
     changes: Changes | None
     """The changes from the baseline, if one was given."""
     stale_after: int | None = None
@@ -223,7 +223,7 @@ def report(
         raise BadArgument("--watch needs --html, and no other form.")
     named = [(f"--{form.option}", path) for form, path in requested]
     check_separate([*results, *against], named)
-    before = join(_read(against)) if against else None
+    before = tabulate(_read(against)) if against else None
     if watched:
         _watch(results, requested, before, stale_after)
     return _write(results, requested, before, stale_after)
@@ -232,7 +232,7 @@ def report(
 def _watch(
     results: Sequence[Path],
     requested: Sequence[tuple[_Form, Path]],
-    before: Joined | None,
+    before: Table | None,
     stale_after: int | None,
 ) -> None:
     """Rewrite the page until Ctrl-C, whenever a file has changed. The files need not exist yet.
@@ -269,13 +269,13 @@ def _state(path: Path) -> tuple[int, int] | None:
 def _write(
     results: Sequence[Path],
     requested: Sequence[tuple[_Form, Path]],
-    before: Joined | None,
+    before: Table | None,
     stale_after: int | None,
     watched: bool = False,
 ) -> int:
     """Write the requested forms, and return the exit status."""
     runs = _read(results)
-    joined = join(runs)
+    joined = tabulate(runs)
     changed = _changes(joined, before) if before else None
     material = Material(runs, joined, changed, stale_after, watched)
     check_separate(
@@ -299,7 +299,7 @@ def _write(
     return status
 
 
-def _changes(new: Joined, old: Joined) -> Changes:
+def _changes(new: Table, old: Table) -> Changes:
     from conformance.results.compare import changes
 
     return changes(new, old)

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from conformance.base.paths import data_path
 from conformance.base.text import clean_for_xml
 from conformance.report.score import Scores, scores_of
-from conformance.results.join import Column, Joined
+from conformance.results.table import Column, Table
 from conformance.results.verdicts import VERDICTS, Verdict, ranks_as, worst
 
 #: Longer names are cut to this many characters.
@@ -30,7 +30,7 @@ class Badge:
     svg: str
 
 
-def badges(joined: Joined) -> tuple[Badge, ...]:
+def badges(joined: Table) -> tuple[Badge, ...]:
     """A badge for each column."""
     colours = verdict_colours()
     scores = scores_of(joined)
@@ -65,7 +65,7 @@ def _file_name(label: str, taken: set[str]) -> str:
     return name
 
 
-def _badge(joined: Joined, column: Column, scores: Scores, colours: dict[Verdict, str]) -> str:
+def _badge(joined: Table, column: Column, scores: Scores, colours: dict[Verdict, str]) -> str:
     results = [result for (_, label), result in joined.results.items() if label == column.label]
     unexpected = [result for result in results if result.unexpected]
     score, tried = scores.whole, scores.whole.asked + scores.requested.asked

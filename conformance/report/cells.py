@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.base.text import clean
-from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.shareable import shared_command
+from conformance.results.table import Table
 from conformance.results.verdicts import flaky_text
 
 FORMAT: Final = "gqa-cells/1"
@@ -20,7 +20,7 @@ FORMAT: Final = "gqa-cells/1"
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 
 
-def cells(joined: Joined) -> Iterator[dict[str, Any]]:
+def cells(joined: Table) -> Iterator[dict[str, Any]]:
     """Each result as one flat record, case by case in the order of the columns.
 
     Values are strings, numbers, booleans or null. Numbers that JSON cannot hold are ``nan``,
@@ -82,7 +82,7 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 
-def csv_text(joined: Joined) -> str:
+def csv_text(joined: Table) -> str:
     """The cells as CSV (RFC 4180) with a header row; null is empty.
 
     Texts are cleaned. One that a spreadsheet would read as a formula gets the prefix ``'``.
@@ -107,7 +107,7 @@ def plain(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
 
 
-def json_text(joined: Joined) -> str:
+def json_text(joined: Table) -> str:
     """The cells as JSON: ``{"format": …, "targets": […], "problems": […], "cells": […]}``."""
     targets = [
         {"label": column.label, **column.target.model_dump(mode="json")}

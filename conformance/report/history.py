@@ -8,8 +8,8 @@ from typing import Final
 
 from conformance.base.text import clean
 from conformance.report.score import Score, Scores, scores
-from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
+from conformance.results.table import Table
 from conformance.results.timeline import (
     CHANGE_KINDS,
     OR_EARLIER,
@@ -24,7 +24,7 @@ from conformance.results.timeline import (
 from conformance.results.verdicts import worst
 
 
-def release_scores(joined: Joined, release: Release) -> Scores:
+def release_scores(joined: Table, release: Release) -> Scores:
     """The score of a release; of several results of a case, the worst counts."""
     results: dict[str, ResultRecord | None] = {}
     for id in joined.ids:
@@ -42,7 +42,7 @@ class ReleaseRow:
     changed: Mapping[ChangeKind, int]
 
 
-def release_rows(joined: Joined, history: History) -> list[ReleaseRow]:
+def release_rows(joined: Table, history: History) -> list[ReleaseRow]:
     """A row for each release of a history, the oldest first; one that was not tried has zeros."""
     changed = {kind: history.whole.changed(kind) for kind in CHANGE_KINDS}
     return [
@@ -101,7 +101,7 @@ FORMAT: Final = "gqa-history/1"
 
 
 def history_json(
-    joined: Joined,
+    joined: Table,
     found: Sequence[History],
     features: Mapping[str, Mapping[str, str | None]],
 ) -> dict[str, object]:

@@ -28,8 +28,8 @@ from conformance.report.score import SHOWN
 from conformance.report.view import page
 from conformance.results.causes import quoted
 from conformance.results.compare import Changes
-from conformance.results.join import join
 from conformance.results.reader import Run
+from conformance.results.table import tabulate
 from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.verdicts import (
     PRESENTS,
@@ -61,7 +61,7 @@ def render(
     older than ``stale_after`` days.
     Raises `ResultsError` if there are no runs.
     """
-    shown, cells, reports = page(join(runs), changes)
+    shown, cells, reports = page(tabulate(runs), changes)
     folder = data_path("reports")
     style = _source(folder / "report.css") + "".join(map(_colours, (*VERDICTS, PRESENTS)))
     scripts = [_source(folder / "page" / f"{name}.js") for name in SCRIPTS]

@@ -16,7 +16,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from conformance.base.text import clean_for_xml
 from conformance.results.instability import instability_examples, instability_text, is_unstable
-from conformance.results.join import Column, Joined
 from conformance.results.records import (
     CaseRecord,
     InstabilityRecord,
@@ -24,6 +23,7 @@ from conformance.results.records import (
     contract_of,
 )
 from conformance.results.shareable import shared_command
+from conformance.results.table import Column, Table
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS, note_of
 from conformance.results.wrong_outputs import only_presents, wrong_in
@@ -51,7 +51,7 @@ class _Suite:
     seconds: float = 0.0
 
 
-def junit(joined: Joined) -> str:
+def junit(joined: Table) -> str:
     """The run as an XML document."""
     suites = {column.label: _Suite(column.label, column) for column in joined.columns}
     for (id, label), result in _in_order(joined):
@@ -78,7 +78,7 @@ def junit(joined: Joined) -> str:
     return _document([*suites.values(), *([whole] if whole.tests else [])])
 
 
-def _in_order(joined: Joined) -> Iterator[tuple[tuple[str, str], ResultRecord]]:
+def _in_order(joined: Table) -> Iterator[tuple[tuple[str, str], ResultRecord]]:
     places = {id: n for n, id in enumerate(joined.cases)}
     yield from sorted(joined.results.items(), key=lambda item: places.get(item[0][0], len(places)))
 

@@ -19,9 +19,9 @@ from conformance.report.score import PARTS, SHOWN, Score, scores_of, shared_scor
 from conformance.results.causes import causes
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
-from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
 from conformance.results.shareable import shared_command
+from conformance.results.table import Table
 from conformance.results.timeline import History, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS, is_silent_failure, note_of, severity
@@ -59,12 +59,12 @@ def changes_markdown(changes: Changes, limit: int = MOST_BYTES) -> str:
     return _fitted([*_changes(changes)], limit)
 
 
-def summary_markdown(joined: Joined, limit: int = MOST_BYTES) -> str:
+def summary_markdown(joined: Table, limit: int = MOST_BYTES) -> str:
     """One or more runs in at most ``limit`` bytes, problems of the runs first."""
     return _fitted([*_summary(joined)], limit)
 
 
-def report_markdown(joined: Joined, changes: Changes | None = None) -> str:
+def report_markdown(joined: Table, changes: Changes | None = None) -> str:
     """The summary; if there is a baseline, after the changes."""
     if changes is None:
         return summary_markdown(joined)
@@ -146,7 +146,7 @@ def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
 # A run
 
 
-def _summary(joined: Joined) -> Iterator[Section]:
+def _summary(joined: Table) -> Iterator[Section]:
     yield Section("# Conformance of GroupQueryAttention", (), (), "")
     if problems := tuple(_problems(joined)):
         heading = f"## Problems of the run: {len(problems):,}"
@@ -176,7 +176,7 @@ def _summary(joined: Joined) -> Iterator[Section]:
     yield Section("## Versions", (), tuple(_versions(joined)), "lines")
 
 
-def _problems(joined: Joined) -> Iterator[str]:
+def _problems(joined: Table) -> Iterator[str]:
     for problem in joined.problems:
         yield f"- {code(problem)}"
     for column in joined.columns:
@@ -193,7 +193,7 @@ def _problems(joined: Joined) -> Iterator[str]:
         yield from (f"  - {code(text, 700)}" for text in instability_examples(records))
 
 
-def _scores(joined: Joined, series: Sequence[History]) -> Iterator[Section]:
+def _scores(joined: Table, series: Sequence[History]) -> Iterator[Section]:
     """The scores by target, then by theme: those that lack most first.
 
     Of the releases of a target only the newest that was tried has a column of its own by theme.
@@ -240,7 +240,7 @@ def _scores(joined: Joined, series: Sequence[History]) -> Iterator[Section]:
         yield Section("## Score by theme", head, tuple(rows), "themes", share=0.15)
 
 
-def _releases(joined: Joined, history: History) -> Iterator[Section]:
+def _releases(joined: Table, history: History) -> Iterator[Section]:
     """The releases of a target, the newest first, and what regressed, by entry."""
     name, whole = history.series.name, history.whole
     rows = []
@@ -274,7 +274,7 @@ def _right(score: Score, percent: bool = False) -> str:
     return f"{score.right:,} of {score.asked:,}{share}"
 
 
-def _counts(joined: Joined) -> Section:
+def _counts(joined: Table) -> Section:
     counts = {column.label: Counter[str]() for column in joined.columns}
     for (_, label), result in joined.results.items():
         count = counts[label]
@@ -310,7 +310,7 @@ def _reproduce(result: ResultRecord) -> str:
     return f"; reproduce: {code(shared_command(result.reproduce))}"
 
 
-def _silent(joined: Joined) -> Iterator[Section]:
+def _silent(joined: Table) -> Iterator[Section]:
     """Silently wrong results by theme, the largest number first."""
     themes: dict[str, list[tuple[str, ResultRecord]]] = {}
     for (id, label), result in joined.results.items():
@@ -339,7 +339,7 @@ def _only(presents: int) -> str:
     return f" ({presents:,} only in presents)" if presents else ""
 
 
-def _known(joined: Joined) -> Iterator[Section]:
+def _known(joined: Table) -> Iterator[Section]:
     """The results with a known defect by its cause, the worst first."""
     known = [(label, result) for (_, label), result in joined.results.items() if result.known]
     if not known:
@@ -354,7 +354,7 @@ def _known(joined: Joined) -> Iterator[Section]:
     yield Section(heading, (), items, "causes", share=0.7)
 
 
-def _versions(joined: Joined) -> Iterator[str]:
+def _versions(joined: Table) -> Iterator[str]:
     for column in joined.columns:
         about = column.target.describe
         if about is None:

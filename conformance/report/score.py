@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from conformance.case.contract import BASES, Basis
-from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
+from conformance.results.table import Table
 from conformance.results.verdicts import PRESENTS, TABLE, Verdict, is_silent_failure, was_tried
 from conformance.results.wrong_outputs import only_presents
 
@@ -156,7 +156,7 @@ def _score(results: Iterable[ResultRecord | None]) -> Score:
     return Score(Counter({part: n for part, n in counts.items() if part}), not_tried)
 
 
-def scores_of(joined: Joined) -> dict[str, Scores]:
+def scores_of(joined: Table) -> dict[str, Scores]:
     """The scores of each column."""
     ids = joined.ids
     return {
@@ -167,7 +167,7 @@ def scores_of(joined: Joined) -> dict[str, Scores]:
     }
 
 
-def shared_scores(joined: Joined, labels: Sequence[str]) -> dict[str, Score]:
+def shared_scores(joined: Table, labels: Sequence[str]) -> dict[str, Score]:
     """The score of each of these columns over the calls that all of them were asked.
 
     A column that was asked nothing is left out; empty if there is no such call, or only one column.

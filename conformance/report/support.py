@@ -17,8 +17,8 @@ from typing import Any, Final
 from conformance.base.text import clean
 from conformance.report.history import release_scores, spans_json
 from conformance.report.score import Scores
-from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.table import Table
 from conformance.results.timeline import Group, GroupHistory, History, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS
@@ -34,12 +34,12 @@ _NOTE: Final = 400
 _CAUSES: Final = 5
 
 
-def support_text(joined: Joined) -> str:
+def support_text(joined: Table) -> str:
     """The JSON document."""
     return json.dumps(support(joined), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
-def support(joined: Joined) -> dict[str, Any]:
+def support(joined: Table) -> dict[str, Any]:
     """The document as JSON values: ``__meta``, then theme, entry and ``__compat``."""
     found = histories(joined, least=1)
     document: dict[str, Any] = {"__meta": _meta(joined, found)}
@@ -69,7 +69,7 @@ def _key(name: str) -> str:
     return f"·{name}" if name.startswith("__") else name
 
 
-def _entries(joined: Joined) -> dict[tuple[str, str], list[str]]:
+def _entries(joined: Table) -> dict[tuple[str, str], list[str]]:
     entries: dict[tuple[str, str], list[str]] = {}
     for id in joined.ids:
         case = joined.cases.get(id)
@@ -93,7 +93,7 @@ def _about(name: str, described: Sequence[CaseRecord], cases: int) -> dict[str, 
 # The runs
 
 
-def _meta(joined: Joined, found: Sequence[History]) -> dict[str, Any]:
+def _meta(joined: Table, found: Sequence[History]) -> dict[str, Any]:
     untried = [
         {"target": clean(column.label), "why": clean(column.target.unavailable)}
         for column in joined.columns

@@ -22,7 +22,6 @@ from conformance.report.score import Score, Scores, is_asked, part_of, scores_of
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text, is_unstable
-from conformance.results.join import Column, Joined
 from conformance.results.records import (
     CallInput,
     CallOutput,
@@ -32,6 +31,7 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.shareable import shared_command
+from conformance.results.table import Column, Table
 from conformance.results.timeline import CaseHistory, History, Release, histories
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
@@ -154,7 +154,7 @@ class Page:
 
 
 def page(
-    joined: Joined, changes: Changes | None = None
+    joined: Table, changes: Changes | None = None
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
@@ -213,7 +213,7 @@ def page(
     return shown, *_cells(joined, cases, grid, heads, _by_result(changes), found, series)
 
 
-def _places(joined: Joined, found: Sequence[History]) -> list[dict[str, Any]]:
+def _places(joined: Table, found: Sequence[History]) -> list[dict[str, Any]]:
     """The series of the table: each with the numbers of its columns, the oldest release first."""
     number = {column.label: n for n, column in enumerate(joined.columns)}
     return [
@@ -244,7 +244,7 @@ def _mark(result: ResultRecord) -> str:
 
 def _listed(
     cases: Mapping[str, CaseRecord | None],
-    joined: Joined,
+    joined: Table,
     grid: Mapping[str, Sequence[ResultRecord | None]],
 ) -> list[ListedCause]:
     """The causes of marked results: the worst first."""
@@ -281,7 +281,7 @@ def _listed_cause(
     )
 
 
-def _skipped(joined: Joined) -> dict[tuple[str, str], int]:
+def _skipped(joined: Table) -> dict[tuple[str, str], int]:
     reasons = Counter(
         (clean(label), clean(result.reason, 400))
         for (_, label), result in joined.results.items()
@@ -320,7 +320,7 @@ def _head(
     )
 
 
-def _troubles(joined: Joined) -> Iterator[tuple[str, str, str]]:
+def _troubles(joined: Table) -> Iterator[tuple[str, str, str]]:
     for problem in joined.problems:
         yield "", clean(problem), ""
     for column in joined.columns:
@@ -332,7 +332,7 @@ def _troubles(joined: Joined) -> Iterator[tuple[str, str, str]]:
         yield clean(where), clean(record.message, 2_000), clean(record.fix or "")
 
 
-def _unstable(joined: Joined, older: Collection[str]) -> Iterator[Unstable]:
+def _unstable(joined: Table, older: Collection[str]) -> Iterator[Unstable]:
     for label, records in joined.instability.items():
         past = label in older and not is_unstable(records)
         examples = tuple(instability_examples(records))
@@ -377,7 +377,7 @@ ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
 
 
 def _cells(
-    joined: Joined,
+    joined: Table,
     cases: Mapping[str, CaseRecord | None],
     grid: Mapping[str, Sequence[ResultRecord | None]],
     heads: Sequence[Head],

@@ -18,7 +18,6 @@ from typing import Final, Literal
 from conformance.base.text import clean, on_one_line
 from conformance.results.faults import factor
 from conformance.results.instability import instability_text, is_unstable
-from conformance.results.join import Column, Joined, is_same_case
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
     CaseRecord,
@@ -29,6 +28,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
+from conformance.results.table import Column, Table, is_same_case
 from conformance.results.verdicts import VERDICTS, Verdict, severity, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
@@ -148,7 +148,7 @@ class Changes:
         return chain.from_iterable(self.by_kind.values())
 
 
-def changes(new: Joined, old: Joined) -> Changes:
+def changes(new: Table, old: Table) -> Changes:
     """The changes from the baseline ``old`` to ``new``.
 
     Columns are matched by target name. The others are matched by target and adapter without the
@@ -250,7 +250,7 @@ def _unclear(pairs: Sequence[_Pair]) -> list[tuple[list[str], list[str]]]:
     return [(before, after) for before, after in found.values() if before and after]
 
 
-def _match(old: Joined, new: Joined, before: Column | None, after: Column | None) -> Match:
+def _match(old: Table, new: Table, before: Column | None, after: Column | None) -> Match:
     return Match(
         before.label if before else None,
         after.label if after else None,
@@ -259,7 +259,7 @@ def _match(old: Joined, new: Joined, before: Column | None, after: Column | None
     )
 
 
-def _totals(joined: Joined, column: Column | None) -> dict[Verdict, int]:
+def _totals(joined: Table, column: Column | None) -> dict[Verdict, int]:
     counts = joined.totals.get(column.label, {}) if column else {}
     return {verdict: counts.get(verdict, 0) for verdict in VERDICTS}
 
@@ -507,8 +507,8 @@ def _slower(was: ResultRecord, now: ResultRecord) -> str | None:
 
 
 def _reasons(
-    new: Joined,
-    old: Joined,
+    new: Table,
+    old: Table,
     pairs: Sequence[_Pair],
     matches: Sequence[Match],
     found: Mapping[Kind, Sequence[Change]],
@@ -572,14 +572,14 @@ def _reasons(
     yield from _troubles(new, old, pairs)
 
 
-def _selections(new: Joined, old: Joined) -> Iterator[str]:
+def _selections(new: Table, old: Table) -> Iterator[str]:
     """The two selections, if they differ. A smaller selection is still a regression."""
     before, after = (_texts(joined, _selected) for joined in (old, new))
     if before != after:
         yield f"The selections differ: {_short(before)} before, now {_short(after)}."
 
 
-def _troubles(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]:
+def _troubles(new: Table, old: Table, pairs: Sequence[_Pair]) -> Iterator[str]:
     """Infrastructure failures that the baseline does not have."""
     called = {was.label: now.label for was, now in pairs if was is not None and now is not None}
     names = {c.label: (c.target.name,) for joined in (old, new) for c in joined.columns}
@@ -596,7 +596,7 @@ def _troubles(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]
         yield f"Infrastructure failure, {_short(label)}{about}: {_stop(_short(trouble.message))}"
 
 
-def _notes(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]:
+def _notes(new: Table, old: Table, pairs: Sequence[_Pair]) -> Iterator[str]:
     for was, now in pairs:
         described = was and now and was.target.describe and now.target.describe
         if was and now and described and was.target.name != now.target.name:
@@ -611,7 +611,7 @@ def _notes(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]:
         yield "The baseline is not reliable: it has problems."
 
 
-def _texts(joined: Joined, text: Callable[[Run], str]) -> str:
+def _texts(joined: Table, text: Callable[[Run], str]) -> str:
     return " + ".join(sorted({text(run) for run in joined.runs}))
 
 

@@ -15,7 +15,6 @@ from typing import IO, Final
 
 from conformance.results.compact import LEFT_OUT, compact
 from conformance.results.errors import ResultsError
-from conformance.results.join import is_same_case
 from conformance.results.reader import (
     MOST_STREAMED_BYTES,
     MOST_STREAMED_LINES,
@@ -37,6 +36,7 @@ from conformance.results.records import (
 )
 from conformance.results.same import headers_differ, targets_differ
 from conformance.results.store import database, database_errors
+from conformance.results.table import is_same_case
 from conformance.results.verdicts import VERDICTS, Verdict
 
 #: Lines are in order by the place of their case and, of one case, by their rank: it comes first,

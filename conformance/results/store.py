@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from conformance.results.errors import ResultsError
-from conformance.results.join import Joined, join
 from conformance.results.reader import (
     MOST_STREAMED_BYTES,
     MOST_STREAMED_LINES,
@@ -22,6 +21,7 @@ from conformance.results.reader import (
     read_into,
 )
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.table import Table, tabulate
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,7 +38,7 @@ _Record = TypeVar("_Record")
 
 
 @contextmanager
-def stored(path: Path) -> Iterator[Joined]:
+def stored(path: Path) -> Iterator[Table]:
     """A file alone, as `join` gives it; its cases and results can be read until the context ends.
 
     Raises `ResultsError` as :func:`conformance.results.reader.read` does, and
@@ -47,7 +47,7 @@ def stored(path: Path) -> Iterator[Joined]:
     cases, results = Records[str, CaseRecord](), Records[tuple[str, str], ResultRecord]()
     try:
         bounds = MOST_STREAMED_LINES, MOST_STREAMED_BYTES
-        yield join([read_into(path, cases, Judged(worst=results), *bounds)])
+        yield tabulate([read_into(path, cases, Judged(worst=results), *bounds)])
     finally:
         cases.close()
         results.close()

@@ -22,8 +22,8 @@ from packaging.version import Version
 
 from conformance.base.versions import ordered_version
 from conformance.case.features import BY_NAME
-from conformance.results.join import Column, Joined
 from conformance.results.records import ResultRecord
+from conformance.results.table import Column, Table
 from conformance.results.verdicts import was_tried, worst
 
 #: What marks a release before which nothing is known: it holds since then, or since earlier.
@@ -264,7 +264,7 @@ class CaseHistory:
 
 
 def _case_history(
-    joined: Joined,
+    joined: Table,
     releases: Sequence[Release],
     case: str,
     unstable: Collection[tuple[str, str]],
@@ -287,7 +287,7 @@ def _case_history(
     return CaseHistory(case, versions, tuple(states), tuple(results))
 
 
-def _unstable(joined: Joined) -> set[tuple[str, str]]:
+def _unstable(joined: Table) -> set[tuple[str, str]]:
     """The cases that met an instability, each with the label of its column."""
     return {
         (record.case, label) for label, records in joined.instability.items() for record in records
@@ -409,7 +409,7 @@ class History:
         return GroupHistory(self.series.name, tuple(self.cases.values()))
 
 
-def histories(joined: Joined, least: int = 2) -> list[History]:
+def histories(joined: Table, least: int = 2) -> list[History]:
     """The history of each target that was tried in at least so many releases."""
     return [
         history_of(joined, series)
@@ -418,7 +418,7 @@ def histories(joined: Joined, least: int = 2) -> list[History]:
     ]
 
 
-def history_of(joined: Joined, series: Series) -> History:
+def history_of(joined: Table, series: Series) -> History:
     """The history of every case, and of every entry, over the releases of a target."""
     unstable = _unstable(joined)
     cases = {id: _case_history(joined, series.tried, id, unstable) for id in joined.ids}

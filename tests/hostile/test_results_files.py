@@ -17,17 +17,17 @@ from conformance.report.repro.issue import issue
 from conformance.report.repro.program import program_of
 from conformance.results.compare import changes
 from conformance.results.errors import ResultsError
-from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import LaterInput, Recipe
+from conformance.results.table import tabulate
 
 
 def try_all(run: Run, good: Run, folder: Path) -> None:
     """Everything that is made of a results file."""
-    joined, of_good = join([run]), join([good])
+    joined, of_good = tabulate([run]), tabulate([good])
     for new, old in ((joined, of_good), (of_good, joined)):
         changes_markdown(changes(new, old))
-    material = Material([run, good], join([run, good]), changes(joined, of_good))
+    material = Material([run, good], tabulate([run, good]), changes(joined, of_good))
     for form in FORMS:
         form.write(material, folder / form.option)
     targets = {target.name: target for target in run.header.targets}

@@ -29,7 +29,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Joined:
+class Table:
     """Several runs side by side.
 
     ``results`` is keyed by (case id, column label) and has the worst where a file has several;
@@ -52,7 +52,7 @@ class Joined:
         return list(dict.fromkeys([*self.cases, *(id for id, _ in self.results)]))
 
 
-def join(runs: Sequence[Run]) -> Joined:
+def tabulate(runs: Sequence[Run]) -> Table:
     """Put several runs side by side: all their cases, and a column for each target of each run.
 
     The label of a target that several files have contains the name of its file.
@@ -103,7 +103,7 @@ def join(runs: Sequence[Run]) -> Joined:
             )
         worst = run.judged.worst
         results |= {(id, labels[name]): result for (id, name), result in worst.items()}
-    return Joined(
+    return Table(
         tuple(runs),
         tuple(columns),
         cases if len(runs) > 1 else runs[0].cases,
