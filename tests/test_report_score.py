@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from synthetic_runs import case, result, small
+from synthetic_runs import case, of_results, result, small
 
 from conformance.case.contract import Contract
-from conformance.report.score import scores
 from conformance.report.support import support_text
+from conformance.results.score import Score
 from conformance.results.table import tabulate
 
 REQUESTED = Contract(basis="requested", source="https://example.org/1")
 
 
-def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
+def test_requested_calls_and_untried_ones_are_counted_apart(tmp_path: Path) -> None:
     verdicts = {"a/x": "pass", "a/y": "wrong", "b/x": "skip", "b/z": "unsupported", "b/u": "pass"}
     verdicts |= {"a/1": "fallback", "a/2": "timeout", "a/3": "unsupported", "a/4": "accepted"}
     cases = {id: case(id) for id in [*verdicts, "b/gone"]}
     cases |= {id: case(id, contract=REQUESTED) for id in ("b/z", "b/u")}
     results = {id: result(id, verdict=verdict) for id, verdict in verdicts.items()}
     results["a/4"] = result("a/4", verdict="accepted", values_right=True)
-    found = scores(cases, results | {"b/gone": None})
+    run = of_results(tmp_path / "r", [*results.values()], [*cases.values()])
+    table = tabulate([run])
+    found = table.scores([column.label for column in table.columns])
     assert found.specified.numbers() == {
         "asked": 6, "right": 1, "rejected": 1, "accepted": 2, "presents": 0, "silent": 1, "none": 1,
         "not_tried": 2,
@@ -33,9 +35,8 @@ def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
 
 
 def test_only_all_is_a_hundred_per_cent() -> None:
-    results = {str(n): result(str(n), verdict="wrong" if n == 0 else "pass") for n in range(1_000)}
-    assert scores({}, results).specified.percent == 99
-    assert scores({}, {}).specified.percent == 0
+    assert Score.of(["silent", *["right"] * 999]).percent == 99
+    assert Score.of([]).percent == 0
 
 
 def test_support_counts_a_case_of_two_files_by_the_worse(tmp_path: Path) -> None:

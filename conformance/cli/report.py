@@ -41,7 +41,7 @@ class Material:
     """The input of a report."""
 
     runs: Sequence[Run]
-    joined: Table
+    table: Table
     changes: Changes | None
     """The changes from the baseline, if one was given."""
     stale_after: int | None = None
@@ -84,38 +84,38 @@ def _html(material: Material, path: Path) -> None:
 def _markdown(material: Material, path: Path) -> None:
     from conformance.report.markdown import report_markdown
 
-    write_file(path, "the summary", report_markdown(material.joined, material.changes))
+    write_file(path, "the summary", report_markdown(material.table, material.changes))
 
 
 def _junit(material: Material, path: Path) -> None:
     from conformance.report.junit import junit
 
-    write_file(path, "the JUnit XML", junit(material.joined))
+    write_file(path, "the JUnit XML", junit(material.table))
 
 
 def _csv(material: Material, path: Path) -> None:
     from conformance.report.cells import csv_text
 
-    write_file(path, "the CSV", csv_text(material.joined))
+    write_file(path, "the CSV", csv_text(material.table))
 
 
 def _json(material: Material, path: Path) -> None:
     from conformance.report.cells import json_text
 
-    write_file(path, "the JSON", json_text(material.joined))
+    write_file(path, "the JSON", json_text(material.table))
 
 
 def _support(material: Material, path: Path) -> None:
     from conformance.report.support import support_text
 
-    write_file(path, "the support data", support_text(material.joined))
+    write_file(path, "the support data", support_text(material.table))
 
 
 def _badges(material: Material, folder: Path) -> None:
     """Write the badges to ``folder``, which is created if its parent exists."""
     from conformance.report.badges import badges
 
-    made = badges(material.joined)
+    made = badges(material.table)
     try:
         folder.mkdir(exist_ok=True)
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _badges(material: Material, folder: Path) -> None:
 def _badge_files(material: Material, folder: Path) -> Iterable[Path]:
     from conformance.report.badges import badges
 
-    return [folder / badge.file for badge in badges(material.joined)]
+    return [folder / badge.file for badge in badges(material.table)]
 
 
 @dataclass(frozen=True)
@@ -275,9 +275,9 @@ def _write(
 ) -> int:
     """Write the requested forms, and return the exit status."""
     runs = _read(results)
-    joined = tabulate(runs)
-    changed = _changes(joined, before) if before else None
-    material = Material(runs, joined, changed, stale_after, watched)
+    table = tabulate(runs)
+    changed = _changes(table, before) if before else None
+    material = Material(runs, table, changed, stale_after, watched)
     check_separate(
         (run.path for run in (*runs, *(before.runs if before else ()))),
         [

@@ -11,9 +11,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from conformance.base.paths import data_path
 from conformance.base.text import clean_for_xml
-from conformance.report.score import Scores, scores_of
 from conformance.results.table import Column, Table
-from conformance.results.verdicts import VERDICTS, Verdict, ranks_as, worst
+from conformance.results.verdicts import VERDICTS, Verdict, ranks_as
 
 #: Longer names are cut to this many characters.
 _MOST: Final = 60
@@ -30,16 +29,15 @@ class Badge:
     svg: str
 
 
-def badges(joined: Table) -> tuple[Badge, ...]:
+def badges(table: Table) -> tuple[Badge, ...]:
     """A badge for each column."""
     colours = verdict_colours()
-    scores = scores_of(joined)
     made: list[Badge] = []
     taken: set[str] = set()
-    for column in joined.columns:
+    for column in table.columns:
         file = _file_name(column.label, taken)
         taken.add(file.lower())
-        made.append(Badge(file, _badge(joined, column, scores[column.label], colours)))
+        made.append(Badge(file, _badge(table, column, colours)))
     return tuple(made)
 
 
@@ -65,9 +63,9 @@ def _file_name(label: str, taken: set[str]) -> str:
     return name
 
 
-def _badge(joined: Table, column: Column, scores: Scores, colours: dict[Verdict, str]) -> str:
-    results = [result for (_, label), result in joined.results.items() if label == column.label]
-    unexpected = [result for result in results if result.unexpected]
+def _badge(table: Table, column: Column, colours: dict[Verdict, str]) -> str:
+    cells, scores = table.column_cells(column.label), table.scores([column.label])
+    unexpected = [cell for cell in cells if cell.mark == "unexpected"]
     score, tried = scores.whole, scores.whole.asked + scores.requested.asked
     text = f"{score.right:,} of {score.asked:,} calls right" if tried else "not tried"
     if tried and score.not_tried:
@@ -78,8 +76,9 @@ def _badge(joined: Table, column: Column, scores: Scores, colours: dict[Verdict,
         text += ", run incomplete"
     # Grey where the results say nothing about the runtime.
     otherwise: Verdict = "pass" if tried and not column.run.problems else "skip"
-    colour = colours[ranks_as(worst(unexpected)) if unexpected else otherwise]
-    strip = Counter(map(ranks_as, results))
+    worst = min(unexpected, key=lambda cell: cell.severity, default=None)
+    colour = colours[ranks_as(worst.result) if worst else otherwise]
+    strip = Counter(ranks_as(cell.result) for cell in cells)
     return _svg(_short(column.label), text, colour, strip, colours)
 
 

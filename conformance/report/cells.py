@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.base.text import clean
-from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.shareable import shared_command
-from conformance.results.table import Table
+from conformance.results.table import Cell, Table
 from conformance.results.verdicts import flaky_text
 
 FORMAT: Final = "gqa-cells/1"
@@ -20,30 +19,26 @@ FORMAT: Final = "gqa-cells/1"
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 
 
-def cells(joined: Table) -> Iterator[dict[str, Any]]:
+def cells(table: Table) -> Iterator[dict[str, Any]]:
     """Each result as one flat record, case by case in the order of the columns.
 
     Values are strings, numbers, booleans or null. Numbers that JSON cannot hold are ``nan``,
     ``inf`` or ``-inf``, as in the results file. Texts are unchanged.
     """
-    for id in joined.ids:
-        for column in joined.columns:
-            result = joined.results.get((id, column.label))
-            if result is not None:
-                yield _cell(joined.cases.get(id), column.label, result)
+    yield from map(_fields, table.cells)
 
 
-def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str, Any]:
+def _fields(cell: Cell) -> dict[str, Any]:
+    case, result, contract = cell.case, cell.result, cell.contract
     fields = result.model_dump(mode="json", exclude={"errors", "relation"})
     ms = fields["ms"] or {}
     known = fields["expectation"] or {}
-    contract = contract_of(case, result) if case else None
     return {
         "case": result.case,
-        "theme": case.theme if case else "",
+        "theme": cell.theme,
         "entry": case.name if case else "",
         "title": case.title if case else "",
-        "target": label,
+        "target": cell.label,
         "verdict": result.verdict,
         "unexpected": result.unexpected,
         "vague": result.vague,
@@ -82,7 +77,7 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 
-def csv_text(joined: Table) -> str:
+def csv_text(table: Table) -> str:
     """The cells as CSV (RFC 4180) with a header row; null is empty.
 
     Texts are cleaned. One that a spreadsheet would read as a formula gets the prefix ``'``.
@@ -90,7 +85,7 @@ def csv_text(joined: Table) -> str:
     made = io.StringIO()
     writer = csv.writer(made, quoting=csv.QUOTE_MINIMAL)
     writer.writerow(_FIELDS)
-    for cell in cells(joined):
+    for cell in cells(table):
         writer.writerow([_written(cell[field]) for field in _FIELDS])
     return made.getvalue()
 
@@ -107,30 +102,29 @@ def plain(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
 
 
-def json_text(joined: Table) -> str:
+def json_text(table: Table) -> str:
     """The cells as JSON: ``{"format": …, "targets": […], "problems": […], "cells": […]}``."""
     targets = [
-        {"label": column.label, **column.target.model_dump(mode="json")}
-        for column in joined.columns
+        {"label": column.label, **column.target.model_dump(mode="json")} for column in table.columns
     ]
     infrastructure = [
         {"label": label, **trouble.model_dump(mode="json", exclude={"kind"})}
-        for label, trouble in joined.infrastructure
+        for label, trouble in table.infrastructure
     ]
     instability = [
         {"label": label, **record.model_dump(mode="json", exclude={"kind"})}
-        for label, records in joined.instability.items()
+        for label, records in table.instability.items()
         for record in records
     ]
     head = {
         "format": FORMAT,
         "targets": targets,
-        "problems": list(joined.problems),
+        "problems": list(table.problems),
         "infrastructure": infrastructure,
         "instability": instability,
     }
     # One cell on each line, so that files can be compared line by line.
-    rows = ",\n".join(_dumped(cell) for cell in cells(joined))
+    rows = ",\n".join(_dumped(cell) for cell in cells(table))
     return f'{_dumped(head)[:-1]}, "cells": [\n{rows}\n]}}\n'
 
 

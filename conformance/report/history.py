@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.text import clean
-from conformance.report.score import Score, Scores, scores
-from conformance.results.records import ResultRecord
+from conformance.results.score import Score
 from conformance.results.table import Table
 from conformance.results.timeline import (
     CHANGE_KINDS,
@@ -21,16 +20,6 @@ from conformance.results.timeline import (
     Release,
     Span,
 )
-from conformance.results.verdicts import worst
-
-
-def release_scores(joined: Table, release: Release) -> Scores:
-    """The score of a release; of several results of a case, the worst counts."""
-    results: dict[str, ResultRecord | None] = {}
-    for id in joined.ids:
-        there = [r for c in release.columns if (r := joined.results.get((id, c.label)))]
-        results[id] = worst(there) if there else None
-    return scores(joined.cases, results)
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,7 @@ def release_rows(joined: Table, history: History) -> list[ReleaseRow]:
     return [
         ReleaseRow(
             release,
-            Score() if release.unavailable else release_scores(joined, release).whole,
+            Score() if release.unavailable else joined.scores(release.labels).whole,
             {kind: len(those.get(release.version, ())) for kind, those in changed.items()},
         )
         for release in history.series.releases

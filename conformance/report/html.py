@@ -24,11 +24,11 @@ from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.model_table import ModelTable
-from conformance.report.score import SHOWN
 from conformance.report.view import page
 from conformance.results.causes import quoted
 from conformance.results.compare import Changes
 from conformance.results.reader import Run
+from conformance.results.score import SHOWN
 from conformance.results.table import tabulate
 from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.verdicts import (

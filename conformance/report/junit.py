@@ -17,16 +17,14 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from conformance.base.text import clean_for_xml
 from conformance.results.instability import instability_examples, instability_text, is_unstable
 from conformance.results.records import (
-    CaseRecord,
     InstabilityRecord,
     ResultRecord,
-    contract_of,
 )
 from conformance.results.shareable import shared_command
-from conformance.results.table import Column, Table
+from conformance.results.table import Cell, Column, Table
 from conformance.results.uncalled import uncalled_sentences
-from conformance.results.verdicts import VERDICTS, note_of
-from conformance.results.wrong_outputs import only_presents, wrong_in
+from conformance.results.verdicts import VERDICTS
+from conformance.results.wrong_outputs import wrong_in
 
 #: CI systems show an attribute on one line; the element has the full text.
 _LINE = 500
@@ -51,42 +49,38 @@ class _Suite:
     seconds: float = 0.0
 
 
-def junit(joined: Table) -> str:
+def junit(table: Table) -> str:
     """The run as an XML document."""
-    suites = {column.label: _Suite(column.label, column) for column in joined.columns}
-    for (id, label), result in _in_order(joined):
-        _add_result(suites[label], joined.cases.get(id), result)
+    suites = {column.label: _Suite(column.label, column) for column in table.columns}
+    for cell in table.cells:
+        _add_result(suites[cell.label], cell)
     for suite in suites.values():
         if suite.tests and suite.skipped == len(suite.tests):
             _add_untested(suite)
-    for label, trouble in joined.infrastructure:
+    for label, trouble in table.infrastructure:
         suite = suites.setdefault(label, _Suite(label))
-        case = joined.cases.get(trouble.case or "")
+        case = table.cases.get(trouble.case or "")
         theme = case.theme if case else "infrastructure"
         # A case may have both a result and a failure, and test names must be unique.
-        again = " (infrastructure)" if (trouble.case, label) in joined.results else ""
+        again = " (infrastructure)" if (trouble.case, label) in table.results else ""
         name = f"{trouble.case}{again}" if trouble.case is not None else "target"
         fix = f"\nfix: {trouble.fix}" if trouble.fix else ""
         _add_error(suite, theme, name, trouble.message, trouble.message + fix)
-    for label, records in joined.instability.items():
+    for label, records in table.instability.items():
         suite = suites.setdefault(label, _Suite(label))
         _add_instability(suite, records)
     whole = _Suite(RUN)
-    for number, problem in enumerate(joined.problems, 1):
+    for number, problem in enumerate(table.problems, 1):
         # An incomplete run must not look like a successful one.
         _add_error(whole, "run", f"problem {number}", problem, problem)
     return _document([*suites.values(), *([whole] if whole.tests else [])])
 
 
-def _in_order(joined: Table) -> Iterator[tuple[tuple[str, str], ResultRecord]]:
-    places = {id: n for n, id in enumerate(joined.cases)}
-    yield from sorted(joined.results.items(), key=lambda item: places.get(item[0][0], len(places)))
-
-
-def _add_result(suite: _Suite, case: CaseRecord | None, result: ResultRecord) -> None:
-    test = _test(suite, case.theme if case else "", result.case)
-    suite.verdicts[result.verdict] += 1
-    suite.only_presents += only_presents(result)
+def _add_result(suite: _Suite, cell: Cell) -> None:
+    result = cell.result
+    test = _test(suite, cell.theme, result.case)
+    suite.verdicts[cell.verdict] += 1
+    suite.only_presents += cell.only_presents
     seconds = _seconds(result)
     if seconds is not None:
         test.set("time", f"{seconds:.6f}")
@@ -95,13 +89,13 @@ def _add_result(suite: _Suite, case: CaseRecord | None, result: ResultRecord) ->
         suite.failures += 1
         failure = SubElement(test, "failure")
         failure.set("type", result.verdict)
-        failure.set("message", _line(f"{_verdict(result)}: {result.reason}"))
-        failure.text = _text(_details(case, result))
+        failure.set("message", _line(f"{_verdict(cell)}: {result.reason}"))
+        failure.text = _text(_details(cell))
     elif result.verdict == "skip":
         suite.skipped += 1
         SubElement(test, "skipped").set("message", _line(result.reason))
     elif result.verdict != "pass" or result.expectation is not None or result.hazard:
-        SubElement(test, "system-out").text = _text(_details(case, result))
+        SubElement(test, "system-out").text = _text(_details(cell))
     if result.stderr.strip():
         SubElement(test, "system-err").text = _text([result.stderr])
 
@@ -149,22 +143,21 @@ def _test(suite: _Suite, classname: str, name: str) -> Element:
     return test
 
 
-def _verdict(result: ResultRecord) -> str:
+def _verdict(cell: Cell) -> str:
     """The verdict with its note: `wrong (only in presents)`."""
-    note = note_of(result)
-    return f"{result.verdict} ({note})" if note else result.verdict
+    return f"{cell.verdict} ({cell.note})" if cell.note else cell.verdict
 
 
-def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
-    yield f"{_verdict(result)}: {result.reason}"
+def _details(cell: Cell) -> Iterator[str]:
+    result, contract = cell.result, cell.contract
+    yield f"{_verdict(cell)}: {result.reason}"
     if result.wrong_outputs:
         yield f"wrong in: {wrong_in(result)}"
     if result.hazard:
         yield f"hazard: {result.hazard}"
     if result.message and result.message != result.reason:
         yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
-    if case is not None:
-        contract = contract_of(case, result)
+    if contract is not None:
         yield f"contract: {contract.terms}, {contract.source}"
         if contract.disputed:
             yield f"disputed: {contract.disputed}"

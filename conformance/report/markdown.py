@@ -15,17 +15,16 @@ from typing import Final
 
 from conformance.base.text import on_one_line
 from conformance.report.history import release_rows, sentence
-from conformance.report.score import PARTS, SHOWN, Score, scores_of, shared_scores
 from conformance.results.causes import causes
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import ResultRecord
+from conformance.results.score import PARTS, SHOWN, Score
 from conformance.results.shareable import shared_command
-from conformance.results.table import Table
-from conformance.results.timeline import History, histories
+from conformance.results.table import Cell, Table
+from conformance.results.timeline import History, histories, older_labels
 from conformance.results.uncalled import uncalled_sentences
-from conformance.results.verdicts import VERDICTS, is_silent_failure, note_of, severity
-from conformance.results.wrong_outputs import only_presents
+from conformance.results.verdicts import VERDICTS
 
 #: The largest size of a summary, in bytes of UTF-8.
 MOST_BYTES: Final = 60_000
@@ -59,17 +58,17 @@ def changes_markdown(changes: Changes, limit: int = MOST_BYTES) -> str:
     return _fitted([*_changes(changes)], limit)
 
 
-def summary_markdown(joined: Table, limit: int = MOST_BYTES) -> str:
+def summary_markdown(table: Table, limit: int = MOST_BYTES) -> str:
     """One or more runs in at most ``limit`` bytes, problems of the runs first."""
-    return _fitted([*_summary(joined)], limit)
+    return _fitted([*_summary(table)], limit)
 
 
-def report_markdown(joined: Table, changes: Changes | None = None) -> str:
+def report_markdown(table: Table, changes: Changes | None = None) -> str:
     """The summary; if there is a baseline, after the changes."""
     if changes is None:
-        return summary_markdown(joined)
+        return summary_markdown(table)
     first = changes_markdown(changes, _FOR_CHANGES)
-    return f"{first}\n{summary_markdown(joined, MOST_BYTES - len(first.encode()) - 1)}"
+    return f"{first}\n{summary_markdown(table, MOST_BYTES - len(first.encode()) - 1)}"
 
 
 def code(text: str, most: int = _TEXT) -> str:
@@ -146,67 +145,58 @@ def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
 # A run
 
 
-def _summary(joined: Table) -> Iterator[Section]:
+def _summary(table: Table) -> Iterator[Section]:
     yield Section("# Conformance of GroupQueryAttention", (), (), "")
-    if problems := tuple(_problems(joined)):
+    if problems := tuple(_problems(table)):
         heading = f"## Problems of the run: {len(problems):,}"
         yield Section(heading, (), problems, "problems", share=0.2)
-    if uncalled := uncalled_sentences(column.target for column in joined.columns):
+    if uncalled := uncalled_sentences(column.target for column in table.columns):
         items = tuple(f"- {code(sentence)}" for sentence in uncalled)
         yield Section("## Parts of the operator that no case calls", (), items, "runtimes", 0.1)
-    found = histories(joined)
-    yield from _scores(joined, found)
+    found = histories(table)
+    yield from _scores(table, found)
     for history in found:
-        yield from _releases(joined, history)
-    yield _counts(joined)
+        yield from _releases(table, history)
+    yield _counts(table)
     unexpected = sorted(
-        ((key, result) for key, result in joined.results.items() if result.unexpected),
-        key=lambda item: severity(item[1]),
+        (cell for cell in table.cells if cell.mark == "unexpected"), key=lambda cell: cell.severity
     )
     if unexpected:
         yield Section(
             f"## Unexpected results: {len(unexpected):,}",
             (),
-            tuple(_unexpected(label, result) for (_, label), result in unexpected),
+            tuple(map(_unexpected, unexpected)),
             "unexpected results",
             share=0.5,
         )
-    yield from _silent(joined)
-    yield from _known(joined)
-    yield Section("## Versions", (), tuple(_versions(joined)), "lines")
+    yield from _silent(table)
+    yield from _known(table)
+    yield Section("## Versions", (), tuple(_versions(table)), "lines")
 
 
-def _problems(joined: Table) -> Iterator[str]:
-    for problem in joined.problems:
-        yield f"- {code(problem)}"
-    for column in joined.columns:
-        if column.target.unavailable is not None:
-            fix = f"; fix: {code(column.target.fix)}" if column.target.fix else ""
-            why = code(column.target.unavailable)
-            yield f"- {code(column.label, 80)} was not tried: {why}{fix}"
-    for label, trouble in joined.infrastructure:
+def _problems(table: Table) -> Iterator[str]:
+    for trouble in table.troubles():
+        where, message = code(trouble.label, 80), code(trouble.message)
         about = f", {code(trouble.case)}" if trouble.case else ""
-        fix = f"; fix: {code(trouble.fix)}" if trouble.fix else ""
-        yield f"- Infrastructure failure, {code(label, 80)}{about}: {code(trouble.message)}{fix}"
-    for label, records in joined.instability.items():
+        sentence = {
+            "problem": message,
+            "not tried": f"{where} was not tried: {message}",
+            "failure": f"Infrastructure failure, {where}{about}: {message}",
+        }[trouble.kind]
+        yield f"- {sentence}" + (f"; fix: {code(trouble.fix)}" if trouble.fix else "")
+    for label, records in table.instability.items():
         yield f"- {code(label, 80)}: {instability_text(records)}"
         yield from (f"  - {code(text, 700)}" for text in instability_examples(records))
 
 
-def _scores(joined: Table, series: Sequence[History]) -> Iterator[Section]:
+def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
     """The scores by target, then by theme: those that lack most first.
 
     Of the releases of a target only the newest that was tried has a column of its own by theme.
     """
-    found = scores_of(joined)
-    older = {
-        column.label
-        for history in series
-        for release in history.series.releases
-        for column in release.columns
-        if release is not history.series.tried[-1]
-    }
-    shared = shared_scores(joined, [label for label in found if label not in older])
+    found = {column.label: table.scores([column.label]) for column in table.columns}
+    newest = [label for label in found if label not in older_labels(series)]
+    shared = table.shared_scores(newest)
     beside = ["right of what all tried"] if shared else []
     others = [part for part in PARTS if part != "right"]
     names = ["right of asked", *beside, *(SHOWN[part].label for part in others), "not tried"]
@@ -222,7 +212,7 @@ def _scores(joined: Table, series: Sequence[History]) -> Iterator[Section]:
     told = "Calls that were tried; those that are only requested are counted apart."
     head = (told, "", *_head("target", *names, "right of requested"))
     yield Section("## Score", head, tuple(rows), "targets", share=0.2)
-    found = {label: scores for label, scores in found.items() if label not in older}
+    found = {label: found[label] for label in newest}
     themes = next((list(scores.themes) for scores in found.values()), [])
     lacking = {
         theme: sum(
@@ -240,11 +230,11 @@ def _scores(joined: Table, series: Sequence[History]) -> Iterator[Section]:
         yield Section("## Score by theme", head, tuple(rows), "themes", share=0.15)
 
 
-def _releases(joined: Table, history: History) -> Iterator[Section]:
+def _releases(table: Table, history: History) -> Iterator[Section]:
     """The releases of a target, the newest first, and what regressed, by entry."""
     name, whole = history.series.name, history.whole
     rows = []
-    for row in reversed(release_rows(joined, history)):
+    for row in reversed(release_rows(table, history)):
         version = code(row.release.version, 80)
         if row.release.unavailable:
             rows.append(_row([version, "not available", "", "", ""]))
@@ -274,14 +264,10 @@ def _right(score: Score, percent: bool = False) -> str:
     return f"{score.right:,} of {score.asked:,}{share}"
 
 
-def _counts(joined: Table) -> Section:
-    counts = {column.label: Counter[str]() for column in joined.columns}
-    for (_, label), result in joined.results.items():
-        count = counts[label]
-        count[result.verdict] += 1
-        count["unexpected"] += result.unexpected
-        count["known"] += result.known is not None
-        count["results"] += 1
+def _counts(table: Table) -> Section:
+    counts = {column.label: Counter[str]() for column in table.columns}
+    for cell in table.cells:
+        counts[cell.label].update(filter(None, (cell.verdict, cell.mark, "results")))
     present = [v for v in VERDICTS if any(count[v] for count in counts.values())]
     columns = (*present, "unexpected", "known", "results")
     return Section(
@@ -296,12 +282,12 @@ def _counts(joined: Table) -> Section:
     )
 
 
-def _unexpected(label: str, result: ResultRecord) -> str:
-    known, note = result.expectation, note_of(result)
-    noted = f" ({note})" if note else ""
+def _unexpected(cell: Cell) -> str:
+    result, known = cell.result, cell.result.expectation
+    noted = f" ({cell.note})" if cell.note else ""
     expected = f"{noted}, expected {known.verdict}" if known is not None else noted
     return (
-        f"- **{result.verdict}**{expected}: {code(result.case)} on {code(label, 80)}: "
+        f"- **{result.verdict}**{expected}: {code(result.case)} on {code(cell.label, 80)}: "
         f"{code(result.reason)}{_reproduce(result)}"
     )
 
@@ -310,27 +296,26 @@ def _reproduce(result: ResultRecord) -> str:
     return f"; reproduce: {code(shared_command(result.reproduce))}"
 
 
-def _silent(joined: Table) -> Iterator[Section]:
+def _silent(table: Table) -> Iterator[Section]:
     """Silently wrong results by theme, the largest number first."""
-    themes: dict[str, list[tuple[str, ResultRecord]]] = {}
-    for (id, label), result in joined.results.items():
-        if is_silent_failure(result):
-            case = joined.cases.get(id)
-            themes.setdefault(case.theme if case else id, []).append((label, result))
+    themes: dict[str, list[Cell]] = {}
+    for cell in table.cells:
+        if cell.silent:
+            themes.setdefault(cell.theme if cell.case else cell.result.case, []).append(cell)
     if not themes:
         return
     items = []
     for theme, members in sorted(themes.items(), key=lambda item: -len(item[1])):
-        counts = Counter(label for label, _ in members)
-        presents = Counter(label for label, result in members if only_presents(result))
+        counts = Counter(cell.label for cell in members)
+        only = Counter(cell.label for cell in members if cell.only_presents)
         where = ", ".join(
-            f"{number:,} on {code(label, 80)}{_only(presents[label])}"
+            f"{number:,} on {code(label, 80)}{_only(only[label])}"
             for label, number in counts.items()
         )
-        items.append(f"- {code(theme)}: {where}; the first is {code(members[0][1].case)}")
+        items.append(f"- {code(theme)}: {where}; the first is {code(members[0].result.case)}")
     number = sum(map(len, themes.values()))
-    every = [result for members in themes.values() for _, result in members]
-    heading = f"## Silently wrong results: {number:,}{_only(sum(map(only_presents, every)))}"
+    presents = sum(cell.only_presents for members in themes.values() for cell in members)
+    heading = f"## Silently wrong results: {number:,}{_only(presents)}"
     yield Section(heading, (), tuple(items), "themes", share=0.5)
 
 
@@ -339,12 +324,12 @@ def _only(presents: int) -> str:
     return f" ({presents:,} only in presents)" if presents else ""
 
 
-def _known(joined: Table) -> Iterator[Section]:
+def _known(table: Table) -> Iterator[Section]:
     """The results with a known defect by its cause, the worst first."""
-    known = [(label, result) for (_, label), result in joined.results.items() if result.known]
+    known = [cell for cell in table.cells if cell.known]
     if not known:
         return
-    found = causes(known, lambda item: item[1], lambda item: item[0])
+    found = causes(known, lambda cell: cell.result, lambda cell: cell.label)
     items = tuple(
         f"- {len(cause.members):,} {cause.verdict} on {code(cause.label, 80)}: "
         f"{code(cause.known.why)} {link(cause.known.link)}; the first is {code(cause.example.case)}"
@@ -354,8 +339,8 @@ def _known(joined: Table) -> Iterator[Section]:
     yield Section(heading, (), items, "causes", share=0.7)
 
 
-def _versions(joined: Table) -> Iterator[str]:
-    for column in joined.columns:
+def _versions(table: Table) -> Iterator[str]:
+    for column in table.columns:
         about = column.target.describe
         if about is None:
             continue
@@ -363,7 +348,7 @@ def _versions(joined: Table) -> Iterator[str]:
         rest = ", ".join(code(f"{name} {text}", 100) for name, text in versions.items() if text)
         runtime = code(f"{about.runtime} {about.version}", 100)
         yield f"- {code(column.label, 80)}: {runtime}" + (f", {rest}" if rest else "")
-    for run in joined.runs:
+    for run in table.runs:
         header = run.header
         yield (
             f"- {code(run.path.name, 80)}: suite {code(header.suite, 80)}, corpus "

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from conformance.base.text import clean
-from conformance.report.history import release_scores, spans_json
-from conformance.report.score import Scores
+from conformance.report.history import spans_json
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.score import Scores
 from conformance.results.table import Table
 from conformance.results.timeline import Group, GroupHistory, History, histories
 from conformance.results.uncalled import uncalled_sentences
@@ -34,17 +34,17 @@ _NOTE: Final = 400
 _CAUSES: Final = 5
 
 
-def support_text(joined: Table) -> str:
+def support_text(table: Table) -> str:
     """The JSON document."""
-    return json.dumps(support(joined), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return json.dumps(support(table), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
-def support(joined: Table) -> dict[str, Any]:
+def support(table: Table) -> dict[str, Any]:
     """The document as JSON values: ``__meta``, then theme, entry and ``__compat``."""
-    found = histories(joined, least=1)
-    document: dict[str, Any] = {"__meta": _meta(joined, found)}
-    for (theme, name), ids in _entries(joined).items():
-        described = [joined.cases[id] for id in ids if id in joined.cases]
+    found = histories(table, least=1)
+    document: dict[str, Any] = {"__meta": _meta(table, found)}
+    for (theme, name), ids in _entries(table).items():
+        described = [table.cases[id] for id in ids if id in table.cases]
         about = _about(name, described, len(ids))
         about["support"] = {
             clean(one.series.name): _statements(
@@ -69,10 +69,10 @@ def _key(name: str) -> str:
     return f"·{name}" if name.startswith("__") else name
 
 
-def _entries(joined: Table) -> dict[tuple[str, str], list[str]]:
+def _entries(table: Table) -> dict[tuple[str, str], list[str]]:
     entries: dict[tuple[str, str], list[str]] = {}
-    for id in joined.ids:
-        case = joined.cases.get(id)
+    for id in table.ids:
+        case = table.cases.get(id)
         place = (case.theme, case.name) if case else (UNDESCRIBED, id)
         entries.setdefault(place, []).append(id)
     return entries
@@ -93,30 +93,30 @@ def _about(name: str, described: Sequence[CaseRecord], cases: int) -> dict[str, 
 # The runs
 
 
-def _meta(joined: Table, found: Sequence[History]) -> dict[str, Any]:
+def _meta(table: Table, found: Sequence[History]) -> dict[str, Any]:
     untried = [
         {"target": clean(column.label), "why": clean(column.target.unavailable)}
-        for column in joined.columns
+        for column in table.columns
         if column.target.unavailable is not None
     ]
     return {
         "format": FORMAT,
-        "suite": sorted({clean(run.header.suite) for run in joined.runs}),
-        "corpus": sorted({clean(run.header.corpus) for run in joined.runs}),
-        "timestamp": max(run.header.start for run in joined.runs).isoformat(),
-        "complete": not joined.problems and not joined.infrastructure,
+        "suite": sorted({clean(run.header.suite) for run in table.runs}),
+        "corpus": sorted({clean(run.header.corpus) for run in table.runs}),
+        "timestamp": max(run.header.start for run in table.runs).isoformat(),
+        "complete": not table.problems and not table.infrastructure,
         "targets": {
             clean(one.series.name): {
                 "versions_tried": [clean(release.version) for release in one.series.tried],
                 "scores": {
-                    clean(release.version): _scores(release_scores(joined, release))
+                    clean(release.version): _scores(table.scores(release.labels))
                     for release in one.series.tried
                 },
             }
             for one in found
         },
         "not_tried": untried,
-        "uncalled": [*map(clean, uncalled_sentences(column.target for column in joined.columns))],
+        "uncalled": [*map(clean, uncalled_sentences(column.target for column in table.columns))],
     }
 
 

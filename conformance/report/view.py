@@ -18,7 +18,6 @@ from conformance.report.findings import PREFIX
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
 from conformance.report.repro.program import program_of, template_text
-from conformance.report.score import Score, Scores, is_asked, part_of, scores_of, shared_scores
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text, is_unstable
@@ -30,19 +29,22 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
+from conformance.results.score import Score, Scores
 from conformance.results.shareable import shared_command
-from conformance.results.table import Column, Table
-from conformance.results.timeline import CaseHistory, History, Release, histories
+from conformance.results.table import Cell, Column, Table, Trouble
+from conformance.results.timeline import (
+    CaseHistory,
+    History,
+    Release,
+    histories,
+    older_labels,
+)
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     VERDICTS,
     Verdict,
     colour_of,
     drawing_of,
-    is_silent_failure,
-    note_of,
-    severity,
-    was_tried,
 )
 from conformance.results.wrong_outputs import where_wrong
 from conformance.targets.catalogue import script_of
@@ -154,7 +156,7 @@ class Page:
 
 
 def page(
-    joined: Table, changes: Changes | None = None
+    table: Table, changes: Changes | None = None
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
@@ -169,53 +171,48 @@ def page(
     of each its parts as lists of indexes in the pool, the first two and the template being the
     program. They are separate because they are most of the text, and few of them are read.
     """
-    cases = {id: joined.cases.get(id) for id in joined.ids}
-    labels = [column.label for column in joined.columns]
-    found = histories(joined)
-    series = _places(joined, found)
-    grid = {id: [joined.results.get((id, label)) for label in labels] for id in cases}
-    older = {n for one in series for n in one["columns"] if n != one["newest"]}
-    shared = shared_scores(joined, [label for n, label in enumerate(labels) if n not in older])
+    cases = {id: table.cases.get(id) for id in table.rows}
+    found = histories(table)
+    series, older = _places(table, found), older_labels(found)
+    newest = [column.label for column in table.columns if column.label not in older]
+    shared = table.shared_scores(newest)
     heads = tuple(
         _head(
+            table,
             column,
-            [result for row in grid.values() if (result := row[n])],
-            scores,
             shared.get(column.label),
             next((one["label"] for one in series if n in one["columns"]), ""),
-            n not in older,
+            column.label in newest,
         )
-        for n, (column, scores) in enumerate(
-            zip(joined.columns, scores_of(joined).values(), strict=True)
-        )
+        for n, column in enumerate(table.columns)
     )
-    listed = _listed(cases, joined, grid)
+    listed = _listed(table)
     shown = Page(
         heads=heads,
         histories=found,
         themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
         unexpected=tuple(cause for cause in listed if cause.look["mark"] == "unexpected"),
         known=tuple(cause for cause in listed if cause.look["mark"] == "known"),
-        skipped=_skipped(joined),
-        troubles=list(_troubles(joined)),
-        unstable=tuple(_unstable(joined, [labels[n] for n in older])),
-        uncalled=tuple(map(clean, uncalled_sentences(c.target for c in joined.columns))),
+        skipped=_skipped(table),
+        troubles=[*map(_trouble, table.troubles())],
+        unstable=tuple(_unstable(table, older)),
+        uncalled=tuple(map(clean, uncalled_sentences(c.target for c in table.columns))),
         runs=[
             deep_clean(
                 to_jsonable_python({"file": run.path, "header": run.header, "footer": run.footer})
             )
-            for run in joined.runs
+            for run in table.runs
         ],
         cases=len(cases),
         results=sum(head.total for head in heads),
         findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
     )
-    return shown, *_cells(joined, cases, grid, heads, _by_result(changes), found, series)
+    return shown, *_cells(table, heads, _by_result(changes), found, series)
 
 
-def _places(joined: Table, found: Sequence[History]) -> list[dict[str, Any]]:
+def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
     """The series of the table: each with the numbers of its columns, the oldest release first."""
-    number = {column.label: n for n, column in enumerate(joined.columns)}
+    number = {column.label: n for n, column in enumerate(table.columns)}
     return [
         {
             "label": clean(one.series.name),
@@ -236,44 +233,26 @@ def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
     return found
 
 
-def _mark(result: ResultRecord) -> str:
-    if result.unexpected:
-        return "unexpected"
-    return "known" if result.known else ""
-
-
-def _listed(
-    cases: Mapping[str, CaseRecord | None],
-    joined: Table,
-    grid: Mapping[str, Sequence[ResultRecord | None]],
-) -> list[ListedCause]:
+def _listed(table: Table) -> list[ListedCause]:
     """The causes of marked results: the worst first."""
-    marked = [
-        (column.label, result)
-        for results in grid.values()
-        for column, result in zip(joined.columns, results, strict=True)
-        if result is not None and _mark(result)
-    ]
+    marked = [cell for cell in table.cells if cell.mark]
     return [
-        _listed_cause(cause, cases)
-        for cause in causes(marked, lambda item: item[1], lambda item: item[0])
+        _listed_cause(cause)
+        for cause in causes(marked, lambda cell: cell.result, lambda cell: cell.label)
     ]
 
 
-def _listed_cause(
-    cause: Cause[tuple[str, ResultRecord]], cases: Mapping[str, CaseRecord | None]
-) -> ListedCause:
-    example = cause.example
-    case, known = cases[example.case], example.known
-    ids = [result.case for _, result in cause.members]
-    rows = Counter(there.entry if (there := cases[id]) else id for id in ids)
+def _listed_cause(cause: Cause[Cell]) -> ListedCause:
+    first, example = cause.members[0], cause.example
+    known = example.known
+    rows = Counter(cell.case.entry if cell.case else cell.result.case for cell in cause.members)
     return ListedCause(
         label=clean(cause.label),
-        look=_look(case, example),
+        look=_look(first),
         where=where_wrong(example),
-        number=len(ids),
+        number=len(cause.members),
         first=clean(example.case),
-        title=clean((case.title if case else "") or example.case),
+        title=clean((first.case.title if first.case else "") or example.case),
         reason=clean(known.why if known else example.reason, 400),
         link=clean(known.link) if known else "",
         symptom="" if known else clean(symptom(example)),
@@ -281,26 +260,19 @@ def _listed_cause(
     )
 
 
-def _skipped(joined: Table) -> dict[tuple[str, str], int]:
+def _skipped(table: Table) -> dict[tuple[str, str], int]:
     reasons = Counter(
-        (clean(label), clean(result.reason, 400))
-        for (_, label), result in joined.results.items()
-        if not was_tried(result)
+        (clean(cell.label), clean(cell.result.reason, 400))
+        for cell in table.cells
+        if not cell.tried
     )
     return dict(reasons.most_common())
 
 
-def _head(
-    column: Column,
-    results: Sequence[ResultRecord],
-    scores: Scores,
-    shared: Score | None,
-    series: str,
-    newest: bool,
-) -> Head:
+def _head(table: Table, column: Column, shared: Score | None, series: str, newest: bool) -> Head:
     label, about = clean(column.label), column.target.describe
-    counts = Counter(result.verdict for result in results)
-    marks = Counter(map(_mark, results))
+    cells = table.column_cells(column.label)
+    counts, marks = Counter(cell.verdict for cell in cells), Counter(cell.mark for cell in cells)
     adapter = about.adapter or "" if about else ""
     return Head(
         label=label,
@@ -311,29 +283,24 @@ def _head(
         device=clean(about.device or "") if about else "",
         unavailable=clean(column.target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
-        scores=scores,
+        scores=table.scores([column.label]),
         shared=shared,
-        total=len(results),
-        silent=sum(map(is_silent_failure, results)),
+        total=len(cells),
+        silent=sum(cell.silent for cell in cells),
         unexpected=marks["unexpected"],
         known=marks["known"],
     )
 
 
-def _troubles(joined: Table) -> Iterator[tuple[str, str, str]]:
-    for problem in joined.problems:
-        yield "", clean(problem), ""
-    for column in joined.columns:
-        if column.target.unavailable is not None:
-            reason, fix = column.target.unavailable, column.target.fix or ""
-            yield clean(column.label), f"Not tried: {clean(reason)}", clean(fix)
-    for label, record in joined.infrastructure:
-        where = f"{label}, {record.case}" if record.case else label
-        yield clean(where), clean(record.message, 2_000), clean(record.fix or "")
+def _trouble(trouble: Trouble) -> tuple[str, str, str]:
+    where = ", ".join(filter(None, (trouble.label, trouble.case)))
+    message = clean(trouble.message, 2_000)
+    said = f"Not tried: {message}" if trouble.kind == "not tried" else message
+    return clean(where), said, clean(trouble.fix)
 
 
-def _unstable(joined: Table, older: Collection[str]) -> Iterator[Unstable]:
-    for label, records in joined.instability.items():
+def _unstable(table: Table, older: Collection[str]) -> Iterator[Unstable]:
+    for label, records in table.instability.items():
         past = label in older and not is_unstable(records)
         examples = tuple(instability_examples(records))
         yield Unstable(clean(label), past, instability_text(records), examples)
@@ -377,9 +344,7 @@ ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
 
 
 def _cells(
-    joined: Table,
-    cases: Mapping[str, CaseRecord | None],
-    grid: Mapping[str, Sequence[ResultRecord | None]],
+    table: Table,
     heads: Sequence[Head],
     changes: Mapping[tuple[str, str], Change],
     found: Sequence[History],
@@ -387,6 +352,7 @@ def _cells(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     pool, looks, distinct, paragraphs = _Pool(), _Pool(), _Pool(), _Pool()
     reports: list[list[list[int]]] = []
+    cases = {id: table.cases.get(id) for id in table.rows}
     members: dict[tuple[str, str], list[CaseRecord | None]] = {}
     for id, case in cases.items():
         members.setdefault(_entry(id, case), []).append(case)
@@ -397,11 +363,12 @@ def _cells(
         row = _case_details(id, case, pool)
         row |= {"group": groups[_entry(id, case)], "report": len(reports), "results": []}
         outputs: dict[str, int] = {}
-        for result, column in zip(grid[id], joined.columns, strict=True):
-            if result is None:
+        for column in table.columns:
+            cell = table.rows[id].get(column.label)
+            if cell is None:
                 row["results"].append(None)
                 continue
-            look = _look(case, result)
+            result, look = cell.result, _look(cell)
             details = _result_details(result, changes.get((id, column.label)), pool)
             details["look"] = looks.add(look)
             if result.bits is not None:
@@ -409,9 +376,9 @@ def _cells(
             row["results"].append(distinct.add(details))
             if case is not None and look["reported"]:
                 elsewhere = [
-                    (head.label, other.verdict)
-                    for head, other in zip(heads, grid[id], strict=True)
-                    if other is not None and other is not result
+                    (clean(label), other.verdict)
+                    for label, other in table.rows[id].items()
+                    if other is not cell
                 ]
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
         if found:
@@ -429,7 +396,7 @@ def _cells(
                 "unavailable": bool(head.unavailable),
                 "template": template_of(column.target),
             }
-            for head, column in zip(heads, joined.columns, strict=True)
+            for head, column in zip(heads, table.columns, strict=True)
         ],
         "series": list(series),
         "themes": [_theme(theme, cases) for theme in themes],
@@ -439,7 +406,7 @@ def _cells(
         "pool": pool.values,
         "error_fields": ERROR_FIELDS,
     }
-    used = {name for column in joined.columns if (name := template_of(column.target))}
+    used = {name for column in table.columns if (name := template_of(column.target))}
     templates = {name: template_text(name) for name in sorted(used)}
     return cells, {**_grouped(paragraphs.values, reports), "templates": templates}
 
@@ -521,17 +488,17 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     return {**details, "dtype": dtype, "call": pool.add(shown)}
 
 
-def _look(case: CaseRecord | None, result: ResultRecord) -> dict[str, Any]:
+def _look(cell: Cell) -> dict[str, Any]:
     """What the page draws, counts and filters of a result; many look alike.
 
     ``severity`` is 0 for the worst, ``part`` is null for a call that was not tried, ``asked`` says
     whether the result counts for the score, and ``reported`` whether it has a bug report.
     """
-    mark, part = _mark(result), part_of(result)
+    result = cell.result
     has = {
         "vague": result.vague,
         "hazard": result.hazard,
-        "not specified": result.verdict == "unsupported" and not mark,
+        "not specified": result.verdict == "unsupported" and not cell.mark,
     }
     flags = [flag for flag in has if has[flag]]
     as_it_should = result.verdict == "pass" and not flags and not result.unexpected
@@ -539,13 +506,13 @@ def _look(case: CaseRecord | None, result: ResultRecord) -> dict[str, Any]:
         "verdict": result.verdict,
         "colour": colour_of(result),
         "drawing": drawing_of(result),
-        "severity": severity(result),
-        "part": part,
-        "asked": is_asked(case, result),
-        "silent": is_silent_failure(result),
-        "reported": case is not None and part is not None and not as_it_should,
-        "mark": mark,
-        "note": clean(note_of(result)),
+        "severity": cell.severity,
+        "part": cell.part,
+        "asked": cell.asked,
+        "silent": cell.silent,
+        "reported": cell.case is not None and cell.tried and not as_it_should,
+        "mark": cell.mark,
+        "note": clean(cell.note),
         "ended_by": clean(ended_by(result)),
         "flags": flags,
         "wrong": list(result.wrong_outputs),

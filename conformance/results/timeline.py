@@ -59,6 +59,11 @@ class Release:
         """The label of its first column."""
         return self.columns[0].label
 
+    @property
+    def labels(self) -> list[str]:
+        """The labels of its columns."""
+        return [column.label for column in self.columns]
+
 
 @dataclass(frozen=True)
 class Series:
@@ -416,6 +421,17 @@ def histories(joined: Table, least: int = 2) -> list[History]:
         for series in series_of(joined.columns)
         if len(series.tried) >= least
     ]
+
+
+def older_labels(found: Iterable[History]) -> set[str]:
+    """The labels of all columns that are of no newest release that was tried."""
+    return {
+        label
+        for history in found
+        for release in history.series.releases
+        if release is not history.series.tried[-1]
+        for label in release.labels
+    }
 
 
 def history_of(joined: Table, series: Series) -> History:

@@ -9,13 +9,11 @@ are no part of a target's score and have one of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from conformance.case.contract import BASES, Basis
-from conformance.results.records import CaseRecord, ResultRecord, contract_of
-from conformance.results.table import Table
+from conformance.results.records import ResultRecord
 from conformance.results.verdicts import PRESENTS, TABLE, Verdict, is_silent_failure, was_tried
 from conformance.results.wrong_outputs import only_presents
 
@@ -82,6 +80,13 @@ class Score:
     not_tried: int = 0
     """Skipped, run by another kernel than the target names, or without a result."""
 
+    @classmethod
+    def of(cls, parts: Iterable[Part | None]) -> Score:
+        """The score of calls with these parts; None was not tried."""
+        counts = Counter(parts)
+        not_tried = counts.pop(None, 0)
+        return cls(Counter({part: n for part, n in counts.items() if part}), not_tried)
+
     @property
     def right(self) -> int:
         return self.parts["right"]
@@ -118,73 +123,3 @@ class Scores:
     def whole(self) -> Score:
         """The score of the target: of the specified and the established calls."""
         return self.specified + self.established
-
-
-def scores(cases: Mapping[str, CaseRecord], results: Mapping[str, ResultRecord | None]) -> Scores:
-    """The scores of one target. ``results`` has every case of the report, None without a result.
-
-    A case that the file does not describe counts as specified, in the theme ``""``.
-    """
-    by_basis: dict[Basis, list[ResultRecord | None]] = {basis: [] for basis in BASES}
-    themes: dict[str, list[ResultRecord | None]] = {}
-    for id, result in results.items():
-        case = cases.get(id)
-        basis = _basis(case, result)
-        by_basis[basis].append(result)
-        if basis != "requested":
-            themes.setdefault(case.theme if case else "", []).append(result)
-    return Scores(
-        **{basis: _score(members) for basis, members in by_basis.items()},
-        themes={theme: _score(members) for theme, members in themes.items()},
-    )
-
-
-def _basis(case: CaseRecord | None, result: ResultRecord | None) -> Basis:
-    if case is None:
-        return "specified"
-    return (contract_of(case, result) if result else case.contract).basis
-
-
-def is_asked(case: CaseRecord | None, result: ResultRecord) -> bool:
-    """Whether a result counts for the score of its target: tried, and not only requested."""
-    return was_tried(result) and _basis(case, result) != "requested"
-
-
-def _score(results: Iterable[ResultRecord | None]) -> Score:
-    counts = Counter(result and part_of(result) for result in results)
-    not_tried = counts.pop(None, 0)
-    return Score(Counter({part: n for part, n in counts.items() if part}), not_tried)
-
-
-def scores_of(joined: Table) -> dict[str, Scores]:
-    """The scores of each column."""
-    ids = joined.ids
-    return {
-        column.label: scores(
-            joined.cases, {id: joined.results.get((id, column.label)) for id in ids}
-        )
-        for column in joined.columns
-    }
-
-
-def shared_scores(joined: Table, labels: Sequence[str]) -> dict[str, Score]:
-    """The score of each of these columns over the calls that all of them were asked.
-
-    A column that was asked nothing is left out; empty if there is no such call, or only one column.
-    """
-    asked = {
-        label: {
-            id: result
-            for id in joined.ids
-            if (result := joined.results.get((id, label)))
-            and is_asked(joined.cases.get(id), result)
-        }
-        for label in labels
-    }
-    asked = {label: results for label, results in asked.items() if results}
-    if len(asked) < 2:
-        return {}
-    shared = set.intersection(*map(set, asked.values()))
-    if not shared:
-        return {}
-    return {label: _score(results[id] for id in shared) for label, results in asked.items()}
