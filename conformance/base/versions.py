@@ -17,3 +17,9 @@ def ordered_version(version: str) -> Version | None:
         return Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", found))
     except ValueError:  # InvalidVersion, or thousands of digits
         return None
+
+
+def release_key(version: str) -> tuple[bool, Version]:
+    """A sort key by version; texts that are no version come first, in the order given."""
+    ordered = ordered_version(version)
+    return ordered is not None, ordered or Version("0")

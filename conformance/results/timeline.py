@@ -18,9 +18,7 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Final, Generic, Literal, TypeVar, get_args
 
-from packaging.version import Version
-
-from conformance.base.versions import ordered_version
+from conformance.base.versions import release_key
 from conformance.case.features import BY_NAME
 from conformance.results.records import ResultRecord
 from conformance.results.table import Column, Table
@@ -107,7 +105,10 @@ def series_of(columns: Sequence[Column]) -> list[Series]:
     return [
         Series(
             name,
-            tuple(_release(*item) for item in sorted(versions.items(), key=lambda i: _age(i[0]))),
+            tuple(
+                _release(*item)
+                for item in sorted(versions.items(), key=lambda i: release_key(i[0]))
+            ),
         )
         for name, versions in found.items()
     ]
@@ -120,13 +121,7 @@ def _release(version: str, columns: Sequence[Column]) -> Release:
 
 
 def _is_version(text: str) -> bool:
-    return _age(text)[0]
-
-
-def _age(version: str) -> tuple[bool, Version]:
-    """A sort key by version; texts that are no version come first, in the order of the columns."""
-    ordered = ordered_version(version)
-    return ordered is not None, ordered or Version("0")
+    return release_key(text)[0]
 
 
 # Spans

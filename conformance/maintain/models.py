@@ -1,0 +1,259 @@
+"""Records which model runs where: ``gqa check`` over the exported graphs, on every release.
+
+``python -m conformance.maintain.models`` runs all graphs of real models on every target of
+`RECORDED`, and writes ``reports/recorded/models.json``. Names of graphs and ``--ep`` choose some,
+whose answers are replaced or added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from conformance import __version__
+from conformance.base.paths import data_path, file_to_write
+from conformance.base.versions import release_key
+from conformance.model.configuration import Configuration
+from conformance.model.exports import recipes
+from conformance.model.forms import Form
+from conformance.model.groups import groups_of, ranges
+from conformance.model.nodes import nodes_of
+from conformance.model.reading import ModelError, read_model
+from conformance.report.models import FILE, FORMAT, USES, WORDS
+
+#: What is recorded: the options of ``gqa check`` for each runtime.
+RECORDED: Final[Mapping[str, Sequence[str]]] = {
+    "cpu": ("--ep", "cpu@1.20.."),
+    "tract-wheel": ("--ep", "tract-wheel@all"),
+    "wasm": ("--ep", "wasm@1.25.."),
+    "webgpu": ("--ep", "webgpu@1.25..", "--adapter", "lavapipe"),
+}
+
+_PRECISION: Final = re.compile(r"(?:-p|--dtype) (\w+)")
+_PROVIDER: Final = re.compile(r"(?:-e|--ep) (\w+)")
+_WEIGHTS: Final = ("int4", "int8")
+
+
+def graphs() -> dict[str, dict[str, Any]]:
+    """The recipes of the graphs of real models: those that are no small stand-in, by name."""
+    return {
+        name: recipe
+        for name, recipe in recipes()["graphs"].items()
+        if "model" in recipe and not recipe["model"].endswith("_tiny")
+    }
+
+
+def row(name: str) -> dict[str, Any]:
+    """What a row says of its graph, without the answers; empty if it has no such operator."""
+    all_recipes = recipes()
+    recipe = all_recipes["graphs"][name]
+    of = all_recipes["models"][recipe["model"]]["of"]
+    commands = " ".join(recipe["commands"])
+    precision, provider = (
+        found[1] if (found := pattern.search(commands)) else ""
+        for pattern in (_PRECISION, _PROVIDER)
+    )
+    try:
+        model = read_model(data_path("cases") / "exported" / "graphs" / f"{name}.onnx")
+        groups = groups_of(nodes_of(model).nodes, Configuration())[0]
+    except ModelError:
+        return {}
+    if not groups:
+        return {}
+    tool, _, version = all_recipes["tools"][recipe["tool"]][0].partition("==")
+    return {
+        "graph": name,
+        "family": of.partition(",")[0],
+        "exporter": f"{tool.removesuffix('-onnx')} {version}",
+        "made_for": provider,
+        "dtype": groups[0].form.fields["dtype"],
+        "weights": precision if precision in _WEIGHTS else "",
+        "of": of,
+        "notes": [],
+        "calls": [
+            {"layers": ranges(group.layers), "what": group.what, "features": features(group.form)}
+            for group in groups
+        ],
+    }
+
+
+def features(form: Form) -> dict[str, Any]:
+    """What of a call another model's calls are compared by."""
+    fields = form.fields
+    found = {
+        "num_heads": fields["num_heads"],
+        "kv_num_heads": fields["kv_num_heads"],
+        "head_size": fields["head_size"],
+        "window": form.window,
+        "borrows": form.borrows,
+        "softcap": bool(fields.get("softcap")),
+        "sink": bool(fields.get("head_sink") or fields.get("smooth_softmax", 0) > 0),
+        "qk_norm": bool(fields.get("qk_norm")),
+    }
+    return found
+
+
+def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:
+    """What ``gqa check`` answers for a graph, as JSON values."""
+    graph = data_path("cases") / "exported" / "graphs" / f"{name}.onnx"
+    with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
+        out = Path(folder) / "answers.json"
+        command = ["check", str(graph), *options, "--json", str(out), "-j", str(jobs)]
+        done = subprocess.run(
+            [sys.executable, "-m", "conformance", *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if not out.exists():
+            raise SystemExit(f"gqa {' '.join(command)}: {done.stderr.strip()}")
+        document: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return document
+
+
+def on_runtimes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The answers of a document by runtime: those of its releases, and the causes."""
+    found: dict[str, dict[str, Any]] = {}
+    for target in document["targets"]:
+        adapter = f"+{target['adapter']}" if target["adapter"] else ""
+        uses = {use: one for use in USES if (one := _in_use(document["rows"], target["name"], use))}
+        if uses:
+            found.setdefault(f"{target['base']}{adapter}", {})[target["version"]] = uses
+    causes = [{key: cause[key] for key in _CAUSE if cause.get(key)} for cause in document["causes"]]
+    return {name: {"answers": answers, "causes": causes} for name, answers in found.items()}
+
+
+_CAUSE: Final = ("where", "verdict", "what", "said", "example", "why", "link", "workaround")
+
+
+def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[str, str]:
+    """The worst of what a target does in a use; of a part with several nodes, only if all of its
+    layers are right alone."""
+    order = [*WORDS]
+    single = [row for row in rows if not row["one_graph"]]
+    found: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+    for some in (single, rows):
+        found = [
+            (row, part)
+            for row in some
+            for part in row["answers"][target]["uses"].get(use, ())
+            if part["answer"] not in ("right", "untried")
+        ]
+        if found:
+            break
+    if found:
+        layer, worst = min(found, key=lambda item: order.index(item[1]["answer"]))
+        told = {
+            "answer": worst["answer"],
+            "where": worst["where"],
+            "layers": ranges(layer["layers"]),
+            "message": worst["message"],
+            "case": next(iter(worst["cases"]), ""),
+        }
+        return {key: value for key, value in told.items() if value}
+    answers = [row["answers"][target] for row in single]
+    parts = [part["answer"] for one in answers for part in one["uses"].get(use, ())]
+    if not parts:
+        return {}
+    judged = "right" in parts and not any(one["unseen"] for one in answers)
+    return {"answer": "right" if judged else "untried"}
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers of a runtime with those of more releases; the causes are the new ones, and those
+    that only older releases have."""
+    answers = {**old.get("answers", {}), **new["answers"]}
+    causes = [*new["causes"]]
+    said = {(cause["said"], cause.get("link")) for cause in causes}
+    causes += [c for c in old.get("causes", ()) if (c["said"], c.get("link")) not in said]
+    return {"answers": {v: answers[v] for v in sorted(answers, key=release_key)}, "causes": causes}
+
+
+def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
+    """The content of the file: a line for each row."""
+    rows = [*rows]
+    runtimes: dict[str, dict[str, None]] = {}
+    for one in rows:
+        for name, those in one["runtimes"].items():
+            runtimes.setdefault(name, {}).update(dict.fromkeys(those["answers"]))
+    head = {
+        "format": FORMAT,
+        "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
+        "suite": __version__,
+        "runtimes": {name: sorted(found, key=release_key) for name, found in runtimes.items()},
+        "software": sorted(set(software) & set(runtimes)),
+    }
+    lines = ",\n".join(json.dumps(_grouped(one), ensure_ascii=False) for one in rows)
+    return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "rows": [\n{lines}\n]}}\n'
+
+
+def _grouped(one: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with releases in a row that do the same as one entry."""
+    runtimes = {
+        name: {
+            "answers": [
+                {"releases": [version for version, _ in run], "uses": uses}
+                for uses, run in (
+                    (uses, [*run])
+                    for uses, run in groupby(those["answers"].items(), lambda item: item[1])
+                )
+            ],
+            "causes": those["causes"],
+        }
+        for name, those in one["runtimes"].items()
+    }
+    return {**one, "runtimes": runtimes}
+
+
+def _ungrouped(one: Mapping[str, Any]) -> dict[str, Any]:
+    runtimes = {
+        name: {
+            "answers": {v: entry["uses"] for entry in those["answers"] for v in entry["releases"]},
+            "causes": those["causes"],
+        }
+        for name, those in one["runtimes"].items()
+    }
+    return {**one, "runtimes": runtimes}
+
+
+def main() -> None:
+    """Record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("graphs", nargs="*", help="names; default: all of real models")
+    parser.add_argument("--ep", action="append", choices=[*RECORDED], help="default: all")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--output", type=Path)
+    given = parser.parse_args()
+    place = given.output or file_to_write(f"reports/{FILE}")
+    there = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {"rows": []}
+    software = set(there.get("software", ()))
+    rows = {one["graph"]: _ungrouped(one) for one in there["rows"]}
+    for name in given.graphs or graphs():
+        about = row(name)
+        if not about:
+            continue
+        one = rows[name] = {**about, "runtimes": rows.get(name, {}).get("runtimes", {})}
+        for options in (RECORDED[ep] for ep in given.ep or RECORDED):
+            document = check(name, options, given.jobs)
+            one["notes"] = document["model"]["notes"]
+            for target in document["targets"]:
+                if target["software_adapter"]:
+                    software.add(f"{target['base']}+{target['adapter']}")
+            for runtime, those in on_runtimes(document).items():
+                one["runtimes"][runtime] = merged(one["runtimes"].get(runtime, {}), those)
+        ordered = [rows[each] for each in graphs() if each in rows]
+        place.write_text(text(ordered, software), encoding="utf-8")
+        print(f"{name}: {', '.join(document['headlines'])}")
+
+
+if __name__ == "__main__":
+    main()

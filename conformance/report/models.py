@@ -1,0 +1,261 @@
+"""Which model runs where: the recorded answers of ``gqa check``, and what a cell says of them.
+
+``reports/recorded/models.json`` has a row for each graph in ``cases/exported/graphs`` of a real
+model: what each runtime does with it in each of its releases, in each use. A use is what a program
+does with a model: one chat, chunked prompts, or batches. `conformance.maintain.models` records it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from conformance.base.paths import data_path
+from conformance.results.timeline import OR_EARLIER, spans
+from conformance.results.verdicts import Verdict
+
+FORMAT: Final = "gqa-models/1"
+FILE: Final = "recorded/models.json"
+
+#: What a program does with a model, the most usual first.
+USES: Final = ("one chat", "chunked prompts", "batches")
+
+Answer = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
+#: What stands in a cell, by answer, worst first; and the verdict whose colours it has.
+WORDS: Final[Mapping[Answer, tuple[str, Verdict]]] = {
+    "wrong": ("silently wrong", "wrong"),
+    "crash": ("ends the process", "crash"),
+    "timeout": ("does not answer", "timeout"),
+    "fallback": ("runs on another provider", "fallback"),
+    "refused": ("refused", "unsupported"),
+    "untried": ("not tried", "skip"),
+    "right": ("right", "pass"),
+}
+
+
+@dataclass(frozen=True)
+class UseAnswer:
+    """What one release does with a model in one use.
+
+    ``where`` says in which calls (``from 513 tokens on``), ``layers`` in which layers, ``message``
+    what the runtime says, and ``case`` is one of the calls.
+    """
+
+    answer: Answer
+    where: str = ""
+    layers: str = ""
+    message: str = ""
+    case: str = ""
+
+
+@dataclass(frozen=True)
+class ModelCause:
+    """Something that is not right, in the words of ``gqa check``.
+
+    ``where`` names the releases. ``why``, ``link`` and ``workaround`` are of the known defect, and
+    empty if none is known.
+    """
+
+    where: str
+    verdict: Verdict
+    what: str
+    said: str
+    example: str
+    why: str = ""
+    link: str = ""
+    workaround: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a runtime, in one use: a few words, and the verdict whose colours they have."""
+
+    words: str
+    verdict: Verdict
+    releases: tuple[tuple[str, str], ...]
+    """What each release does, the oldest first: versions, and a few words."""
+
+
+@dataclass(frozen=True)
+class OnRuntime:
+    """A model on the releases of one runtime.
+
+    ``answers`` are by release, the oldest first, and in each by use.
+    """
+
+    answers: Mapping[str, Mapping[str, UseAnswer]]
+    causes: Sequence[ModelCause] = ()
+
+    def cell(self, use: str) -> Cell:
+        """What stands in the cell of one use."""
+        states = [(version, _words(those.get(use))) for version, those in self.answers.items()]
+        tried = [(version, state) for version, state in states if state is not None]
+        if not tried:
+            return Cell("not tried", "skip", ())
+        found = spans(tried)
+        last = found[-1]
+        answer = self.answers[last.last][use].answer
+        since = _since(last.first, last.earliest)
+        words = last.state
+        if answer == "right":
+            words = f"right since {since}"
+        elif len(found) > 1 and found[-2].state == "right":
+            words = f"{last.state} since {since}, right until {short(found[-2].last)}"
+        releases = (
+            ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
+            for one in found
+        )
+        return Cell(words, WORDS[answer][1], tuple(releases))
+
+    @property
+    def newest(self) -> str:
+        """The newest release that was tried."""
+        return [*self.answers][-1]
+
+
+def _words(one: UseAnswer | None) -> str | None:
+    """The state of a release: what happens, and in which calls; None: it was not tried."""
+    if one is None or one.answer == "untried":
+        return None
+    return f"{WORDS[one.answer][0]} {one.where}".rstrip()
+
+
+def _since(version: str, earliest: bool) -> str:
+    return f"{OR_EARLIER if earliest else ''}{short(version)}"
+
+
+def short(version: str) -> str:
+    """A version without a last part that is 0: ``1.27``."""
+    return version.removesuffix(".0") if version.count(".") > 1 else version
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """A call that some layers of a model make: which layers, what they compute, and its features.
+
+    ``features`` are those by which another model's calls are compared: heads, their size, window …
+    """
+
+    layers: str
+    what: str
+    features: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A model, as one exporter writes it in one data type.
+
+    ``graph`` is the name of its file, ``family`` what people call the model, ``made_for`` the
+    execution provider that it was exported for, ``dtype`` the type of its values, and ``weights``
+    that of its weights if it is another one.
+    """
+
+    graph: str
+    family: str
+    exporter: str
+    made_for: str
+    dtype: str
+    weights: str
+    of: str
+    notes: Sequence[str]
+    calls: Sequence[LayerCall]
+    runtimes: Mapping[str, OnRuntime]
+
+    @property
+    def name(self) -> str:
+        """``Llama 3.2 1B, int4, for webgpu, by onnxruntime-genai 0.18.0``."""
+        return f"{self.family}, {self.type}, for {self.made_for}, by {self.exporter}"
+
+    @property
+    def type(self) -> str:
+        """``float16``, or ``float32, int4 weights``."""
+        return f"{self.dtype}, {self.weights} weights" if self.weights else self.dtype
+
+
+@dataclass(frozen=True)
+class Models:
+    """All rows, and what was tried on which day.
+
+    ``runtimes`` are the columns, each with the releases that were tried; those in ``software`` ran
+    on an adapter that computes shaders on the processor.
+    """
+
+    recorded: str
+    suite: str
+    runtimes: Mapping[str, Sequence[str]]
+    software: frozenset[str]
+    rows: Sequence[ModelRow] = field(default_factory=tuple)
+
+    @cached_property
+    def families(self) -> Mapping[str, Sequence[ModelRow]]:
+        """The rows by family, in the order of the file."""
+        ordered = sorted(self.rows, key=lambda row: row.family.lower())
+        return {name: [*rows] for name, rows in groupby(ordered, lambda row: row.family)}
+
+
+def load_models(path: Path | None = None) -> Models:
+    """The recorded answers; of another file, if one is given."""
+    text = (path or data_path("reports") / FILE).read_text(encoding="utf-8")
+    return models_of(json.loads(text))
+
+
+def models_of(data: Mapping[str, Any]) -> Models:
+    """The answers from the JSON values of a file."""
+    rows = tuple(_row(row) for row in data["rows"])
+    return Models(
+        data["recorded"], data["suite"], data["runtimes"], frozenset(data["software"]), rows
+    )
+
+
+def _row(row: Mapping[str, Any]) -> ModelRow:
+    runtimes = {
+        name: OnRuntime(
+            {
+                version: {use: UseAnswer(**one) for use, one in group["uses"].items()}
+                for group in those["answers"]
+                for version in group["releases"]
+            },
+            tuple(ModelCause(**cause) for cause in those["causes"]),
+        )
+        for name, those in row["runtimes"].items()
+    }
+    calls = tuple(LayerCall(**call) for call in row["calls"])
+    return ModelRow(**{**row, "runtimes": runtimes, "calls": calls})
+
+
+def matching(models: Models, wanted: str) -> list[ModelRow]:
+    """The rows whose family, exporter, data type or graph has each word of ``wanted``.
+
+    Case, spaces and points do not count: ``gemma4`` finds Gemma 4 E2B.
+    """
+    words = [_plain(word) for word in wanted.split()]
+    whole = _plain(wanted)
+    found = [row for row in models.rows if whole in _plain(row.family)]
+    return found or [
+        row
+        for row in models.rows
+        if all(word in _plain(f"{row.name} {row.graph}") for word in words)
+    ]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def rows_by_cell(models: Models, use: str = USES[0]) -> Iterator[tuple[ModelRow, dict[str, Cell]]]:
+    """Each row with its cell on each runtime."""
+    for row in models.rows:
+        yield (
+            row,
+            {
+                name: row.runtimes[name].cell(use)
+                for name in models.runtimes
+                if name in row.runtimes
+            },
+        )
