@@ -60,39 +60,41 @@ def configuration_beside(model: Path) -> Configuration:
 
     Raises :class:`ModelError` for a file that is not a JSON object.
     """
-    transformers, genai = (_read(model.parent / name) for name in FILES)
+    transformers, genai = (read_object(model.parent / name) for name in FILES)
     text = transformers.get("text_config")
     if isinstance(text, dict):  # of a model for text and images
         transformers = {**transformers, **text}
-    decoder = _inside(_inside(genai, "model"), "decoder")
-    size = _number(decoder, "head_size") or _number(transformers, "head_dim")
-    hidden, heads = (_number(transformers, name) for name in ("hidden_size", "num_attention_heads"))
+    decoder = section(section(genai, "model"), "decoder")
+    size = integer(decoder, "head_size") or integer(transformers, "head_dim")
+    hidden, heads = (integer(transformers, name) for name in ("hidden_size", "num_attention_heads"))
     if size is None and hidden and heads:
         size = hidden // heads
     dtype = transformers.get("dtype") or transformers.get("torch_dtype")
     return Configuration(
         head_size=size,
         dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
-        shared_buffer=_inside(genai, "search").get("past_present_share_buffer") is True,
+        shared_buffer=section(genai, "search").get("past_present_share_buffer") is True,
         sliding_window=_sliding_window(transformers),
-        cache_slack=_number(_inside(decoder, "sliding_window"), "cache_slack") or 0,
+        cache_slack=integer(section(decoder, "sliding_window"), "cache_slack") or 0,
         layer_types=_layer_types(transformers),
         expected={name: found for name, found in _expected(transformers, size).items() if found},
-        padding_side=str(_read(model.parent / "tokenizer_config.json").get("padding_side", "")),
-        padding=_number(_inside(genai, "model"), "pad_token_id")
-        or _number(transformers, "pad_token_id"),
-        context=_number(_inside(genai, "model"), "context_length")
-        or _number(transformers, "max_position_embeddings"),
+        padding_side=str(
+            read_object(model.parent / "tokenizer_config.json").get("padding_side", "")
+        ),
+        padding=integer(section(genai, "model"), "pad_token_id")
+        or integer(transformers, "pad_token_id"),
+        context=integer(section(genai, "model"), "context_length")
+        or integer(transformers, "max_position_embeddings"),
         rotates=_rotates(transformers),
         model_type=str(transformers.get("model_type", "")),
-        layers=_number(transformers, "num_hidden_layers"),
+        layers=integer(transformers, "num_hidden_layers"),
         provider_options=tuple(_provider_options(decoder)),
-        vocabulary=_number(_inside(genai, "model"), "vocab_size")
-        or _number(transformers, "vocab_size"),
+        vocabulary=integer(section(genai, "model"), "vocab_size")
+        or integer(transformers, "vocab_size"),
         names={
             word: name
             for side in ("inputs", "outputs")
-            for word, name in _inside(decoder, side).items()
+            for word, name in section(decoder, side).items()
             if isinstance(name, str)
         },
     )
@@ -111,14 +113,14 @@ def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, 
         found = [_positive(transformers, name) for name in names]
         return tuple(number for number in found if number is not None)
 
-    parameters = _inside(transformers, "rope_parameters")
+    parameters = section(transformers, "rope_parameters")
     rotary = [
         transformers,
         parameters,
-        *(_inside(parameters, kind) for kind in ("sliding_attention", "full_attention")),
+        *(section(parameters, kind) for kind in ("sliding_attention", "full_attention")),
     ]
     scaled = any(
-        _inside(each, "rope_scaling") or each.get("rope_type", "default") != "default"
+        section(each, "rope_scaling") or each.get("rope_type", "default") != "default"
         for each in rotary
     )
     bases = [
@@ -139,7 +141,7 @@ def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, 
 
 def _rotates(transformers: dict[str, Any]) -> bool:
     named = {"position_embedding_type", "no_rope_layers", "alibi"} & transformers.keys()
-    parameters = _inside(transformers, "rope_parameters")
+    parameters = section(transformers, "rope_parameters")
     return not named and bool({"rope_theta"} & {*transformers, *parameters})
 
 
@@ -152,7 +154,7 @@ def _positive(data: dict[str, Any], name: str) -> float | None:
 
 def _provider_options(decoder: dict[str, Any]) -> Iterator[str]:
     """The options of execution providers that GenAI sets."""
-    providers = _inside(decoder, "session_options").get("provider_options")
+    providers = section(decoder, "session_options").get("provider_options")
     for each in providers if isinstance(providers, list) else []:
         for name, options in each.items() if isinstance(each, dict) else ():
             for option in options if isinstance(options, dict) else ():
@@ -165,10 +167,11 @@ def _sliding_window(transformers: dict[str, Any]) -> int | None:
     unused = isinstance(kinds, list) and "sliding_attention" not in kinds
     if unused or transformers.get("use_sliding_window") is False:
         return None
-    return _number(transformers, "sliding_window")
+    return integer(transformers, "sliding_window")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file, empty if it is not there. Raises :class:`ModelError`."""
     with suppress(FileNotFoundError, NotADirectoryError):
         try:
             data = json.loads(read_plain(file, _MOST_BYTES), parse_int=_whole)
@@ -191,11 +194,13 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _inside(data: dict[str, Any], name: str) -> dict[str, Any]:
+def section(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The object called ``name`` in another one; empty if there is none."""
     found = data.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def _number(data: dict[str, Any], name: str) -> int | None:
+def integer(data: Mapping[str, Any], name: str) -> int | None:
+    """The positive whole number called ``name``; None if there is none."""
     found = data.get(name)
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None

@@ -1,0 +1,197 @@
+"""``gqa models``: which runtime runs which model right, and since when, from what is recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from conformance.base.text import clean, deep_clean
+from conformance.base.words import listed
+from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
+from conformance.cli.console import plain_table
+from conformance.cli.terminal import make_console
+from conformance.report.models import (
+    FORMAT,
+    USES,
+    Cell,
+    ModelRow,
+    Models,
+    load_models,
+    matching,
+    short,
+)
+from conformance.results.verdicts import TABLE
+
+
+@click.command()
+@click.argument("wanted", metavar="[MODEL]", required=False)
+@click.option("--ep", "eps", multiple=True, metavar="TARGET", help="Only this runtime; repeat.")
+@click.option("--json", "as_json", is_flag=True, help="The rows as JSON.")
+def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
+    """Say which runtime runs which model right, and since when.
+
+    MODEL is a name, such as gemma4 or "llama int4", or the config.json or genai_config.json of a
+    model that is not in the list. Without it all models are listed.
+
+    The answers are recorded ones: nothing is run, and no runtime is needed.
+    """
+    known = load_models()
+    runtimes = _runtimes(known, eps)
+    if wanted is not None and _is_file(wanted):
+        from conformance.cli.models_of_config import tell_config
+
+        return tell_config(Path(wanted), known, runtimes, as_json)
+    rows = known.rows if wanted is None else matching(known, wanted)
+    if not rows:
+        raise BadArgument(_unknown(known, wanted or ""))
+    if as_json:
+        click.echo(json.dumps(deep_clean(document(known, rows, runtimes)), ensure_ascii=False))
+        return ALL_AS_EXPECTED
+    console = make_console()
+    if wanted is None:
+        draw_rows(console, rows, runtimes)
+        console.print("\ngqa models NAME says more of one; ≤ means that nothing is known before.")
+    for row in rows if wanted is not None else ():
+        draw_row(console, row, runtimes)
+    console.print(_age(known), soft_wrap=True, highlight=False)
+    return ALL_AS_EXPECTED
+
+
+def document(known: Models, rows: Sequence[ModelRow], runtimes: Sequence[str]) -> dict[str, object]:
+    """The rows with their cells as JSON values."""
+    return {
+        "format": FORMAT,
+        "recorded": known.recorded,
+        "runtimes": {name: known.runtimes[name] for name in runtimes},
+        "software": sorted(known.software),
+        "models": [
+            {
+                "graph": row.graph,
+                "family": row.family,
+                "exporter": row.exporter,
+                "made_for": row.made_for,
+                "dtype": row.dtype,
+                "weights": row.weights,
+                "calls": [asdict(call) for call in row.calls],
+                "runtimes": {
+                    name: {
+                        "uses": {use: asdict(row.runtimes[name].cell(use)) for use in USES},
+                        "causes": [asdict(cause) for cause in row.runtimes[name].causes],
+                    }
+                    for name in runtimes
+                    if name in row.runtimes
+                },
+            }
+            for row in rows
+        ],
+    }
+
+
+def draw_rows(console: Console, rows: Sequence[ModelRow], runtimes: Sequence[str]) -> None:
+    """A line for each row, with one chat on each runtime."""
+    table = plain_table()
+    for title in ("model", "type", "made for, by", *map(clean, runtimes)):
+        table.add_column(title, overflow="fold")
+    before = ""
+    for row in rows:
+        cells = _cells(row, runtimes, USES[0])
+        family = row.family if row.family != before else ""
+        before = row.family
+        made = f"{row.made_for}, {row.exporter}"
+        table.add_row(family, row.type, made, *(_sign(cells.get(name)) for name in runtimes))
+    console.print(table, highlight=False)
+
+
+def draw_row(console: Console, row: ModelRow, runtimes: Sequence[str]) -> None:
+    """A model with all uses, what its releases do, and what is not right."""
+    console.print(Text(row.name, style="bold"), soft_wrap=True)
+    for call in row.calls:
+        console.print(f"  layers {call.layers}: {call.what}", soft_wrap=True, highlight=False)
+    table = plain_table()
+    for title in ("", *USES):
+        table.add_column(title, overflow="fold")
+    for name in runtimes:
+        cells = (_cells(row, [name], use).get(name) for use in USES)
+        table.add_row(name, *map(_sign, cells))
+    console.print(table, highlight=False)
+    for name in runtimes:
+        if name not in row.runtimes:
+            continue
+        cell = row.runtimes[name].cell(USES[0])
+        if len(cell.releases) > 1:
+            told = "; ".join(f"{versions} {words}" for versions, words in cell.releases)
+            console.print(f"  {name}, one chat: {told}", soft_wrap=True, highlight=False)
+        for line in _causes(row, name):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(
+        f"  see for yourself: gqa check cases/exported/graphs/{row.graph}.onnx --ep cpu\n"
+    )
+
+
+def _causes(row: ModelRow, name: str) -> Iterator[str]:
+    for cause in row.runtimes[name].causes:
+        yield f"  {clean(cause.where)}: {clean(cause.what)}: {clean(cause.why or cause.said)}"
+        if cause.workaround:
+            yield f"    workaround: {clean(cause.workaround)}"
+        if cause.link:
+            yield f"    {clean(cause.link)}"
+
+
+def _cells(row: ModelRow, runtimes: Sequence[str], use: str) -> Mapping[str, Cell]:
+    return {name: row.runtimes[name].cell(use) for name in runtimes if name in row.runtimes}
+
+
+def _sign(cell: Cell | None) -> Text:
+    """The cell with its sign, in the colour of its verdict."""
+    if cell is None:
+        return Text("– not tried", style=TABLE["skip"].style)
+    look = TABLE[cell.verdict]
+    return Text(f"{look.sign} {cell.words}", style=look.style)
+
+
+def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
+    """The columns that are shown; ``webgpu`` stands for any adapter."""
+    wanted = dict.fromkeys(
+        name
+        for ep in eps or known.runtimes
+        for name in known.runtimes
+        if ep in (name, name.partition("+")[0])
+    )
+    unknown = [
+        ep for ep in eps if ep not in {part for n in wanted for part in (n, n.partition("+")[0])}
+    ]
+    if unknown:
+        raise BadArgument(
+            f"--ep: nothing is recorded of '{unknown[0]}', only of {listed([*known.runtimes])}."
+        )
+    return [*wanted]
+
+
+def _is_file(wanted: str) -> bool:
+    return wanted.endswith(".json") or "/" in wanted or Path(wanted).is_dir()
+
+
+def _unknown(known: Models, wanted: str) -> str:
+    near = get_close_matches(wanted.lower(), {f.lower(): f for f in known.families}, 3, 0.4)
+    names = [name for name in known.families if name.lower() in near] or [*known.families]
+    return (
+        f"No recorded model is called '{wanted}'. The nearest: {listed(names)}. For a model that is"
+        " not in the list give its config.json, or its graph to gqa check."
+    )
+
+
+def _age(known: Models) -> str:
+    releases = (f"{name} {short(found[-1])}" for name, found in known.runtimes.items())
+    software = (
+        f" {listed(sorted(known.software))} computes shaders on the processor, a GPU may differ."
+        if known.software
+        else ""
+    )
+    return f"Recorded on {known.recorded}, up to {listed([*releases])}.{software}"

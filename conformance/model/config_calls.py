@@ -1,0 +1,200 @@
+"""A model's configuration to the calls of its layers, as exporters write them.
+
+Hugging Face's ``config.json`` and ONNX Runtime GenAI's ``genai_config.json`` say how many heads
+each layer has, which layers have a local window, and which borrow the KV cache of another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.base.paths import shown
+from conformance.model.configuration import integer, read_object, section
+from conformance.model.reading import ModelError
+
+#: Families of which not each layer has the window of the configuration, and which has none: of so
+#: many layers in a row, the last (transformers' defaults for configurations without layer_types).
+_PATTERNS: Final[Mapping[str, int]] = {
+    "gemma2": 2,
+    "gemma3": 6,
+    "gemma3_text": 6,
+    "gemma3n_text": 5,
+    "gemma4_text": 5,
+    "cohere2": 4,
+    "gpt_oss": 2,
+}
+#: Families whose layers have a sink, an attention score of no token, in each head.
+_WITH_SINK: Final = ("gpt_oss",)
+#: Features of a call that an exporter may also write as nodes of their own.
+EITHER_WAY: Final = ("qk_norm",)
+
+
+@dataclass(frozen=True)
+class ConfiguredCall:
+    """A call that some layers make: their number, and its features, as recorded calls have them."""
+
+    layers: int
+    features: Mapping[str, Any]
+
+    @property
+    def what(self) -> str:
+        """``window of 512, 8:1 heads of 256, borrowing``."""
+        of = self.features
+        words = [
+            f"window of {of['window']}" if of["window"] else "global",
+            f"{of['num_heads']}:{of['kv_num_heads']} heads of {of['head_size']}",
+            "borrowing the cache of another layer" if of["borrows"] else "",
+            "softcap" if of["softcap"] else "",
+            "sink" if of["sink"] else "",
+        ]
+        return ", ".join(filter(None, words))
+
+
+@dataclass(frozen=True)
+class ConfiguredModel:
+    """What a configuration says: the model's type, its dtype if it says one, and its calls."""
+
+    model_type: str
+    dtype: str
+    calls: Sequence[ConfiguredCall]
+
+
+def read_configuration(path: Path) -> ConfiguredModel:
+    """The calls of the configuration at ``path``, a file or a folder with one.
+
+    Raises :class:`ModelError` for a file that is no configuration of a decoder.
+    """
+    if path.is_dir():
+        there = [path / name for name in ("config.json", "genai_config.json")]
+        path = next((file for file in there if file.is_file()), there[0])
+    if not path.is_file():
+        raise ModelError(f"{shown(path)}: there is no such file.")
+    data = read_object(path)
+    decoder = section(section(data, "model"), "decoder")
+    if decoder:
+        return _model(str(section(data, "model").get("type", "")), "", [*_genai(decoder, path)])
+    text = data.get("text_config")
+    config = {**data, **text} if isinstance(text, dict) else data
+    dtype = config.get("dtype") or config.get("torch_dtype") or ""
+    return _model(str(config.get("model_type", "")), str(dtype), [*_transformers(config, path)])
+
+
+def _model(model_type: str, dtype: str, layers: Sequence[dict[str, Any]]) -> ConfiguredModel:
+    counts = Counter(tuple(layer.items()) for layer in layers)
+    calls = tuple(ConfiguredCall(number, dict(items)) for items, number in counts.items())
+    return ConfiguredModel(model_type, dtype, calls)
+
+
+def _genai(decoder: Mapping[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+    """The features of each layer of a ``genai_config.json``."""
+    heads = _required(decoder, "num_attention_heads", path)
+    window = section(decoder, "sliding_window")
+    local = window.get("layers")
+    for layer in range(_required(decoder, "num_hidden_layers", path)):
+        has_window = bool(window) and (not isinstance(local, list) or layer in local)
+        yield _features(
+            heads,
+            integer(decoder, "num_key_value_heads") or heads,
+            _required(decoder, "head_size", path),
+            integer(window, "window_size") if has_window else None,
+        )
+
+
+def _transformers(config: Mapping[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+    """The features of each layer of a ``config.json``."""
+    heads = _required(config, "num_attention_heads", path)
+    kv_heads = integer(config, "num_key_value_heads") or heads
+    size = integer(config, "head_dim") or _required(config, "hidden_size", path) // heads
+    number = _required(config, "num_hidden_layers", path)
+    borrowing = integer(config, "num_kv_shared_layers") or 0
+    kinds = _kinds(config, number)
+    for layer, local in enumerate(kinds):
+        yield _features(
+            heads,
+            kv_heads if local else integer(config, "num_global_key_value_heads") or kv_heads,
+            size if local else integer(config, "global_head_dim") or size,
+            integer(config, "sliding_window") if local else None,
+            borrows=layer >= number - borrowing,
+            softcap=bool(config.get("attn_logit_softcapping")),
+            sink=config.get("model_type") in _WITH_SINK,
+        )
+
+
+def _kinds(config: Mapping[str, Any], number: int) -> list[bool]:
+    """Whether each layer has the window."""
+    types = config.get("layer_types")
+    if isinstance(types, list) and len(types) == number:
+        return [kind == "sliding_attention" for kind in types]
+    if config.get("use_sliding_window") is False or not integer(config, "sliding_window"):
+        return [False] * number
+    every = integer(config, "sliding_window_pattern") or _PATTERNS.get(
+        str(config.get("model_type", ""))
+    )
+    first = integer(config, "max_window_layers") if config.get("use_sliding_window") else 0
+    return [(layer + 1) % every != 0 if every else layer >= (first or 0) for layer in range(number)]
+
+
+def _features(
+    heads: int,
+    kv_heads: int,
+    size: int,
+    window: int | None,
+    *,
+    borrows: bool = False,
+    softcap: bool = False,
+    sink: bool = False,
+) -> dict[str, Any]:
+    return {
+        "num_heads": heads,
+        "kv_num_heads": kv_heads,
+        "head_size": size,
+        "window": window,
+        "borrows": borrows,
+        "softcap": softcap,
+        "sink": sink,
+    }
+
+
+def _required(data: Mapping[str, Any], name: str, path: Path) -> int:
+    found = integer(data, name)
+    if found is None:
+        raise ModelError(f"{shown(path)}: it has no {name}, so it does not describe a decoder.")
+    return found
+
+
+def differences(call: ConfiguredCall, features: Mapping[str, Any]) -> list[str]:
+    """In what a recorded call is another one, in words: ``heads of 256, not 128``; empty if it is
+    the same. Whether queries and keys are normed inside the call is the exporter's choice."""
+    mine = call.features
+    told = []
+    if mine["head_size"] != features["head_size"]:
+        told.append(f"heads of {features['head_size']}, not {mine['head_size']}")
+    pairs = ((f["num_heads"], f["kv_num_heads"]) for f in (features, mine))
+    its, own = (f"{heads}:{kv_heads} heads" for heads, kv_heads in pairs)
+    if its != own:
+        told.append(f"{its}, not {own}")
+    if mine["window"] != features["window"]:
+        its, own = (
+            f"a window of {w}" if w else "no window" for w in (features["window"], mine["window"])
+        )
+        told.append(f"{its}, not {own}")
+    for name, words in (
+        ("borrows", "a borrowed cache"),
+        ("softcap", "a softcap"),
+        ("sink", "a sink"),
+    ):
+        if mine[name] != features[name]:
+            told.append(words if features[name] else f"no {words.removeprefix('a ')}")
+    return told
+
+
+def is_like(call: ConfiguredCall, features: Mapping[str, Any]) -> bool:
+    """Whether a recorded call has the same features as another one, whatever their sizes."""
+    mine = call.features
+    return bool(mine["window"]) == bool(features["window"]) and all(
+        mine[name] == features[name] for name in ("borrows", "softcap", "sink")
+    )
