@@ -49,6 +49,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="Known results of your own runner, build or machine, before the shipped ones; repeat",
     )
+    group.addoption(
+        "--profile",
+        dest="gqa_profiles",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="The calls of a model, such as gemma4, instead of the corpus; repeat",
+    )
     for option in run_options():
         group.addoption(
             option.flag, action="append", default=[], metavar=option.metavar, help=option.help
@@ -104,6 +112,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
     use_absolute_paths()
+    if profiles := config.getoption("gqa_profiles"):
+        _collect_profiles(config, profiles)
     named = [argument for argument in config.args if is_of_case_file(argument)]
     requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, named))
     config.pluginmanager.register(RunCounter(config, requested), "gqa-run-counter")
@@ -112,7 +122,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _of_cases().target_runs(config)  # a wrong option is one error, and not one for each file
     if config.getoption("ep"):
         _of_cases().keywords(config)
-        if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        if config.args_source is not pytest.Config.ArgsSource.ARGS and not profiles:
             _collect_only_cases(config)
     if named:
         _of_cases().write_out_ids(config)
@@ -138,6 +148,18 @@ def _collect_only_cases(config: pytest.Config) -> None:
     own = itertools.chain.from_iterable(here.glob(f"{depth}*.yaml") for depth in ("", "*/", "*/*/"))
     if corpus.is_relative_to(config.rootpath) or not any(map(is_case_file, own)):
         config.args = [str(corpus)]
+
+
+def _collect_profiles(config: pytest.Config, names: list[str]) -> None:
+    """Collect the case files of profiles: alone, if no path is given."""
+    from conformance.case.corpus import NothingMeant, profile_files
+
+    try:
+        files = [str(file) for name in names for file in profile_files(name)]
+    except NothingMeant as error:
+        raise pytest.UsageError(str(error)) from None
+    given = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
+    config.args = [*given, *dict.fromkeys(files)]
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

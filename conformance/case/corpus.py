@@ -253,7 +253,8 @@ def names_of(case: Case, target: str | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _is_shipped(file: Path) -> bool:
-    return file.resolve().is_relative_to(data_path("cases").resolve())
+    shipped, place = data_path("cases").resolve(), file.resolve()
+    return place.is_relative_to(shipped) and place.parent != shipped / "profiles"
 
 
 def is_shipped(case: Case) -> bool:
@@ -266,6 +267,21 @@ def shipped_files() -> dict[str, Path]:
     shipped = data_path("cases")
     files = [*shipped.glob("*.yaml"), *(shipped / "covering").glob("*.yaml")]
     return {file.stem: file for file in sorted(files, key=lambda file: file.stem)}
+
+
+def profile_files(wanted: str) -> list[Path]:
+    """The case files of the profiles with ``wanted`` in their names: ``gemma4`` is Gemma 4 E2B.
+
+    A profile has the calls of a model; none is part of the corpus. Raises :class:`NothingMeant`.
+    """
+    files = sorted((data_path("cases") / "profiles").glob("*.yaml"))
+    plain = re.sub(r"[^a-z0-9]", "", wanted.lower())
+    found = [file for file in files if plain and plain in file.stem.replace("_", "")]
+    if not found:
+        names = [file.stem for file in files]
+        near = did_you_mean(wanted.lower(), names) or f"; there are {', '.join(names)}"
+        raise NothingMeant(f"No profile is called '{wanted}'{near}.".replace("?.", "?"))
+    return found
 
 
 def shipped_tags() -> list[str]:

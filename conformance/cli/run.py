@@ -18,7 +18,7 @@ from conformance.base.files import identity
 from conformance.base.interrupts import undisturbed
 from conformance.base.words import plural
 from conformance.case.case import Case
-from conformance.case.corpus import Corpus, find, names_of
+from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import completion
@@ -69,6 +69,13 @@ if TYPE_CHECKING:
     shell_complete=completion.targets,
 )
 @EXPRESSION
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="MODEL",
+    help="The calls of a model, such as gemma4, instead of the corpus; repeat.",
+)
 @JOBS
 @RESULTS
 @HTML
@@ -127,6 +134,7 @@ def run(
     paths: Sequence[str],
     eps: Sequence[str],
     expression: str,
+    profiles: Sequence[str],
     jobs: int | None,
     results: Path | None,
     html: Path | None,
@@ -153,6 +161,8 @@ def run(
                  2 bad input         3 infrastructure failure
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
+    files = dict.fromkeys(str(file) for name in profiles for file in profile_files(name))
+    paths = [*paths, *files]
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     part = _shard(shard, last_failed)
     results, earlier = _resumed(resumed, results, last_failed)

@@ -27,6 +27,7 @@ from conformance.model.exports import recipes
 from conformance.model.forms import Form
 from conformance.model.groups import groups_of, ranges
 from conformance.model.nodes import nodes_of
+from conformance.model.profiles import family_of, real_models
 from conformance.model.reading import ModelError, read_model
 from conformance.report.models import FILE, FORMAT, USES, WORDS
 
@@ -41,15 +42,6 @@ RECORDED: Final[Mapping[str, Sequence[str]]] = {
 _PRECISION: Final = re.compile(r"(?:-p|--dtype) (\w+)")
 _PROVIDER: Final = re.compile(r"(?:-e|--ep) (\w+)")
 _WEIGHTS: Final = ("int4", "int8")
-
-
-def graphs() -> dict[str, dict[str, Any]]:
-    """The recipes of the graphs of real models: those that are no small stand-in, by name."""
-    return {
-        name: recipe
-        for name, recipe in recipes()["graphs"].items()
-        if "model" in recipe and not recipe["model"].endswith("_tiny")
-    }
 
 
 def row(name: str) -> dict[str, Any]:
@@ -72,7 +64,7 @@ def row(name: str) -> dict[str, Any]:
     tool, _, version = all_recipes["tools"][recipe["tool"]][0].partition("==")
     return {
         "graph": name,
-        "family": of.partition(",")[0],
+        "family": family_of(recipe),
         "exporter": f"{tool.removesuffix('-onnx')} {version}",
         "made_for": provider,
         "dtype": groups[0].form.fields["dtype"],
@@ -237,7 +229,7 @@ def main() -> None:
     there = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {"rows": []}
     software = set(there.get("software", ()))
     rows = {one["graph"]: _ungrouped(one) for one in there["rows"]}
-    for name in given.graphs or graphs():
+    for name in given.graphs or real_models():
         about = row(name)
         if not about:
             continue
@@ -250,7 +242,7 @@ def main() -> None:
                     software.add(f"{target['base']}+{target['adapter']}")
             for runtime, those in on_runtimes(document).items():
                 one["runtimes"][runtime] = merged(one["runtimes"].get(runtime, {}), those)
-        ordered = [rows[each] for each in graphs() if each in rows]
+        ordered = [rows[each] for each in real_models() if each in rows]
         place.write_text(text(ordered, software), encoding="utf-8")
         print(f"{name}: {', '.join(document['headlines'])}")
 

@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,12 @@ def render(
     """
     shown, cells, reports = page(tabulate(runs), changes)
     folder = data_path("reports")
-    style = _source(folder / "report.css") + "".join(map(_colours, (*VERDICTS, PRESENTS)))
-    scripts = [_source(folder / "page" / f"{name}.js") for name in SCRIPTS]
+    style = source(folder / "report.css") + verdict_rules()
+    scripts = [source(folder / "page" / f"{name}.js") for name in SCRIPTS]
     if watched:
-        scripts.append(_source(folder / "reload.js"))
+        scripts.append(source(folder / "reload.js"))
     if stale_after is not None:
-        scripts.append(_source(folder / "stale.js"))
+        scripts.append(source(folder / "stale.js"))
     environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
@@ -109,9 +109,14 @@ def digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _source(path: Path) -> str:
+def source(path: Path) -> str:
     """A script or style without the comments that have whole lines."""
     return _COMMENT.sub("", path.read_text(encoding="utf-8"))
+
+
+def verdict_rules() -> str:
+    """The style rules that give elements the colours of the verdicts."""
+    return "".join(map(_colours, (*VERDICTS, PRESENTS)))
 
 
 def _colours(verdict: str) -> str:
@@ -169,20 +174,28 @@ def _history_filter(cells: dict[str, Any]) -> dict[str, str]:
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
     """The findings that expectations link to, as HTML."""
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     pages = list(with_neighbours(links))
     known = {link for link, _ in pages}
-    rendered = []
-    for link, text in pages:
-        tokens = markdown.parse(text)
-        for token in tokens:
-            if token.children:
-                token.children = list(_linked(token.children, known))
-        rendered.append((link, Markup(markdown.renderer.render(tokens, markdown.options, {}))))
-    return rendered
+    return [(link, findings_html(text, known, _page_address)) for link, text in pages]
 
 
-def _linked(tokens: Sequence[Token], known: Collection[str]) -> Iterator[Token]:
+def _page_address(file: str) -> str:
+    return f"#page:{PREFIX}{file}"
+
+
+def findings_html(text: str, known: Collection[str], address: Callable[[str], str]) -> Markup:
+    """A finding's Markdown as HTML; ``address`` gives that of the file of another ``known`` one."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = markdown.parse(text)
+    for token in tokens:
+        if token.children:
+            token.children = list(_linked(token.children, known, address))
+    return Markup(markdown.renderer.render(tokens, markdown.options, {}))
+
+
+def _linked(
+    tokens: Sequence[Token], known: Collection[str], address: Callable[[str], str]
+) -> Iterator[Token]:
     """``tokens`` with links to the web and to ``known`` findings; other links become text."""
     inside = False
     for token in tokens:
@@ -191,7 +204,7 @@ def _linked(tokens: Sequence[Token], known: Collection[str]) -> Iterator[Token]:
             inside = href.startswith(("https://", "http://"))
             if PREFIX + href in known:
                 inside = True
-                token.attrs["href"] = f"#page:{PREFIX}{href}"
+                token.attrs["href"] = address(href)
             if inside:
                 yield token
         elif token.type != "link_close" or inside:

@@ -1,0 +1,197 @@
+"""The site: pages that answer which model runs where, each with an address and a title of its own.
+
+Static files, made from the recorded answers, a report, and the findings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from conformance.base.paths import data_path
+from conformance.base.text import clean, clean_for_xml
+from conformance.base.words import listed
+from conformance.report.findings import PREFIX
+from conformance.report.html import digest, findings_html, source, verdict_rules
+from conformance.report.models import FILE, USES, ModelRow, Models, short
+
+SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
+_SEARCH: Final = """\
+addEventListener("DOMContentLoaded", () => {
+  const field = document.getElementById("find");
+  const find = () => {
+    findModels(field.value);
+    history.replaceState(null, "", field.value ? "#?q=" + encodeURIComponent(field.value) : "#");
+  };
+  field.addEventListener("input", find);
+  field.value = new URLSearchParams(location.hash.slice(2)).get("q") ?? "";
+  if (field.value) find();
+});
+"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that a night changed, for the feed: the day, a title, and a sentence or several."""
+
+    date: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """The pages of a site.
+
+    ``address`` is where it will be, without a slash at its end; empty if nobody knows.
+    """
+
+    models: Models
+    address: str = ""
+    badges: Sequence[str] = ()
+    changes: Sequence[Change] = ()
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Each file's path in the site, and its text."""
+        yield (
+            "index.html",
+            self._page(
+                "index.html",
+                "index",
+                "Which runtime runs which model right, and since when",
+                "Language models as exporters write them, with GroupQueryAttention, on "
+                f"{listed([name.partition('+')[0] for name in self.models.runtimes])}: what each"
+                " release computes right, refuses, or gets silently wrong.",
+                scripts=(source(data_path("reports") / "models.js"), _SEARCH),
+                models=self.models,
+                badges=self.badges,
+            ),
+        )
+        for family, rows in self.models.families.items():
+            place = f"models/{slug(family)}.html"
+            yield place, self._page(
+                place, "model", f"{family}: where it runs", summary(self.models, rows),
+                rows=rows, models=self.models,
+            )  # fmt: skip
+        names = [file.removesuffix(".md") for file in _findings()]
+        known, headings = {f"{PREFIX}{name}.md" for name in names}, {}
+        for name in names:
+            text = (data_path("docs") / "findings" / f"{name}.md").read_text(encoding="utf-8")
+            headings[name] = text.partition("\n")[0].removeprefix("# ")
+            html = findings_html(text, known, lambda file: f"{file.removesuffix('.md')}.html")
+            place = f"findings/{name}.html"
+            yield place, self._page(
+                place, "finding", headings[name], f"A defect of a runtime: {headings[name]}",
+                html=html,
+            )  # fmt: skip
+        yield (
+            "findings/index.html",
+            self._page(
+                "findings/index.html",
+                "findings",
+                "What is wrong in runtimes",
+                "A page for each defect of GroupQueryAttention that was found: what is wrong, a"
+                " program that shows it, and a workaround.",
+                findings=headings.items(),
+            ),
+        )
+        yield "feed.xml", self._feed()
+        yield "models.json", (data_path("reports") / FILE).read_text(encoding="utf-8")
+        for schema in SCHEMAS:
+            yield f"schema/{schema}", (data_path("reports") / schema).read_text(encoding="utf-8")
+
+    @cached_property
+    def _environment(self) -> Environment:
+        made = Environment(
+            loader=FileSystemLoader(data_path("reports")),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters |= {"short": short, "slug": slug, "clean": clean}
+        made.globals["uses"] = USES
+        return made
+
+    def _page(
+        self,
+        place: str,
+        template: str,
+        title: str,
+        description: str,
+        scripts: Sequence[str] = (),
+        **values: Any,
+    ) -> str:
+        style = source(data_path("reports") / "report.css")
+        style += source(data_path("reports") / "models.css") + verdict_rules()
+        return self._environment.get_template(f"site/{template}.html.j2").render(
+            title=title,
+            description=description,
+            place=place,
+            up="../" * place.count("/"),
+            address=self.address,
+            style=Markup(style),
+            scripts=[Markup(script) for script in scripts],
+            style_digest=digest(style),
+            script_digests=[digest(script) for script in scripts],
+            **values,
+        )
+
+    def _feed(self) -> str:
+        """The changes as an Atom feed, the newest first."""
+        feed = Element("feed", {"xmlns": "http://www.w3.org/2005/Atom"})
+        SubElement(feed, "title").text = "GroupQueryAttention: what changed by night"
+        SubElement(feed, "id").text = self.address or "urn:gqa-conformance"
+        if self.address:
+            SubElement(feed, "link", {"href": f"{self.address}/index.html"})
+            SubElement(feed, "link", {"href": f"{self.address}/feed.xml", "rel": "self"})
+        newest = max((one.date for one in self.changes), default=self.models.recorded)
+        SubElement(feed, "updated").text = _moment(newest)
+        SubElement(SubElement(feed, "author"), "name").text = "gqa-conformance"
+        for one in sorted(self.changes, key=lambda one: one.date, reverse=True):
+            entry = SubElement(feed, "entry")
+            SubElement(entry, "title").text = clean_for_xml(one.title)
+            SubElement(entry, "id").text = f"{self.address or 'urn:gqa-conformance'}#{one.date}"
+            SubElement(entry, "updated").text = _moment(one.date)
+            if self.address:
+                SubElement(entry, "link", {"href": f"{self.address}/report.html"})
+            SubElement(entry, "content", {"type": "text"}).text = clean_for_xml(one.text)
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(feed, encoding="unicode")}\n'
+
+
+def summary(models: Models, rows: Sequence[ModelRow]) -> str:
+    """What each runtime does with the models of a family in one chat, in one sentence for each."""
+    told = []
+    for name in models.runtimes:
+        words: dict[str, list[str]] = {}
+        for row in rows:
+            if name in row.runtimes:
+                cell = row.runtimes[name].cell(USES[0])
+                words.setdefault(cell.words, []).append(row.type)
+        parts = [f"{those} ({', '.join(dict.fromkeys(types))})" for those, types in words.items()]
+        if parts:
+            told.append(f"{name.partition('+')[0]}: {'; '.join(parts)}")
+    return f"{'. '.join(told)}."
+
+
+def slug(name: str) -> str:
+    """``Gemma 4 E2B`` as a part of an address: ``gemma-4-e2b``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _findings() -> list[str]:
+    names = (file.name for file in (data_path("docs") / "findings").glob("*.md"))
+    return sorted(name for name in names if name != "README.md")
+
+
+def _moment(date: str) -> str:
+    """A day as Atom writes a moment."""
+    return f"{datetime.fromisoformat(date).replace(tzinfo=UTC):%Y-%m-%dT%H:%M:%SZ}"
