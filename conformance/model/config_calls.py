@@ -29,8 +29,8 @@ _PATTERNS: Final[Mapping[str, int]] = {
 }
 #: Families whose layers have a sink, an attention score of no token, in each head.
 _WITH_SINK: Final = ("gpt_oss",)
-#: Features of a call that an exporter may also write as nodes of their own.
-EITHER_WAY: Final = ("qk_norm",)
+#: Families with a softcap where the configuration does not say otherwise.
+_WITH_SOFTCAP: Final = ("gemma2",)
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ def _transformers(config: Mapping[str, Any], path: Path) -> Iterator[dict[str, A
     kv_heads = integer(config, "num_key_value_heads") or heads
     size = integer(config, "head_dim") or _required(config, "hidden_size", path) // heads
     number = _required(config, "num_hidden_layers", path)
+    model_type = str(config.get("model_type", ""))
     borrowing = integer(config, "num_kv_shared_layers") or 0
     kinds = _kinds(config, number)
     for layer, local in enumerate(kinds):
@@ -119,8 +120,8 @@ def _transformers(config: Mapping[str, Any], path: Path) -> Iterator[dict[str, A
             size if local else integer(config, "global_head_dim") or size,
             integer(config, "sliding_window") if local else None,
             borrows=layer >= number - borrowing,
-            softcap=bool(config.get("attn_logit_softcapping")),
-            sink=config.get("model_type") in _WITH_SINK,
+            softcap=bool(config.get("attn_logit_softcapping", model_type in _WITH_SOFTCAP)),
+            sink=model_type in _WITH_SINK,
         )
 
 
@@ -129,7 +130,9 @@ def _kinds(config: Mapping[str, Any], number: int) -> list[bool]:
     types = config.get("layer_types")
     if isinstance(types, list) and len(types) == number:
         return [kind == "sliding_attention" for kind in types]
-    if config.get("use_sliding_window") is False or not integer(config, "sliding_window"):
+    window, context = (integer(config, n) for n in ("sliding_window", "max_position_embeddings"))
+    unused = config.get("use_sliding_window") is False or not window
+    if unused or (window and context and window >= context):
         return [False] * number
     every = integer(config, "sliding_window_pattern") or _PATTERNS.get(
         str(config.get("model_type", ""))
