@@ -25,7 +25,8 @@ from conformance.report.markdown import (
     report_markdown,
     summary_markdown,
 )
-from conformance.results.compare import Changes, changes, normal
+from conformance.results.compare import Changes, changes
+from conformance.results.messages import normal
 from conformance.results.records import (
     BeyondBudget,
     InfrastructureRecord,
@@ -282,7 +283,8 @@ def test_a_verdict_stays_and_another_thing_changes(
 
 
 def names(found: Changes) -> list[tuple[str | None, str | None]]:
-    return [(match.before, match.after) for match in found.targets]
+    columns = [(pair.before, pair.after) for pair in found.targets]
+    return [(b.label if b else None, a.label if a else None) for b, a in columns]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from conformance.results.compare import same_result
+from conformance.results.differences import same_result
 from conformance.results.records import ResultRecord
 
 

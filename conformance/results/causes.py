@@ -22,7 +22,7 @@ from typing import Final, Generic, TypeVar
 
 from conformance.base.text import clean
 from conformance.base.words import listed
-from conformance.results.compare import normal
+from conformance.results.messages import normal
 from conformance.results.records import (
     BeyondBudget,
     ExpectationRecord,
@@ -161,7 +161,7 @@ def symptom(result: ResultRecord) -> str:
 @lru_cache(1 << 14)  # a runtime says the same of many cases
 def abstract(message: str, target: str) -> str:
     """A message without its numbers, its case ids and the target's name, on one line."""
-    text = normal(clean(message, _COMPARED), (target,))
+    text = normal(clean(message, _COMPARED), target)
     text = _NUMBER.sub("N", _CASE.sub("<case>", text))
     return _NUMBERS.sub("N, …", text).rstrip(".")
 
