@@ -51,10 +51,7 @@ def pairs_of(new: Table, old: Table) -> list[Pair]:
     partners: dict[str, Column] = {}  # by the label in the new run
     for key in (_name, series):
         before, after = _unique(old.columns, key), _unique(new.columns, key)
-        taken = {column.label for column in partners.values()}
-        for same in before.keys() & after.keys():
-            if before[same].label not in taken:
-                partners.setdefault(after[same].label, before[same])
+        partners |= {after[same].label: before[same] for same in before.keys() & after.keys()}
     taken = {column.label for column in partners.values()}
     pairs: list[tuple[Column | None, Column | None]] = [
         *((partners.get(column.label), column) for column in new.columns),

@@ -95,7 +95,7 @@ def notes(new: Table, old: Table, pairs: Sequence[Pair]) -> Iterator[str]:
         described = was and now and was.target.describe and now.target.describe
         if was and now and described and was.target.name != now.target.name:
             yield f"{short(was.label)} in the baseline is compared with {short(now.label)}."
-    if _texts(old, _corpus) != _texts(new, _corpus):
+    if _texts(old, lambda run: run.header.corpus) != _texts(new, lambda run: run.header.corpus):
         yield "The case files differ: cases may be new, missing, or changed under the same name."
     if _texts(old, _machine) != _texts(new, _machine):
         yield "The machines differ: times are not comparable."
@@ -106,21 +106,13 @@ def notes(new: Table, old: Table, pairs: Sequence[Pair]) -> Iterator[str]:
 
 def _selections(new: Table, old: Table) -> Iterator[str]:
     """The two selections, if they differ. A smaller selection is still a regression."""
-    before, after = _texts(old, _selected), _texts(new, _selected)
+    before, after = (_texts(t, lambda run: f"“{run.header.selection.text}”") for t in (old, new))
     if before != after:
         yield f"The selections differ: {short(before)} before, now {short(after)}."
 
 
 def _texts(joined: Table, text: Callable[[Run], str]) -> str:
     return " + ".join(sorted({text(run) for run in joined.runs}))
-
-
-def _corpus(run: Run) -> str:
-    return run.header.corpus
-
-
-def _selected(run: Run) -> str:
-    return f"“{run.header.selection.text}”"
 
 
 def _machine(run: Run) -> str:
