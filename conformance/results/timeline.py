@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import dropwhile, groupby, pairwise
 from typing import Final, Generic, Literal, TypeVar, get_args
 
 from packaging.version import Version
@@ -146,16 +146,9 @@ def spans(states: Iterable[tuple[str, K | None]]) -> list[Span[K]]:
     found = []
     for state, members in groupby(known, key=lambda item: item[1]):
         numbers = [number for number, _ in members]
-        between = set(range(numbers[0], numbers[-1])) - set(numbers)
-        found.append(
-            Span(
-                state,
-                first=tried[numbers[0]][0],
-                last=tried[numbers[-1]][0],
-                earliest=numbers[0] == 0,
-                unknown=tuple(tried[number][0] for number in sorted(between)),
-            )
-        )
+        first, last = numbers[0], numbers[-1]
+        between = tuple(tried[number][0] for number in range(first, last) if number not in numbers)
+        found.append(Span(state, tried[first][0], tried[last][0], first == 0, between))
     return found
 
 
@@ -195,9 +188,8 @@ class CaseHistory:
 
         What was not tried before the first known release is no state, so that span is earliest.
         """
-        known = [number for number, state in enumerate(self.states) if state is not None]
-        start = known[0] if known else 0
-        return spans(zip(self.versions[start:], self.states[start:], strict=True))
+        of_release = zip(self.versions, self.states, strict=True)
+        return spans(dropwhile(lambda each: each[1] is None, of_release))
 
     @cached_property
     def changes(self) -> tuple[CaseChange, ...]:
