@@ -95,13 +95,10 @@ def draw_problems(console: Console, joined: Table) -> None:
     for column in joined.columns:
         if column.target.unavailable is not None:
             _draw_problem(console, column.label, column.target.unavailable, column.target.fix)
-    failures: dict[tuple[str, str], int] = Counter(
-        (label, record.message) for label, record in joined.infrastructure
-    )
-    fixes = {(label, record.message): record.fix for label, record in joined.infrastructure}
-    for (label, message), number in list(failures.items())[:_MOST_ROWS]:
+    failures = Counter((label, one.message, one.fix) for label, one in joined.infrastructure)
+    for (label, message, fix), number in list(failures.items())[:_MOST_ROWS]:
         times = f" ({number} times)" if number > 1 else ""
-        _draw_problem(console, label, f"{message}{times}", fixes[label, message])
+        _draw_problem(console, label, f"{message}{times}", fix)
     if len(failures) > _MOST_ROWS:
         rest = plural(len(failures) - _MOST_ROWS, "other infrastructure failure")
         console.print(Text(f"and {rest}", style="yellow"))
