@@ -12,8 +12,7 @@ from conformance.base.text import on_one_line
 from conformance.base.words import plural
 from conformance.cli.console import plain_table
 from conformance.cli.terminal import natural_width
-from conformance.results.compare import Changes
-from conformance.results.differences import Change
+from conformance.results.compare import Change, Changes
 from conformance.results.verdicts import TABLE
 
 #: Of each kind of change, this many groups are shown.

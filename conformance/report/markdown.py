@@ -17,8 +17,7 @@ from conformance.base.text import on_one_line
 from conformance.report.history import release_rows, sentence
 from conformance.report.score import PARTS, SHOWN, Score, scores_of, shared_scores
 from conformance.results.causes import causes
-from conformance.results.compare import Changes
-from conformance.results.differences import Change
+from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import ResultRecord
 from conformance.results.shareable import shared_command

@@ -20,8 +20,7 @@ from conformance.report.repro.issue import issue_parts
 from conformance.report.repro.program import program_of, template_text
 from conformance.report.score import Score, Scores, is_asked, part_of, scores_of, shared_scores
 from conformance.results.causes import Cause, causes, ended_by, symptom
-from conformance.results.compare import Changes
-from conformance.results.differences import Change
+from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text, is_unstable
 from conformance.results.records import (
     CallInput,

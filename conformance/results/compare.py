@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from conformance.results.differences import HEADINGS, Change, Kind, differences
+from conformance.results.differences import HEADINGS, Kind, differences
+from conformance.results.differences import Change as Change
 from conformance.results.pairs import Pair, pairs_of
 from conformance.results.records import CaseRecord
 from conformance.results.regressions import notes, reasons
