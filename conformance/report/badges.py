@@ -10,7 +10,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from conformance.base.paths import data_path
-from conformance.base.text import clean_for_xml
+from conformance.base.text import one_line
 from conformance.report.score import Scores, scores_of
 from conformance.results.table import Column, Table
 from conformance.results.verdicts import VERDICTS, Verdict, ranks_as, worst
@@ -80,12 +80,7 @@ def _badge(joined: Table, column: Column, scores: Scores, colours: dict[Verdict,
     otherwise: Verdict = "pass" if tried and not column.run.problems else "skip"
     colour = colours[ranks_as(worst(unexpected)) if unexpected else otherwise]
     strip = Counter(map(ranks_as, results))
-    return _svg(_short(column.label), text, colour, strip, colours)
-
-
-def _short(text: str) -> str:
-    text = " ".join(clean_for_xml(text, 1_000).split())
-    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+    return _svg(one_line(column.label, _MOST), text, colour, strip, colours)
 
 
 def _svg(

@@ -335,8 +335,8 @@ def _troubles(joined: Table) -> Iterator[tuple[str, str, str]]:
 def _unstable(joined: Table, older: Collection[str]) -> Iterator[Unstable]:
     for label, records in joined.instability.items():
         past = label in older and not is_unstable(records)
-        examples = tuple(instability_examples(records))
-        yield Unstable(clean(label), past, instability_text(records), examples)
+        examples = tuple(map(clean, instability_examples(records)))
+        yield Unstable(clean(label), past, clean(instability_text(records)), examples)
 
 
 class _Pool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
-from conformance.base.text import clean, on_one_line
+from conformance.base.text import clean, one_line
 from conformance.results.faults import factor
 from conformance.results.instability import instability_text, is_unstable
 from conformance.results.reader import Run, abbreviated
@@ -628,7 +628,7 @@ def _machine(run: Run) -> str:
 
 def _short(text: str) -> str:
     """One line of at most about `_SENTENCE` characters."""
-    return on_one_line(text, _SENTENCE, _COMPARED)
+    return one_line(text, _SENTENCE)
 
 
 def _stop(text: str) -> str:
