@@ -57,9 +57,9 @@ def clean(text: str, limit: int = 16_000) -> str:
 
 
 def one_line(text: str, most: int = 600) -> str:
-    """``text`` as `clean` has it, on one line, and cut after ``most`` characters."""
+    """``text`` as `clean` has it, on one line of at most ``most`` characters."""
     text = " ".join(clean(text).split())
-    return text if len(text) <= most else f"{text[:most].rstrip()} …"
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def deep_clean(value: object) -> object:
