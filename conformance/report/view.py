@@ -608,8 +608,8 @@ def _report(
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:
     """The values of `ERROR_FIELDS`, without the names, because there are very many."""
-    # The map is drawn, not shown as text.
-    fields = error.model_dump(mode="json") | {"output": clean(error.output)}
+    fields = error.model_dump(mode="json")
+    fields |= {"output": clean(error.output), "where": deep_clean(fields["where"])}
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
 

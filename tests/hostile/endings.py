@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -22,6 +23,12 @@ def check_ending(done: Done) -> None:
     assert "Traceback (most recent call last)" not in done.both, done.both[-3000:]
     assert done.status in STATUSES, (done.status, done.both[-3000:])
     assert _CONTROL.search(done.both) is None, ascii(done.both[-3000:])
+
+
+def obeyed(text: str) -> set[str]:
+    """The characters that a terminal obeys or hides, beside those of lines."""
+    unseen = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return {one for one in set(text) if unicodedata.category(one) in unseen} - {"\n", "\t"}
 
 
 @contextmanager
