@@ -215,7 +215,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         ("exits", {"FAULT_STATUS": "143"}, "died of SIGTERM during the case"),
         ("floods_lines", {}, "step 0: everything is going very well indeed"),
         ("half_line", {"FAULT_STATUS": "0"}, 'status 0 during the case, after the start'),
-        ("not_json", {}, r"{'id': 3, 'outcome': 'ran'} \x1b[31m"),
+        ("not_json", {}, r"{'id': 3, 'outcome': 'ran'} ⟨U+001B⟩[31m"),
         ("answers_twice", {}, "wrote more than one line"),
         ("wrong_type", {}, 'ms.load is "0.25"'),
         ("wrong_count", {}, "1 runs where 2 were requested"),
