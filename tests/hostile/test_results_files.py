@@ -271,7 +271,6 @@ def test_no_text_leaves_its_place_in_any_form(tmp_path: Path, seed: int) -> None
     run = read(tmp_path / "run")
     (tmp_path / "old").write_bytes(content.replace(b'"verdict": "crash"', b'"verdict": "pass"'))
     old = read(tmp_path / "old")
-    assert len(run.results) == 40
     assert changes(tabulate([run]), tabulate([old])).worse
     try_all(run, old, tmp_path)
     made = {form.option: tmp_path / form.option for form in FORMS}
@@ -285,7 +284,6 @@ def test_no_text_leaves_its_place_in_any_form(tmp_path: Path, seed: int) -> None
     assert len(parsed.scripts) == len(SCRIPTS) + 2
     assert not {"img", "iframe"} & {tag for tag, _ in parsed.elements}
     assert not [name for _, named in parsed.elements for name in named if name.startswith("on")]
-    assert all(link["href"].startswith("#") for link in parsed.attributes("a"))
     only_own_markup(texts["markdown"])
     JUNIT.validate(texts["junit"])
     SUPPORT.validate(json.loads(texts["support"]))

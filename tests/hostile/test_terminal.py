@@ -111,14 +111,12 @@ PATHS: dict[str, list[str]] = {
     "a case in a folder": ["show", f"{NAME}/theme.yaml::one"],
     "a case as JSON": ["list", "own.yaml", "--json"],
     "changes": ["diff", "old.jsonl", "new.jsonl"],
-    "results as JSON": ["report", "new.jsonl", "--json", f"{NAME}/cells.json"],
     "histories": ["history", "--from", "old.jsonl", "--from", "new.jsonl", "--all"],
     "expectations": [
         *("expect", "--ep", "cpu", "--from", "new.jsonl"),
         *("--expectations", f"{NAME}/cpu.yaml", "--dry-run"),
     ],
     "what is merged": ["merge", "new.jsonl", "new.jsonl", "-o", f"{NAME}/merged.jsonl"],
-    "a result": ["export", f"smoke/x{TEXT}", "exported", "--results", "new.jsonl"],
 }
 
 
