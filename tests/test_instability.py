@@ -80,7 +80,7 @@ def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:
 
 def test_the_markdown_and_the_json_say_it(tmp_path: Path) -> None:
     text = summary_markdown(joined(tmp_path))
-    assert f"- `{CPU}`: {TOLD}" in text
+    assert f"- `{CPU}`: `{TOLD}`" in text
     assert "  - `crash in t/0, after t/before: The runner died of SIGSEGV" in text
     found = json.loads(json_text(joined(tmp_path)))["instability"]
     assert [(one["case"], one["label"]) for one in found] == [(one.case, CPU) for one in FIVE]

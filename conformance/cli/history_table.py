@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from conformance.base.text import on_one_line
+from conformance.base.text import one_line
 from conformance.base.words import plural
 from conformance.cli.console import plain_table
 from conformance.report.history import release_rows
@@ -223,4 +223,4 @@ def _summary(groups: Sequence[GroupHistory]) -> str:
 
 def _line(text: str) -> str:
     """Untrusted text on one line."""
-    return on_one_line(text, _LONGEST)
+    return one_line(text, _LONGEST)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conformance.base.text import clean, on_one_line
+from conformance.base.text import clean, one_line
 from conformance.results.faults import factor
-from conformance.results.messages import COMPARED, normal
+from conformance.results.messages import normal
 from conformance.results.records import (
     OutputErrorRecord,
     RelationBroken,
@@ -288,7 +288,7 @@ def _figure(number: float | None) -> str:
 
 def short(text: str) -> str:
     """``text`` as a sentence quotes it: one line of at most about `_SENTENCE` characters."""
-    return on_one_line(text, _SENTENCE, COMPARED)
+    return one_line(text, _SENTENCE)
 
 
 def stopped(text: str) -> str:
