@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from conformance.base.paths import is_of_case_file
-from conformance.base.printable import printable
+from conformance.base.text import clean, printable
 from conformance.base.yaml_source import InputError
 from conformance.case.case import Case
 from conformance.case.corpus import (
@@ -224,7 +224,7 @@ class CaseFailed(Exception):
     """An unexpected result; its text is the message for the user."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(printable(text))
+        super().__init__(clean(text))
 
 
 def tell_instability(records: Sequence[str]) -> Iterator[str]:

@@ -22,8 +22,8 @@ from conformance.base.paths import (
     is_case_file,
     is_of_case_file,
 )
-from conformance.base.printable import printable
 from conformance.base.processes import use_absolute_paths
+from conformance.base.text import printable
 from conformance.base.tuning import collect_seldom, one_thread
 from conformance.targets.catalogue import run_options, target_names
 

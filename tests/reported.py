@@ -138,4 +138,13 @@ class Parsed(HTMLParser):
 
     @property
     def cells(self) -> Any:
-        return json.loads(gzip.decompress(base64.b64decode(self.packed)))
+        return _unpacked(self.packed)
+
+    @property
+    def reports(self) -> Any:
+        """The bug reports in its data."""
+        return _unpacked(self.scripts[-1])
+
+
+def _unpacked(data: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(data)))

@@ -1,8 +1,8 @@
-"""Unexpected results by cause: what counts as alike, and how much of it is printed."""
+"""Symptoms and causes: which results are alike, and how much of them is printed."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
@@ -11,43 +11,144 @@ from synthetic_runs import error, expected, result
 
 from conformance.case.case import Case
 from conformance.cli.listing import by_cause
-from conformance.results.causes import causes
+from conformance.results.causes import causes, symptom
 from conformance.results.records import (
     BeyondBudget,
+    RelationBroken,
     ResultRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
 )
-from conformance.results.verdicts import Verdict
 
 TARGET = "cpu@1.31.1"
+ALONE = "The runner died of {}, and again when it was tried alone"
 
 
-def unexpected(number: int, verdict: Verdict = "wrong", **fields: Any) -> ResultRecord:
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (f"{ALONE.format('SIGFPE')}.", "SIGFPE"),
+        (f"{ALONE.format('SIGSEGV')}; the last it wrote: x[17] = 3.", "SIGSEGV: x[N] = N"),
+        ("The runtime's process died of SIGABRT in step 2: free(): invalid", "SIGABRT"),
+        (
+            "The runtime's process ended in a panic: panicked at core-0.23.9/gather.rs:85:59:\n"
+            "range end index 48 out of range for slice of length 12",
+            "panic: coreN/gather.rs:<line>: range end index N out of range for slice of length N",
+        ),
+        (
+            f"{ALONE.format('SIGABRT')}; it panicked at src/a.rs:1:2: len is 7.",
+            "SIGABRT: src/a.rs:<line>: len is N",
+        ),
+        (
+            "The call ended in cudaErrorIllegalAddress: CUDA failure 700: an illegal memory access",
+            "cudaErrorIllegalAddress",
+        ),
+        (
+            "The runtime's process ended in a memcheck error: Invalid __global__ read of size 2 "
+            "bytes at flash_fwd_kernel(Params)+0x1f0 in kernel.h:53 by thread (64,0,0) in block "
+            "(2,0,0) Address 0x7f1c0a0006f4 is out of bounds (3 errors in all)",
+            "memcheck: Invalid __global__ read of size N bytes at flash_fwd_kernel(Params)+Nx1f0 "
+            "in kernel.h:<line>",
+        ),
+        ("It vanished in step 3.", "It vanished in step N"),
+    ],
+)
+def test_the_symptom_of_a_crash_is_the_signal_and_the_last_words(message: str, shown: str) -> None:
+    assert symptom(result(verdict="crash", message=message, reason=message)) == shown
+
+
+def beyond(output: str = "output", got: float = 2.0, want: float = 1.0) -> BeyondBudget:
+    return BeyondBudget(output=output, index=(0,), got=got, want=want, budget=0.1, share=10.0)
+
+
+DTYPE = WrongDtype(output="output", got="float32", want="float16")
+SHAPE = WrongShape(output="x", got=(1,), want=(2,))
+BROKEN = RelationBroken(
+    output="output", name="packed_qkv", index=(0,), got=1.0, other=2.0, budget=0.1, share=10.0
+)
+BUDGET = "is beyond its error budget"
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"faults": (beyond(),)}, f"output {BUDGET}"),
+        ({"faults": (beyond(got=math.nan),)}, "output is not finite"),
+        ({"faults": (beyond(want=math.inf),)}, f"output {BUDGET}"),
+        ({"faults": (beyond("b"), beyond("a"))}, f"a {BUDGET}; b {BUDGET}"),
+        ({"faults": (RunsDiffer(output="output"),)}, "two runs differ in output"),
+        ({"faults": (DTYPE, SHAPE)}, "output has another dtype; x has another shape"),
+        ({"faults": (BROKEN,)}, "the variant packed_qkv gives another output"),
+        ({"faults": (beyond(),), "of_variant": True}, f"in the variant, output {BUDGET}"),
+        ({"errors": (error(share=0.5), error(output="x"))}, f"x {BUDGET}"),
+    ],
+)
+def test_the_symptom_of_wrong_values_is_the_kinds_of_faults_by_output(
+    fields: dict[str, Any], shown: str
+) -> None:
+    assert symptom(result(verdict="wrong", **({"errors": ()} | fields))) == shown
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("head_size 48 must be a multiple of 32.", "head_size N must be a multiple of N"),
+        ("no kernel for float16.", "no kernel for float16"),
+        (
+            "Node 17 at 0x7f12aa34: expected {1,8,64}, got {2,4,64}",
+            "Node N at <address>: expected {N, …}, got {N, …}",
+        ),
+        (
+            "gqa.cc:120 took 0.5 ms in t/case[n=1] on cpu@1.31.1.",
+            "gqa.cc:<line> took <time> in <case> on <target>",
+        ),
+    ],
+)
+def test_the_symptom_of_a_rejection_is_its_message_without_numbers(
+    message: str, shown: str
+) -> None:
+    assert symptom(result(verdict="unsupported", message=message)) == shown
+
+
+def test_the_symptom_of_other_results() -> None:
+    cpu = "CPUExecutionProvider"
+    assert symptom(result(verdict="timeout")) == "no answer in time"
+    assert symptom(result(verdict="accepted", values_right=True)) == ""
+    assert symptom(result(verdict="fallback", placement=cpu)) == f"it ran on {cpu}"
+    red = result(unexpected=True, expectation=expected("crash"))
+    assert symptom(red) == "the expectation is crash (expectations/cpu.yaml:12)"
+
+
+# Causes
+
+
+def unexpected(number: int, verdict: str = "wrong", **fields: Any) -> ResultRecord:
     alone: dict[str, Any] = {"errors": ()} if "faults" in fields else {}
     fields = {"unexpected": True, "reason": f"Reason {number}.", **alone, **fields}
     return result(f"t/case[n={number}]", fields.pop("target", TARGET), verdict, **fields)
-
-
-def beyond(got: float, output: str = "output") -> tuple[BeyondBudget, ...]:
-    return (BeyondBudget(output=output, index=(0, 1), got=got, want=0.0, budget=1e-7, share=got),)
 
 
 def sentences(*results: ResultRecord) -> list[tuple[int, str]]:
     return [(len(c.members), c.sentence) for c in causes(results, lambda one: one)]
 
 
-def test_wrong_values_are_alike_whatever_the_numbers() -> None:
-    other = unexpected(2, faults=beyond(5.0, "present_key"))
-    assert sentences(
-        other, unexpected(0, faults=beyond(2.0)), unexpected(1, faults=beyond(9e9))
-    ) == [
-        (2, f"wrong in output on {TARGET}: output is beyond its error budget"),
-        (1, f"wrong only in presents on {TARGET}: present_key is beyond its error budget"),
+def test_wrong_values_are_alike_whatever_the_numbers_and_the_worst_come_first() -> None:
+    presents = unexpected(2, faults=(beyond("present_key", got=5.0),))
+    many = unexpected(0, faults=(beyond(),)), unexpected(1, faults=(beyond(got=9e9),))
+    crash = unexpected(9, "crash", message="It died.")
+    qk = unexpected(3, faults=(beyond("output_qk"),))
+    assert sentences(presents, qk, *many, crash) == [
+        (1, f"crash on {TARGET}: It died"),
+        (2, f"wrong in output on {TARGET}: output {BUDGET}"),
+        (1, f"wrong only in output_qk on {TARGET}: output_qk {BUDGET}"),
+        (1, f"wrong only in presents on {TARGET}: present_key {BUDGET}"),
     ]
 
 
 def test_a_known_defect_with_other_wrong_outputs_is_another_cause() -> None:
     names = (["output"], ["present_key"], ["present_value", "present_key"], ["output", "output_qk"])
-    known = {"unexpected": False, "expectation": expected()}
+    known: dict[str, Any] = {"unexpected": False, "expectation": expected()}
     results = [
         unexpected(number, errors=tuple(error(output=name) for name in wrong), **known)
         for number, wrong in enumerate(names)
@@ -65,14 +166,14 @@ def test_a_known_defect_with_other_wrong_outputs_is_another_cause() -> None:
     [
         {"target": "cpu@1.30.0"},
         {"verdict": "crash"},
-        {"faults": beyond(1.0, "present_key")},
+        {"faults": (beyond("present_key"),)},
         {"expectation": expected()},
         {"message": "kernel for float16"},
     ],
     ids=lambda other: "-".join(other),
 )
 def test_what_differs_is_not_alike(other: dict[str, Any]) -> None:
-    pair = unexpected(0, faults=beyond(1.0)), unexpected(1, **{"faults": beyond(1.0), **other})
+    pair = unexpected(0, faults=(beyond(),)), unexpected(1, **{"faults": (beyond(),), **other})
     assert [number for number, _ in sentences(*pair)] == [1, 1]
 
 
@@ -82,29 +183,16 @@ def test_messages_are_told_apart_after_a_long_common_beginning() -> None:
     texts = [f"{common}Status Message: {what} is wrong." for what in ("key", "value", "key")]
     found = sentences(*(unexpected(n, "unsupported", message=m) for n, m in enumerate(texts)))
     assert [number for number, _ in found] == [2, 1]
-    assert found[0][1].endswith(" Status Message: key is wrong")
     quoted = found[0][1].removeprefix(f"unsupported at run on {TARGET}: … ")
     assert f" {quoted}" in f"{common}Status Message: key is wrong".replace("2", "N")
+    assert quoted.endswith(" Status Message: key is wrong")
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_the_stage_is_named_if_all_have_it(number: int) -> None:
-    """It makes no other cause, as on the page, which groups by verdict and symptom."""
-    pair = [
-        unexpected(n, "unsupported", stage=stage, message="no kernel")
-        for n, stage in enumerate(("run", "load")[:number])
-    ]
-    told = "unsupported at run" if number == 1 else "unsupported"
-    assert sentences(*pair) == [(number, f"{told} on {TARGET}: no kernel")]
-
-
-def test_the_worst_comes_first_and_then_the_most_frequent() -> None:
-    crash = unexpected(9, "crash", message="It died.")
-    few, many = unexpected(0, faults=beyond(1.0, "output_qk")), unexpected(1, faults=beyond(1.0))
-    found = [text.split(":")[0] for _, text in sentences(few, many, many, crash)]
-    wrong = [f"wrong in {each} on {TARGET}" for each in ("output", "output_qk")]
-    assert found == [f"crash on {TARGET}", wrong[0], wrong[1].replace(" in", " only in")]
-    assert [number for number, _ in sentences(few, many, many, crash)] == [1, 2, 1]
+def test_the_stage_is_named_if_all_have_it_and_makes_no_other_cause() -> None:
+    stages = ("run", "run", "load")
+    three = [unexpected(0, "unsupported", stage=each, message="no kernel") for each in stages]
+    assert sentences(*three[:2]) == [(2, f"unsupported at run on {TARGET}: no kernel")]
+    assert sentences(*three) == [(3, f"unsupported on {TARGET}: no kernel")]
 
 
 # What is printed
@@ -138,11 +226,10 @@ def test_many_causes_fill_about_a_screen(a_case: Case) -> None:
     assert printed[-1].startswith("1004 unexpected results of 100 causes; ")
 
 
-def test_hostile_messages_stay_on_one_line(a_case: Case, tmp_path: Path) -> None:
+def test_hostile_messages_stay_on_one_line(a_case: Case) -> None:
     evil = "\x1b[31mred\x1b]0;title\x07\r\n" + "x" * 100_000
-    printed = "\n".join(
-        lines(a_case, *(unexpected(n, "unsupported", message=evil) for n in range(9)))
-    )
+    every = [unexpected(n, "unsupported", message=evil) for n in range(9)]
+    printed = "\n".join(lines(a_case, *every))
     head = printed.split("\n")[1]
     assert head.startswith(f"9 unsupported at run on {TARGET}: … xxx")
     assert len(head) < 250

@@ -25,7 +25,9 @@ from conformance.report.markdown import (
     report_markdown,
     summary_markdown,
 )
-from conformance.results.compare import Changes, changes, normal
+from conformance.results.compare import Changes, changes
+from conformance.results.differences import differences, same_result
+from conformance.results.messages import normal
 from conformance.results.records import (
     BeyondBudget,
     InfrastructureRecord,
@@ -74,31 +76,23 @@ def now(verdict: str, **fields: Any) -> ResultRecord:
     return result("t/c", NEW, verdict, **fields)
 
 
+#: The verdict before and now, ``-`` for no result, by the kind of change.
+CHANGED = {
+    "broken": "pass wrong, wrong crash, unsupported accepted",
+    "fixed": "wrong pass, unsupported pass",
+    "changed": "crash wrong, wrong unsupported",
+    "vanished": "pass skip, crash skip, pass -, wrong -",
+    "new": "skip pass, skip crash, - pass, - skip",
+    "": ", ".join(["skip -", *(f"{verdict} {verdict}" for verdict in VERDICTS)]),
+}
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "kind"),
-    [
-        ("pass", "wrong", "broken"),
-        ("wrong", "crash", "broken"),
-        ("unsupported", "accepted", "broken"),
-        ("wrong", "pass", "fixed"),
-        ("unsupported", "pass", "fixed"),
-        ("crash", "wrong", "changed"),
-        ("wrong", "unsupported", "changed"),
-        ("pass", "skip", "vanished"),
-        ("crash", "skip", "vanished"),
-        ("skip", "pass", "new"),
-        ("skip", "crash", "new"),
-        (None, "pass", "new"),
-        (None, "skip", "new"),
-        ("pass", None, "vanished"),
-        ("wrong", None, "vanished"),
-        ("skip", None, ""),
-        *[(verdict, verdict, "") for verdict in VERDICTS],
-    ],
+    ("kind", "verdicts"),
+    [(kind, pair) for kind, pairs in CHANGED.items() for pair in pairs.split(", ")],
 )
-def test_a_changed_verdict(
-    tmp_path: Path, before: str | None, after: str | None, kind: str
-) -> None:
+def test_a_changed_verdict(tmp_path: Path, kind: str, verdicts: str) -> None:
+    before, after = (None if verdict == "-" else verdict for verdict in verdicts.split())
     found = one(tmp_path, was(before) if before else None, now(after) if after else None)
     assert kinds(found) == [kind] * bool(kind)
     for change in found.all():
@@ -108,8 +102,7 @@ def test_a_changed_verdict(
             assert verdict in change.sentence or verdict == "skip"
         assert found.cases.keys() == {"t/c"}
     # A new crash is unexpected, and a result less is a smaller total.
-    others = (("skip", "crash"), ("skip", None))
-    assert found.worse == (kind in ("broken", "vanished") or (before, after) in others)
+    assert found.worse == (kind in ("broken", "vanished") or verdicts in ("skip crash", "skip -"))
 
 
 def test_a_call_that_another_kernel_ran_counts_as_not_tried(tmp_path: Path) -> None:
@@ -140,28 +133,25 @@ def test_a_known_defect_is_told_and_one_that_is_no_longer_expected_is_worse(
 # The same fault in other words
 
 
-REFUSED = [
-    ("at 0x7f3a2b1c9d00: bad shape", "at 0x7ffe00112233: bad shape"),
-    ("cannot open /tmp/gqa-x81/model.onnx.", "cannot open /tmp/gqa-q2_7/model.onnx."),
-    ("gqa_attention_base.h:649 Apply: no", "gqa_attention_base.h:650 Apply: no"),
-    ("in tract-core-0.23.8/src/a.rs:85:59: x", "in tract-core-0.23.9/src/a.rs:8:5: x"),
-    ("2026-11-21 10:29:01.123 [E] no", "2027-01-02 03:04:05.678 [E] no"),
-    ("pid 4711: no", "pid 815: no"),
-    ("==4711==ERROR", "==815==ERROR"),
-    ("thread 'main' (12) panicked", "thread 'main' (345) panicked"),
-    ("No answer within 30 s.", "No answer within 12.5 s."),
-    ("is 0.7567 and not 2.5e-06", "is 0.7561 and not -3e-7"),
-    (f"{OLD} cannot take bfloat16", f"{NEW} cannot take bfloat16"),
-    ("\x1b[31mno\x1b[0m", "no"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("before", "after"), REFUSED)
-def test_details_that_vary_between_runs_are_no_change(
-    tmp_path: Path, before: str, after: str
-) -> None:
-    found = one(tmp_path, was("unsupported", message=before), now("unsupported", message=after))
-    assert kinds(found) == []
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("at 0x7f3a2b1c9d00: bad shape", "at 0x7ffe00112233: bad shape"),
+        ("cannot open /tmp/gqa-x81/model.onnx.", "cannot open /tmp/gqa-q2_7/model.onnx."),
+        ("gqa_attention_base.h:649 Apply: no", "gqa_attention_base.h:650 Apply: no"),
+        ("in tract-core-0.23.8/src/a.rs:85:59: x", "in tract-core-0.23.9/src/a.rs:8:5: x"),
+        ("2026-11-21 10:29:01.123 [E] no", "2027-01-02 03:04:05.678 [E] no"),
+        ("pid 4711: no", "pid 815: no"),
+        ("==4711==ERROR", "==815==ERROR"),
+        ("thread 'main' (12) panicked", "thread 'main' (345) panicked"),
+        ("No answer within 30 s.", "No answer within 12.5 s."),
+        ("is 0.7567 and not 2.5e-06", "is 0.7561 and not -3e-7"),
+        (f"{OLD} cannot take bfloat16", f"{NEW} cannot take bfloat16"),
+        ("\x1b[31mno\x1b[0m", "no"),
+    ],
+)
+def test_details_that_vary_between_runs_are_no_change(before: str, after: str) -> None:
+    assert same_result(was("unsupported", message=before), now("unsupported", message=after))
 
 
 @pytest.mark.parametrize(
@@ -174,11 +164,11 @@ def test_details_that_vary_between_runs_are_no_change(
         ("shape (2, 2, 17, 16)", "shape (2, 2, 16, 16)"),
     ],
 )
-def test_another_message_is_a_change(tmp_path: Path, before: str, after: str) -> None:
-    found = one(tmp_path, was("unsupported", message=before), now("unsupported", message=after))
-    (change,) = found.by_kind["changed"]
-    assert after in change.sentence
-    assert not found.worse
+def test_another_message_is_a_change(before: str, after: str) -> None:
+    pair = was("unsupported", message=before), now("unsupported", message=after)
+    told = f"still unsupported, with another message: {after}."
+    assert list(differences(*pair)) == [("changed", told)]
+    assert not same_result(*pair)
 
 
 def test_a_megabyte_is_compared_quickly() -> None:
@@ -238,12 +228,11 @@ def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: A
     ],
 )
 def test_wrong_numbers_are_compared_by_place_and_magnitude(
-    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], says: str | None
+    before: dict[str, Any], after: dict[str, Any], says: str | None
 ) -> None:
-    found = one(tmp_path, was("wrong", **before), now("wrong", **after))
-    assert kinds(found) == ([] if says is None else ["changed"])
-    if says is not None:
-        assert says in found.by_kind["changed"][0].sentence
+    pair = was("wrong", **before), now("wrong", **after)
+    assert same_result(*pair) == (says is None)
+    assert [str(says) in told for _, told in differences(*pair)] == [True] * bool(says)
 
 
 @pytest.mark.parametrize(
@@ -267,22 +256,20 @@ def test_wrong_numbers_are_compared_by_place_and_magnitude(
     ],
 )
 def test_a_verdict_stays_and_another_thing_changes(
-    tmp_path: Path, verdict: str, before: dict[str, Any], after: dict[str, Any], says: str | None
+    verdict: str, before: dict[str, Any], after: dict[str, Any], says: str | None
 ) -> None:
-    found = one(tmp_path, was(verdict, **before), now(verdict, **after))
-    assert not found.worse
-    changed = list(found.all())
-    assert len(changed) == (says is not None)
-    for change in changed:
-        assert change.kind == ("slower" if "ms" in after else "changed")
-        assert str(says) in change.sentence
+    pair = was(verdict, **before), now(verdict, **after)
+    kind = "slower" if "ms" in after else "changed"
+    assert [(k, str(says) in told) for k, told in differences(*pair)] == [(kind, True)] * bool(says)
+    assert same_result(*pair) == (kind == "slower" or says is None)
 
 
 # Matching columns
 
 
 def names(found: Changes) -> list[tuple[str | None, str | None]]:
-    return [(match.before, match.after) for match in found.targets]
+    columns = [(pair.before, pair.after) for pair in found.targets]
+    return [(b.label if b else None, a.label if a else None) for b, a in columns]
 
 
 @pytest.mark.parametrize(
@@ -353,6 +340,23 @@ def test_a_pinned_release_is_compared_with_another_one(tmp_path: Path) -> None:
             assert found.notes == (f"{was} in the baseline is compared with {now}.",)
             assert not found.worse
     assert changes(own, of("mine@1.31.1", "cpu")).worse
+
+
+def test_a_target_that_could_not_be_tried_has_the_only_adapter_of_its_name(
+    tmp_path: Path,
+) -> None:
+    lavapipe = target("webgpu@1+lavapipe")
+    gone = target("webgpu@2", unavailable="No GPU.")
+    tract = target("tract", unavailable="No cargo.")
+
+    def of(*targets: TargetRecord) -> Table:
+        return run(tmp_path, [result("t/c", targets[0].name)], targets=targets)
+
+    found = changes(run(tmp_path, [], targets=[gone]), of(lavapipe))
+    assert names(found) == [("webgpu@1+lavapipe", "webgpu@2")]
+    assert "webgpu@2 could not be tried: No GPU." in found.reasons
+    other = of(target("webgpu@2+swift"), tract)
+    assert names(changes(other, of(lavapipe, tract)))[0] == (None, "webgpu@2+swift")
 
 
 # Whole runs

@@ -12,15 +12,13 @@ from case_files import cases_of
 from pydantic import ValidationError
 from rich.console import Console
 
-from conformance.case.case import Case
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, Known
 from conformance.report.cells import cells
 from conformance.report.markdown import summary_markdown
 from conformance.report.terminal import tell
-from conformance.results.compare import changes
-from conformance.results.reader import Run
-from conformance.results.records import ExpectationRecord, FlakyRecord, ResultRecord
+from conformance.results.differences import differences
+from conformance.results.records import FlakyRecord
 from conformance.results.table import tabulate
 from conformance.results.verdicts import note_of
 
@@ -38,10 +36,6 @@ def line(**fields: Any) -> Expectation:
         "why": "Two threads write to one row.",
     }
     return Expectation(Known.model_validate(known | fields), Path("cpu.yaml"), 7)
-
-
-def judged(verdict: str, **fields: Any) -> ResultRecord:
-    return runs.result(verdict=verdict, **fields)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +56,7 @@ def judged(verdict: str, **fields: Any) -> ResultRecord:
 def test_a_flaky_case_has_one_of_its_verdicts(
     fields: dict[str, Any], verdict: str, differs: str | None
 ) -> None:
-    assert line(**fields).differs(judged(verdict)) == differs
+    assert line(**fields).differs(runs.result(verdict=verdict)) == differs
 
 
 @pytest.mark.parametrize(
@@ -79,42 +73,24 @@ def test_a_flaky_line_needs_a_share_and_another_verdict(fields: dict[str, Any]) 
         line(**fields)
 
 
-def run_of(folder: Path, verdict: str) -> Run:
-    """A run of one case, which a flaky line covers."""
-    return runs.small(folder / verdict, verdict, expectation=KNOWN, unexpected=False)
-
-
 @pytest.mark.parametrize("verdict", ["wrong", "pass"])
-def test_every_view_says_how_often_it_fails(tmp_path: Path, verdict: str) -> None:
-    run = run_of(tmp_path, verdict)
+def test_every_view_says_how_often_it_fails_and_a_run_is_green(
+    tmp_path: Path, verdict: str
+) -> None:
+    run = runs.small(tmp_path / verdict, verdict, expectation=KNOWN, unexpected=False)
     (result,) = run.results
     said = "flaky, 3 of 10 runs"
     assert said in note_of(result)
-    case = next(iter(run.cases.values()))
-    assert said in next(iter(tell(case, result)))
+    assert said in next(iter(tell(runs.case(), result)))
     joined = tabulate([run])
-    assert f"{verdict} " in summary_markdown(joined)
     assert said in summary_markdown(joined)
     assert [cell["flaky"] for cell in cells(joined)] == [said]
-
-
-@pytest.mark.parametrize("verdict", ["wrong", "pass"])
-def test_a_run_counts_it_apart_and_is_green(
-    tmp_path: Path, case_of_one: Case, verdict: str
-) -> None:
-    (result,) = run_of(tmp_path, verdict).results
-    summary = RunSummary()
-    summary.add(case_of_one, result)
-    screen = io.StringIO()
+    summary, screen = RunSummary(), io.StringIO()
+    summary.add(cases_of(tmp_path, "- name: a")[0], result)
     out = Console(file=screen, width=200)
     Terminal(out, out).summary(summary)
     assert "1 result, 0 unexpected, 1 flaky" in screen.getvalue()
     assert summary.status() == 0
-
-
-@pytest.fixture
-def case_of_one(tmp_path: Path) -> Case:
-    return cases_of(tmp_path, "- name: a")[0]
 
 
 @pytest.mark.parametrize(
@@ -128,17 +104,9 @@ def case_of_one(tmp_path: Path) -> Case:
         (("pass", None), ("wrong", None), True),
     ],
 )
-def test_a_change_between_its_verdicts_is_none(
-    tmp_path: Path,
-    before: tuple[str, ExpectationRecord | None],
-    after: tuple[str, ExpectationRecord | None],
-    worse: bool,
-) -> None:
+def test_a_change_between_its_verdicts_is_none(before: Any, after: Any, worse: bool) -> None:
     old, new = (
-        tabulate(
-            [runs.small(tmp_path / "run", verdict, expectation=known, unexpected=known is None)]
-        )
+        runs.result(verdict=verdict, expectation=known, unexpected=known is None)
         for verdict, known in (before, after)
     )
-    found = changes(new, old)
-    assert (len(list(found.all())), found.worse) == (int(worse), worse)
+    assert [kind for kind, _ in differences(old, new)] == ["broken"] * worse

@@ -17,7 +17,6 @@ from conformance.base.paths import data_path
 from conformance.report.history import sentence
 from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
-from conformance.results.reader import Run
 from conformance.results.records import FlakyRecord, InstabilityRecord
 from conformance.results.table import Table, tabulate
 from conformance.results.timeline import CaseHistory, histories, series_of
@@ -27,35 +26,34 @@ RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")
 
 
 def joined(folder: Path, **verdicts: Sequence[str]) -> Table:
-    """A run of each release. A case has its verdicts in the releases; ``-`` is no result, and
+    """A run of some releases. A case has its verdicts in the releases; ``-`` is no result, and
     ``unstable`` a pass that did not repeat."""
-    runs = []
-    for number in range(max(map(len, verdicts.values()))):
-        name = f"cpu@{RELEASES[number]}"
-        states = {f"t/{one}": those[number] for one, those in verdicts.items()}
-        found = [
-            result(id, name, "pass" if state == "unstable" else state)
-            for id, state in states.items()
-            if state != "-"
-        ]
-        shaken = [
-            InstabilityRecord(target=name, case=id, verdict="crash", message="It died once.")
-            for id, state in states.items()
-            if state == "unstable"
-        ]
-        fields = {"targets": [target(name)], "instability": shaken}
-        runs.append(of_results(folder / f"{number}.jsonl", found, [*map(case, states)], **fields))
-    return tabulate(runs)
+    every = [
+        (f"t/{one}", f"cpu@{release}", state)
+        for one, states in verdicts.items()
+        for release, state in zip(RELEASES, states, strict=False)
+    ]
+    found = [
+        result(id, name, "pass" if state == "unstable" else state)
+        for id, name, state in every
+        if state != "-"
+    ]
+    shaken = [
+        InstabilityRecord(target=name, case=id, verdict="crash", message="It died once.")
+        for id, name, state in every
+        if state == "unstable"
+    ]
+    cases = [case(f"t/{one}") for one in verdicts]
+    targets = [target(name) for name in dict.fromkeys(name for _, name, _ in every)]
+    fields = {"targets": targets, "instability": shaken}
+    return tabulate([of_results(folder / "r.jsonl", found, cases, **fields)])
 
 
-def only(*runs: Run) -> CaseHistory:
+def only(table: Table) -> CaseHistory:
     """The history of the only case."""
-    (history,) = histories(tabulate(runs))
-    return history.cases["t/c"]
-
-
-def one(folder: Path, *verdicts: str) -> CaseHistory:
-    return only(*joined(folder, c=verdicts).runs)
+    (history,) = histories(table)
+    (found,) = history.cases.values()
+    return found
 
 
 # ── A case ──────────────────────────────────────────────────────────────────────────────────────
@@ -88,7 +86,7 @@ def one(folder: Path, *verdicts: str) -> CaseHistory:
 def test_a_case(
     tmp_path: Path, verdicts: str, since: str | None, broken: str, fixed: str, said: str
 ) -> None:
-    found = one(tmp_path, *verdicts.split())
+    found = only(joined(tmp_path, c=verdicts.split()))
     assert found.since == since
     assert (" ".join(found.broken_in), " ".join(found.fixed_in)) == (broken, fixed)
     assert sentence(found) == said
@@ -99,12 +97,9 @@ def test_a_case(
 def test_a_flaky_result_is_unstable(tmp_path: Path) -> None:
     flaky = FlakyRecord(verdicts=("crash", "pass"), failed=1, runs=4)
     known = expected("crash", flaky=flaky)
-    results = [
-        result("t/c", "cpu@1.0"),
-        result("t/c", "cpu@1.1", "crash", unexpected=False, expectation=known),
-        result("t/c", "cpu@1.2"),
-    ]
-    found = only(of_results(tmp_path / "r.jsonl", results))
+    crash = result("t/c", "cpu@1.1", "crash", unexpected=False, expectation=known)
+    results = [result("t/c", "cpu@1.0"), crash, result("t/c", "cpu@1.2")]
+    found = only(tabulate([of_results(tmp_path / "r.jsonl", results)]))
     assert (found.states, found.broken_in) == (("pass", "unstable", "pass"), ())
 
 
@@ -170,17 +165,14 @@ def test_the_summary_has_what_regressed(tmp_path: Path) -> None:
 # ── gqa history ─────────────────────────────────────────────────────────────────────────────────
 
 
-def released(desk: Desk, *releases: str) -> list[str]:
-    """The ``--ep`` of each release of a runtime."""
-    launch = (sys.executable, "-S", str(LAUNCH), "released")
-    return [
-        word
-        for release in releases
-        for word in (
-            "--ep",
-            f"exec:{desk.program(f'released-{release}', 'env', f'RELEASE={release}', *launch)}",
-        )
-    ]
+def releases(desk: Desk, program: str, *environments: str) -> list[str]:
+    """The ``--ep`` of each release of a runtime, which its environment makes."""
+    launch = (sys.executable, "-S", str(LAUNCH), program)
+    commands = (
+        desk.program(f"{program}-{n}", "env", *each.split(), *launch)
+        for n, each in enumerate(environments)
+    )
+    return [word for command in commands for word in ("--ep", f"exec:{command}")]
 
 
 def lines(text: str) -> list[list[str]]:
@@ -188,7 +180,7 @@ def lines(text: str) -> list[list[str]]:
 
 
 def test_the_releases_of_a_runtime_are_run(gqa: Gqa, desk: Desk) -> None:
-    eps = released(desk, "1.0", "2.0", "3.0", "4.0", "5.0")
+    eps = releases(desk, "released", *(f"RELEASE={n}.0" for n in range(1, 6)))
     done = gqa("history", "three.yaml", *eps, "--results", "h.jsonl", "--json", "h.json")
     assert done.status == 3  # 5.0 does not start, and does not end the history
     assert "A library is missing." in done.out
@@ -223,11 +215,7 @@ def test_of_many_releases_few_runners_live(gqa: Gqa, desk: Desk) -> None:
     """A runner counts those that are alive: of many releases four are."""
     place = desk.folder / "peers"
     place.mkdir()
-    launch = (sys.executable, "-S", str(LAUNCH), "counts_peers")
-    eps = []
-    for n in range(6):
-        environment = (f"PEERS={place}", f"RELEASE=1.{n}")
-        eps += ["--ep", f"exec:{desk.program(f'peer-{n}', 'env', *environment, *launch)}"]
+    eps = releases(desk, "counts_peers", *(f"PEERS={place} RELEASE=1.{n}" for n in range(6)))
     assert gqa("history", "three.yaml", *eps).status == 0
     counts = [int(file.read_text()) for file in place.glob("*.alive")]
     assert (len(counts), max(counts)) == (6, 4)

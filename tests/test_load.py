@@ -297,7 +297,7 @@ def test_a_file_named_explicitly_needs_no_header(tmp_path: Path) -> None:
 def test_a_sentence_is_one_printable_line() -> None:
     problem = Problem(Path("a"), 1, 2, "x\ny\x1b[31m\u202e" + "z" * 10_000)
     said = str(problem)
-    assert said.startswith("a:1:2: x⟨U+000A⟩y⟨U+001B⟩[31m⟨U+202E⟩zz")
+    assert said.startswith("a:1:2: x y⟨U+202E⟩zz")
     assert said.isprintable()
     assert len(said) < 2_100
 

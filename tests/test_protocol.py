@@ -17,7 +17,6 @@ from conformance.harness.protocol import (
     RunRequest,
     StepFiles,
     announces,
-    excerpt,
     parse_answer,
     schemas,
     to_line,
@@ -153,9 +152,9 @@ def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: 
     [
         (b"", "not JSON: it is empty"),
         (b"{'id': 8}", r"not JSON: \{'id': 8\}"),
-        (b"\xff\x1b[31m", r"not JSON: \\xff\\x1b\[31m$"),
+        (b"\xff\x1b[31m", r"not JSON: \\xff⟨U\+001B⟩\[31m$"),
         (b'"\\ud800"', "not JSON"),
-        (b"[" * 100_000, r"not JSON: \[{120}… \(100000 in all\)$"),
+        (b"[" * 100_000, r"not JSON: \[{119}…$"),
         (b"8", "an object: 8"),
         (b"[8]", "an object"),
     ],
@@ -179,7 +178,7 @@ def test_lines_that_are_not_answers(line: bytes, words: str) -> None:
         ({**RAN, "ms": {"load": 1}}, "lacks ms.run"),
         ({**RAN, "ms": {"load": "1", "run": 1}}, 'ms.load is "1": input should be a valid number'),
         ({**RAN, "ms": {"load": float("nan"), "run": 1}}, "ms.load is NaN"),
-        ({**RAN, "extra\x1b": 1}, r"unknown field extra\x1b"),
+        ({**RAN, "extra\x1b": 1}, "unknown field extra⟨U+001B⟩"),
         ({**RAN, "runs": RAN["runs"][:1]}, "holds 1 runs where 2 were requested"),
         ({**RAN, "runs": [RAN["runs"][0], [{"output": "x"}]]}, "run 1 of the answer holds 1 steps"),
         ({**RAN, "runs": [RAN["runs"][0]] * 2}, "names the file a twice"),
@@ -231,12 +230,6 @@ def test_an_output_file_must_have_a_plain_name(name: str) -> None:
 )
 def test_wrong_answers_to_describe(answer: object, words: str) -> None:
     assert words in refusal(answer, DESCRIBE)
-
-
-def test_an_excerpt_is_short_and_printable() -> None:
-    assert excerpt(b"plain") == "plain"
-    assert excerpt("\x00\u202e\ud800ä") == "\\x00\\u202e\\ud800ä"
-    assert excerpt("x" * 200, 10) == "xxxxxxxxxx… (200 in all)"
 
 
 @pytest.mark.parametrize("name", ["request.json", "answer.json"])

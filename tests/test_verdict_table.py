@@ -328,7 +328,7 @@ def test_a_change_between_any_two_is_told(tmp_path: Path, verdict: Verdict) -> N
             path = write(tmp_path / f"{other}{number}", [case("t/c")], [one])
             runs.append(tabulate([read(path)]))
         (change,) = changes(runs[1], runs[0]).all()
-        must(change.sentence, "conformance/results/compare.py", f"{other} → {verdict}")
+        must(change.sentence, "conformance/results/differences.py", f"{other} → {verdict}")
 
 
 def test_every_schema_has_each() -> None:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from conformance.base.text import one_line
 from conformance.base.yaml_source import MAX_PROBLEMS, InputError, Key, Problem, Source
 
 M = TypeVar("M", bound=BaseModel)
@@ -109,5 +110,4 @@ def _found(value: object) -> str:
         return f"a {word}" if value else f"an empty {word}"
     if value is None or isinstance(value, bool):
         return {None: "nothing", True: "true", False: "false"}[value]
-    text = repr(value) if not isinstance(value, str) else repr(value[:80])
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return one_line(repr(value), 80)

@@ -1,31 +1,46 @@
-"""Cleaning of untrusted text.
+"""Text from outside, made safe to show; every form of output cleans with this module.
 
 The messages of runtimes can contain terminal colours, NUL, characters that reverse the reading
-direction, and a megabyte of text. The HTML template escapes markup; this module does the rest.
+direction, and a megabyte of text. What a syntax needs beyond that (markup, formulas, comments) is
+escaped where it is written.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Final
 
-from conformance.base.printable import printable
-
+# Controls other than tab and line feed, characters that are invisible or change the direction, and
+# those that XML cannot hold.
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ufffe\uffff"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 # The control sequences of ECMA-48 (colours, cursor, titles). Each ends at the latest where the next
 # one begins, so that a megabyte of unterminated ones takes linear time.
-_ANSI = re.compile(
+_ANSI: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-Z\\-~]"
 )
-# Characters that `clean` keeps and XML 1.0 cannot hold.
-_NOT_XML = re.compile("[\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """``text`` with code points (``⟨U+202E⟩``) for characters that a terminal obeys or hides."""
+    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+
+
+def printable_json(text: str) -> str:
+    """The same JSON value as ``text``, with escapes for the characters that `printable` marks."""
+    return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def clean(text: str, limit: int = 16_000) -> str:
-    """``text`` without terminal sequences and invisible characters, of about ``limit`` characters.
+    """``text`` as `printable` has it, without terminal sequences, of about ``limit`` characters.
 
-    Invisible characters become code points (``⟨U+202E⟩``). Of longer texts the beginning and the
-    end are kept, with a note between them.
+    Of longer texts the beginning and the end are kept, with a note between them.
     """
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text  # the usual case
@@ -41,15 +56,10 @@ def clean(text: str, limit: int = 16_000) -> str:
     return printable(text)
 
 
-def on_one_line(text: str, most: int, limit: int = 16_000) -> str:
-    """``text`` as `clean` has it, on one line of about ``most`` characters at most."""
-    text = " ".join(clean(text, limit).split())
-    return text if len(text) <= most else f"{text[:most].rstrip()} …"
-
-
-def clean_for_xml(text: str, limit: int = 16_000) -> str:
-    """``clean``, and without characters that XML cannot hold. The result is not escaped yet."""
-    return _NOT_XML.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", clean(text, limit))
+def one_line(text: str, most: int = 600) -> str:
+    """``text`` as `clean` has it, on one line of at most ``most`` characters."""
+    text = " ".join(clean(text).split())
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def deep_clean(value: object) -> object:

@@ -16,7 +16,7 @@ import yaml
 
 from conformance.base.files import TOO_LARGE, read_plain
 from conformance.base.paths import shown
-from conformance.base.printable import one_line
+from conformance.base.text import one_line
 
 MAX_BYTES: Final = 1 << 20
 #: Values of a file, with those that aliases repeat.
@@ -46,7 +46,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = f":{self.line}:{self.column}" if self.line else ""
-        return f"{one_line(shown(self.file))}{place}: {one_line(self.sentence)}"
+        return f"{one_line(shown(self.file))}{place}: {one_line(self.sentence, 2_000)}"
 
 
 class InputError(Exception):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.explain import did_you_mean
-from conformance.base.words import shortened
+from conformance.base.text import one_line
 from conformance.case.case import Case
 from conformance.case.properties import VOCABULARY, nearest_sizes, why_meaningless
 from conformance.case.selection import Expression, Part, SelectionError
@@ -32,7 +32,7 @@ class PartCount:
 
 def none_selected(expression: Expression, subjects: Sequence[Subject]) -> SelectionError:
     """The error of a ``-k`` that selects none of the cases, in one line."""
-    sentence = f"-k '{shortened(expression.text)}' selects none of {len(subjects)} cases"
+    sentence = f"-k '{one_line(expression.text, 80)}' selects none of {len(subjects)} cases"
     counted = ", ".join(f"{part.text} {part.alone}" for part in counts(expression, subjects))
     parts = f" ({counted})" if counted else ""
     return SelectionError(" ".join((f"{sentence}{parts}.", *hints(expression, subjects))))
@@ -48,7 +48,7 @@ def counts(expression: Expression, subjects: Sequence[Subject]) -> list[PartCoun
     for index, part in enumerate(whole.operands):
         alone = sum(row[index] for row in held)
         others = sum(all(row[:index]) and all(row[index + 1 :]) for row in held)
-        text = shortened(f"({part.text})" if part.joined else part.text)
+        text = one_line(f"({part.text})" if part.joined else part.text, 80)
         found.append(PartCount(text, alone, others if whole.joined == "and" else None))
     return found
 
@@ -68,7 +68,7 @@ def _holds(part: Part, subject: Subject) -> bool:
 
 
 def _hint(word: str, subjects: Sequence[Subject]) -> str:
-    no_case = f"No case has '{shortened(word)}'"
+    no_case = f"No case has '{one_line(word, 80)}'"
     if sizes := nearest_sizes(word, (case for _, case in subjects)):
         verb = "is" if len(sizes) == 1 else "are"
         return f"{no_case}; the nearest {verb} {' and '.join(f'{size:g}' for size in sizes)}."

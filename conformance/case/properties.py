@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, get_args, get_origin
 
 from conformance.base.explain import did_you_mean
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.base.words import shortened
+from conformance.base.text import one_line
 from conformance.case.call import Call, State
 from conformance.case.features import BY_NAME, FEATURES, Reader
 from conformance.case.tensors import Step, attributes_of
@@ -191,18 +191,18 @@ def why_meaningless(text: str) -> str:
 
 def _why_meaningless(name: str, operator: str, value: str) -> str:
     if name not in NAMES:
-        return f"a call has no '{shortened(name)}'{did_you_mean(name, NAMES)}"
+        return f"a call has no '{one_line(name, 80)}'{did_you_mean(name, NAMES)}"
     known, has_numbers = _possible(name)
     numbers = _NUMBERS.fullmatch(value)
     if operator in _ORDERS:
         if not has_numbers:
             return f"'{name}' is no number; its values are {', '.join(known)}"
-        return "" if numbers and not numbers[2] else f"'{shortened(value)}' is not a number"
+        return "" if numbers and not numbers[2] else f"'{one_line(value, 80)}' is not a number"
     if value in known or (has_numbers and numbers):
         return ""
     choices = ", ".join((*known, *(["numbers"] if has_numbers else [])))
     near = did_you_mean(value, known) or f"; it has {choices}"
-    return f"'{name}' has no value '{shortened(value)}'{near}"
+    return f"'{name}' has no value '{one_line(value, 80)}'{near}"
 
 
 @cache

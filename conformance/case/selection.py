@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.base.words import shortened
+from conformance.base.text import one_line
 from conformance.case.properties import (
     OPERATORS,
     ComparisonError,
@@ -87,7 +87,7 @@ def compile_expression(text: str, label: str = "-k ") -> Expression:
     tokens = [match["paren"] or match["word"] for match in _TOKEN.finditer(text.strip())]
     if not tokens:
         return Expression(text)
-    parser = _Parser(f"{label}'{shortened(text)}'", tokens)
+    parser = _Parser(f"{label}'{one_line(text, 80)}'", tokens)
     whole = parser.alternatives()
     parser.expect_end()
     return Expression(text, whole)
@@ -133,7 +133,7 @@ class _Parser:
 
     def found(self) -> str:
         more = self.at < len(self.tokens)
-        return f"found '{shortened(self.tokens[self.at])}'" if more else "found the end"
+        return f"found '{one_line(self.tokens[self.at], 80)}'" if more else "found the end"
 
     def take(self, token: str) -> bool:
         found = self.at < len(self.tokens) and self.tokens[self.at] == token
@@ -199,7 +199,7 @@ class _Parser:
             word += self.tokens[self.at]
             self.at += 1
             if self.at >= len(self.tokens) or self.tokens[self.at] in ("(", ")", "and", "or"):
-                raise self.error(f"expected a value after '{shortened(word)}', {self.found()}")
+                raise self.error(f"expected a value after '{one_line(word, 80)}', {self.found()}")
             word += self.tokens[self.at].lower()
             self.at += 1
         self.words += 1

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 
-from conformance.base.printable import printable
 from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
@@ -154,13 +153,13 @@ def _tell(change: Change, case: Case, ep: str) -> None:
     what = "fault" if before.result.verdict == after.result.verdict else "verdict"
     click.echo(f"\nThe {what} changed in {after.release}:")
     for each in (before.result, after.result):
-        click.echo(printable(f"  {each.target}: {each.verdict}"))
-        click.echo(printable(f"    {clean(each.reason, 500)}"))
+        click.echo(f"  {each.target}: {each.verdict}")
+        click.echo(f"    {clean(each.reason, 500)}")
         if each.message and each.message != each.reason:
-            click.echo(printable(f"    {clean(each.message, 500)}"))
+            click.echo(f"    {clean(each.message, 500)}")
     for untried in change.between:
         why = clean(untried.why, 300)
-        click.echo(printable(f"  {ep}@{untried.release} could not be tried: {why}"))
+        click.echo(f"  {ep}@{untried.release} could not be tried: {why}")
     if change.between:
         click.echo("  So the change may be in one of those instead.")
     both = (word for each in (before, after) for word in ("--ep", f"{ep}@{each.release}"))
@@ -186,6 +185,6 @@ def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> int
         say(f"This commit cannot be tried: --command ended with status {done.returncode}.")
         return INFRASTRUCTURE
     found = run_case(corpus, case, target)
-    click.echo(printable(f"{found.target.name}: {found.result.verdict}"))
-    click.echo(printable(f"  {clean(found.result.reason, 500)}"))
+    click.echo(f"{found.target.name}: {found.result.verdict}")
+    click.echo(f"  {clean(found.result.reason, 500)}")
     return ALL_AS_EXPECTED if found.result.verdict == "pass" else UNEXPECTED

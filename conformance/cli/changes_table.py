@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from conformance.base.text import on_one_line
+from conformance.base.text import one_line
 from conformance.base.words import plural
 from conformance.cli.console import plain_table
 from conformance.cli.terminal import natural_width
@@ -85,4 +85,4 @@ def _draw_groups(console: Console, changes: Changes, found: Iterable[Change]) ->
 
 def _line(text: str) -> str:
     """Untrusted text on one line."""
-    return on_one_line(text, _LONGEST)
+    return one_line(text, _LONGEST)

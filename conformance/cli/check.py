@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from conformance.base.printable import printable
 from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.case.corpus import find
@@ -256,7 +255,7 @@ def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequen
     known = [known_target(ready) for ready in _described(targets)]
     own = [case for case in cases if case.name == group.name]
     for line in explained(node, group, own, find(()).loaded, known):
-        click.echo(printable(line))
+        click.echo(line)
     return ALL_AS_EXPECTED
 
 

@@ -11,7 +11,7 @@ import click
 
 from conformance.base.files import identity, own_descriptor, writing
 from conformance.base.interrupts import INTERRUPTED as INTERRUPTED
-from conformance.base.printable import printable
+from conformance.base.text import printable
 from conformance.results.errors import ResultsError, cause_of
 
 ALL_AS_EXPECTED: Final = 0

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from conformance.base.printable import printable
+from conformance.base.text import printable
 from conformance.cli.streams import PrintableStream
 
 

@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from conformance.base.paths import INSTALLED, data_path, shown
-from conformance.base.printable import printable
 from conformance.base.words import plural
 from conformance.cli import completion
 from conformance.cli.common import (
@@ -74,16 +73,16 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     except ResultsError as error:
         raise BadArgument(str(error)) from None
     for sentence in made.told:
-        click.echo(printable(sentence))
+        click.echo(sentence)
     if made.changed and not dry_run:
         write_file(place, "expectations", made.text)
     elif made.changed:
         for line in _difference(made.before or "", made.text, shown(place)):
-            click.echo(printable(line))
+            click.echo(line)
     update, noun = made.update, "result" if made.results == 1 else "results"
     new = f"{plural(len(update.new), 'new line')} for {update.unexpected:,} unexpected"
     end = "; nothing was written." if dry_run else "."
-    click.echo(printable(f"{shown(place)}: {new} of {made.results:,} {noun}{end}"))
+    click.echo(f"{shown(place)}: {new} of {made.results:,} {noun}{end}")
     return ALL_AS_EXPECTED
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -58,14 +59,8 @@ from conformance.targets.registry import targets_for
 _RESULTS: Final = (".jsonl", ".xz")
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What is to come of a history. ``again``: the command that tells it from the results."""
-
-    html: Path | None
-    json: Path | None
-    everything: bool
-    again: Sequence[str] | None = None
+#: Tells the history of a table's selected cases; the words are the command that tells it again.
+_Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
 
 
 @click.command()
@@ -119,46 +114,42 @@ def history(
     Exit status: 0 told, regressions or not   2 bad input
                  3 a release could not be tried, or a file could not be written
     """
-    wanted = _Wanted(html, json_file, everything)
-    outputs = [
-        (option, path)
-        for option, path in (("--results", results), ("--html", html), ("--json", json_file))
-        if path is not None
-    ]
+    named = {"--results": results, "--html": html, "--json": json_file}
+    outputs = {option: path for option, path in named.items() if path is not None}
+    tell = functools.partial(_tell, json_file=json_file, everything=everything)
     if not recorded:
-        return _of_runs(paths, eps, expression, jobs, results, programs, wanted, outputs)
+        return _of_runs(paths, eps or ("cpu",), expression, jobs, programs, outputs, tell)
     if eps or results:
         raise BadArgument("--from runs nothing: leave out --ep and --results.")
     files = [*recorded, *(Path(path) for path in paths if path.endswith(_RESULTS))]
     paths = [path for path in paths if not path.endswith(_RESULTS)]
-    check_separate(files, outputs)
-    return _of_files(files, paths, expression, wanted)
+    check_separate(files, [*outputs.items()])
+    return _of_files(files, paths, expression, html, tell)
 
 
 # From recorded results
 
 
-def _of_files(files: Sequence[Path], paths: Sequence[str], expression: str, wanted: _Wanted) -> int:
+def _of_files(
+    files: Sequence[Path], paths: Sequence[str], expression: str, html: Path | None, tell: _Tell
+) -> int:
     """Tell the history of results files; ``paths`` and ``expression`` select from their cases."""
-    runs = _read(files, whole=wanted.html is not None)
+    runs = _read(files, whole=html is not None)
     joined = tabulate(runs)
+    cases: Sequence[Case] = find(()).named
     if paths or expression:
         _, cases = selected_cases(paths, expression)
         joined = _only(joined, {case.id for case in cases})
-    else:
-        cases = list(find(()).named)
-    selection = selection_words(paths, expression)
-    again = ["gqa", "history", *selection, "--from", *map(str, files)]
-    _tell(joined, cases, replace(wanted, again=again))
-    if wanted.html is not None:
-        write_html(runs, wanted.html)
-        click.echo(f"Report:  {wanted.html}")
-    return INFRASTRUCTURE if joined.infrastructure or _missing(joined) else ALL_AS_EXPECTED
+    tell(joined, cases, [*selection_words(paths, expression), "--from", *map(str, files)])
+    if html is not None:
+        write_html(runs, html)
+        click.echo(f"Report:  {html}")
+    missing = any(column.target.unavailable is not None for column in joined.columns)
+    return INFRASTRUCTURE if joined.infrastructure or missing else ALL_AS_EXPECTED
 
 
 def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
-
     try:
         return with_shared_cases(
             read(file) if whole else read(file, _light) for file in dict.fromkeys(files)
@@ -196,32 +187,30 @@ def _of_runs(
     eps: Sequence[str],
     expression: str,
     jobs: int | None,
-    results: Path | None,
     programs: Programs,
-    wanted: _Wanted,
-    outputs: Sequence[tuple[str, Path]],
+    outputs: Mapping[str, Path],
+    tell: _Tell,
 ) -> int:
     """Run the releases, and tell their history. One that cannot be tried does not end it."""
     corpus = find(paths)
     terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    targets = targets_for([_all_releases(ep, programs) for ep in eps or ("cpu",)], programs)
+    targets = targets_for([_all_releases(ep, programs) for ep in eps], programs)
     if len(targets) < 2:
         raise BadArgument("A history takes two releases or more; name a range: cpu@1.25..")
     planned = plans_of(corpus, targets, expression)
-    check_outputs(planned, outputs)
+    check_outputs(planned, [*outputs.items()])
     asked = selection_of(planned, selection_text(paths, expression), only_failed=False)
     summary = _Summary()
-    if results is not None:
-        wanted = replace(wanted, again=["gqa", "history", "--from", str(results)])
-    with place_for(results, wanted.html) as place:
+    results, html = outputs.get("--results"), outputs.get("--html")
+    with place_for(results, html) as place:
         run_plans(Work(planned, planned, asked), jobs, place, terminal, summary)
         if summary.targets:
             joined = tabulate([_run_of(summary, planned, asked)])
-            _tell(joined, corpus.named, wanted)
+            tell(joined, corpus.named, ["--from", str(results)] if results else None)
         if summary.writing:
             terminal.line(f"\n{summary.writing}")
         if place is not None:
-            write_outputs(place, results, wanted.html, summary, terminal)
+            write_outputs(place, results, html, summary, terminal)
     if summary.interrupted:
         return INTERRUPTED
     failed = summary.troubles or summary.untried or summary.writing
@@ -256,8 +245,14 @@ def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selec
 # What is told
 
 
-def _tell(joined: Table, cases: Sequence[Case], wanted: _Wanted) -> None:
-    """Print the histories, and write them as JSON if that is wanted."""
+def _tell(
+    joined: Table,
+    cases: Sequence[Case],
+    again: Sequence[str] | None,
+    json_file: Path | None,
+    everything: bool,
+) -> None:
+    """Print the histories and how to see more of them, and write them as JSON if wanted."""
     from conformance.cli.history_table import draw_history, draw_problems
     from conformance.report.history import history_json
     from conformance.results.timeline import histories
@@ -272,31 +267,18 @@ def _tell(joined: Table, cases: Sequence[Case], wanted: _Wanted) -> None:
     console = make_console()
     draw_problems(console, joined)
     for one in found:
-        draw_history(console, joined, one, one.by_feature(features), wanted.everything)
+        draw_history(console, joined, one, one.by_feature(features), everything)
     if not found:
         tried = ", ".join(column.label for column in joined.columns)
-        console.print(
-            f"No history: it takes at least two releases of one target, and these are {tried}.",
-            markup=False,
-            highlight=False,
-        )
-    elif not wanted.everything:
-        console.print(_more(wanted), markup=False, highlight=False, soft_wrap=True)
-    if wanted.json is not None:
+        text = f"No history: it takes at least two releases of one target, and these are {tried}."
+        console.print(text, markup=False, highlight=False)
+    elif not everything:
+        how = "the same with --results FILE keeps the results; then --all."
+        if again is not None:
+            how = shlex.join(["gqa", "history", *again, "--all"])
+        text = f"Every entry and feature: {how}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if json_file is not None:
         text = json.dumps(history_json(joined, found, features), ensure_ascii=False, indent=1)
-        write_file(wanted.json, "the history", f"{text}\n")
-        click.echo(f"JSON:    {wanted.json}")
-
-
-def _more(wanted: _Wanted) -> str:
-    """How to see more of the history."""
-    if wanted.again is None:
-        return (
-            "Every entry and feature: the same with --results FILE keeps the results; then --all."
-        )
-    return f"Every entry and feature: {shlex.join([*wanted.again, '--all'])}"
-
-
-def _missing(joined: Table) -> bool:
-    """Whether a release was not available."""
-    return any(column.target.unavailable is not None for column in joined.columns)
+        write_file(json_file, "the history", f"{text}\n")
+        click.echo(f"JSON:    {json_file}")

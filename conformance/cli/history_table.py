@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from conformance.base.text import on_one_line
+from conformance.base.text import one_line
 from conformance.base.words import plural
 from conformance.cli.console import plain_table
 from conformance.report.history import release_rows
@@ -43,54 +44,46 @@ def draw_history(
 
     With ``everything`` also the entries and features in which nothing broke, and every row.
     """
-    tried = history.series.tried
+    versions = [release.version for release in history.series.tried]
     heading = (
         f"{history.series.name}: {plural(len(history.cases), 'case')} on "
-        f"{plural(len(tried), 'release')}, {tried[0].version} to {tried[-1].version}"
+        f"{plural(len(versions), 'release')}, {versions[0]} to {versions[-1]}"
     )
     console.print(Text(f"\n{_line(heading)}", style="bold"))
     _draw_releases(console, joined, history)
-    broken = [group for group in history.entries if group.changed("broken")]
-    regressed = [group for group in broken if group.regressed]
-    mended = [group for group in broken if not group.regressed]
-    rest = [group for group in history.entries if not group.changed("broken")]
     most = None if everything else _MOST_ROWS
-    cases = len(history.whole.regressed)
-    versions = [release.version for release in tried]
-    _draw_groups(
-        console,
-        "Regressions: right in an earlier release, and not in the last one that was tried"
-        f": {plural(cases, 'case')}",
-        sorted(regressed, key=lambda group: -len(group.regressed)),
-        most,
-    )
+    draw = functools.partial(_draw_groups, console, most=most)
+    regressed = [group for group in history.entries if group.regressed]
+    regressed.sort(key=lambda group: -len(group.regressed))
+    cases = plural(len(history.whole.regressed), "case")
+    told = "right in an earlier release, and not in the last one that was tried"
+    draw(f"Regressions: {told}: {cases}", regressed)
     if not regressed:
         said = "what was right in a release is right in the last one that tried it."
         console.print(Text(f"\nNo regressions: {said}"))
-    count = sum(one.mended for one in history.cases.values())
-    _draw_groups(
-        console, f"Broken for a time, and right again: {plural(count, 'case')}", mended, most
-    )
+    broken = [group for group in history.entries if group.changed("broken")]
+    cases = plural(sum(one.mended for one in history.cases.values()), "case")
+    mended = [group for group in broken if not group.regressed]
+    draw(f"Broken for a time, and right again: {cases}", mended)
+    never_broken = [group for group in history.entries if not group.changed("broken")]
     gained = [
-        g for g in rest if (since := g.since) and not since.earliest and since.state == "full"
+        (versions.index(since.first), group)
+        for group in never_broken
+        if (since := group.since) and not since.earliest and since.state == "full"
     ]
-    gained.sort(
-        key=lambda group: (
-            -versions.index(group.since.first if group.since else ""),
-            -len(group.members),
-        )
-    )
-    _draw_groups(console, "Right since a later release than the first", gained, most)
-    named = {group.name for group in gained[:most]}
-    others = [group for group in rest if group.name not in named]
+    gained.sort(key=lambda item: (item[0], len(item[1].members)), reverse=True)
+    shown = [group for _, group in gained]
+    draw("Right since a later release than the first", shown)
+    named = {group.name for group in shown[:most]}
+    others = [group for group in never_broken if group.name not in named]
     if everything:
-        _draw_groups(console, "The other entries", others, None)
-        _draw_groups(console, "By feature", features, None)
+        draw("The other entries", others)
+        draw("By feature", features)
         return
-    told = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
-    told.sort(key=_share, reverse=True)
+    told_of = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
+    told_of.sort(key=_share, reverse=True)
     heading = "By feature: what regressed, and what did not work at all in the first release"
-    _draw_groups(console, heading, told, most)
+    draw(heading, told_of)
     if others:
         console.print(Text(f"\n{_summary(others)}"))
 
@@ -102,13 +95,10 @@ def draw_problems(console: Console, joined: Table) -> None:
     for column in joined.columns:
         if column.target.unavailable is not None:
             _draw_problem(console, column.label, column.target.unavailable, column.target.fix)
-    failures: dict[tuple[str, str], int] = Counter(
-        (label, record.message) for label, record in joined.infrastructure
-    )
-    fixes = {(label, record.message): record.fix for label, record in joined.infrastructure}
-    for (label, message), number in list(failures.items())[:_MOST_ROWS]:
+    failures = Counter((label, one.message, one.fix) for label, one in joined.infrastructure)
+    for (label, message, fix), number in list(failures.items())[:_MOST_ROWS]:
         times = f" ({number} times)" if number > 1 else ""
-        _draw_problem(console, label, f"{message}{times}", fixes[label, message])
+        _draw_problem(console, label, f"{message}{times}", fix)
     if len(failures) > _MOST_ROWS:
         rest = plural(len(failures) - _MOST_ROWS, "other infrastructure failure")
         console.print(Text(f"and {rest}", style="yellow"))
@@ -125,13 +115,10 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
     failures = Counter(label for label, _ in joined.infrastructure)
     table = plain_table()
     table.add_column("release", no_wrap=True)
-    table.add_column("right of asked", justify="right", no_wrap=True)
-    for verdict in ("crash", "timeout"):
-        style = TABLE[verdict].style
-        table.add_column(verdict, justify="right", header_style=style, no_wrap=True)
-    table.add_column("broken", justify="right", header_style="red", no_wrap=True)
-    table.add_column("fixed", justify="right", header_style="green", no_wrap=True)
-    table.add_column("not tried", justify="right", no_wrap=True)
+    styles = {"crash": TABLE["crash"].style, "timeout": TABLE["timeout"].style}
+    styles |= {"broken": "red", "fixed": "green"}
+    for name in ("right of asked", *styles, "not tried"):
+        table.add_column(name, justify="right", header_style=styles.get(name), no_wrap=True)
     table.add_column("", overflow="fold")
     versions = [release.version for release in history.series.tried]
     for row in release_rows(joined, history):
@@ -172,10 +159,9 @@ def _draw_groups(
     table.add_column("fixed in", overflow="fold")
     table.add_column("now", overflow="fold")
     for group in groups[:most]:
-        regressed = f"{len(group.regressed)} of {len(group.members)}"
         table.add_row(
             _line(group.name),
-            regressed if group.regressed else f"{_NOTHING} of {len(group.members)}",
+            f"{len(group.regressed) or _NOTHING} of {len(group.members)}",
             _since(group),
             _changes(group, "broken"),
             _changes(group, "fixed"),
@@ -237,4 +223,4 @@ def _summary(groups: Sequence[GroupHistory]) -> str:
 
 def _line(text: str) -> str:
     """Untrusted text on one line."""
-    return on_one_line(text, _LONGEST)
+    return one_line(text, _LONGEST)

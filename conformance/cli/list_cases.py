@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from conformance.base.printable import printable_json
+from conformance.base.text import printable_json
 from conformance.cli.common import ALL_AS_EXPECTED
 from conformance.cli.options import EXPRESSION, PATHS, selected_cases
 

@@ -18,7 +18,7 @@ from conformance.report.values import Returned
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
-from conformance.results.table import is_same_case, tabulate
+from conformance.results.table import is_same_case
 from conformance.run.assessment import Assessed
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
@@ -47,11 +47,7 @@ class Found:
 
 def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
     """Run the case once. Raises :class:`NoResult` where there is no result."""
-    (plan,) = target_plans(
-        corpus.loaded,
-        [target],
-        selected=lambda each, _: each.id == case.id,
-    )
+    (plan,) = target_plans(corpus.loaded, [target], selected=lambda each, _: each.id == case.id)
     with TargetRun(plan) as run:
         try:
             found = run.run_one(case)
@@ -90,11 +86,8 @@ def taken(case: Case, ep: str | None, file: Path) -> Found:
     if case.id not in run.cases:
         raise BadArgument(f"{file} does not describe {case.id}.")
     targets = {target.name: target for target in run.header.targets}
-    there = {
-        result.target: result
-        for result in tabulate([run]).results.values()
-        if result.case == case.id and result.target in targets
-    }
+    of_case = (result for result in run.results if result.case == case.id)
+    there = {result.target: result for result in of_case if result.target in targets}
     known = ", ".join(clean(name, 200) for name in there)
     found = {
         name: result

@@ -9,9 +9,8 @@ from typing import Final
 import click
 from rich.text import Text
 
-from conformance.base.printable import printable_json
-from conformance.base.text import clean
-from conformance.base.words import plural, shortened
+from conformance.base.text import one_line, printable_json
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import NothingMeant, find, names_of
 from conformance.case.excluded import Subject, counts, hints
@@ -74,8 +73,8 @@ def _by_entry(found: Iterable[Case]) -> Iterator[Text]:
         entry = (case.theme, case.title, case.contract.terms)
         entries.setdefault(entry, []).append(case)
     for (_, title, terms), cases in entries.items():
-        yield Text.assemble((clean(title), "bold"), f"  {terms}")
-        yield from (Text(f"  {clean(case.id)}") for case in cases)
+        yield Text.assemble((title, "bold"), f"  {terms}")
+        yield from (Text(f"  {case.id}") for case in cases)
 
 
 def _by_theme(found: Iterable[Case]) -> Iterator[Text]:
@@ -84,14 +83,12 @@ def _by_theme(found: Iterable[Case]) -> Iterator[Text]:
     numbers = Counter(case.theme for case in found).most_common()
     width = max(map(len, questions))
     for theme, number in numbers:
-        yield Text.assemble(
-            f"{number:5}  ", (f"{clean(theme):{width}}", "bold"), f"  {clean(questions[theme])}"
-        )
+        yield Text.assemble(f"{number:5}  ", (f"{theme:{width}}", "bold"), f"  {questions[theme]}")
 
 
 def _why_none(expression: Expression, subjects: Sequence[Subject]) -> Iterator[str]:
     """The parts of the expression with their counts, and what unknown words may mean."""
-    told = shortened(expression.text)
+    told = one_line(expression.text, 80)
     yield f"'{told}' selects none of {plural(len(subjects), 'case')}."
     parts = counts(expression, subjects)
     if parts:

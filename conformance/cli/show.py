@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from conformance.base.text import clean
 from conformance.bundle.prepare import prepare
 from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.call import GraphCall
@@ -156,7 +155,7 @@ def _show_values(
     if bundle.unjudged is not None:
         why = f"The call has no defined meaning: {bundle.unjudged}."
         told = json.dumps({"case": case.id, "no_values": why})
-        click.echo(told if as_json else clean(f"{case.id} has no values. {why}"))
+        click.echo(told if as_json else f"{case.id} has no values. {why}")
         return ALL_AS_EXPECTED
     returned = find_returned()
     try:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TextIO
 
-from conformance.base.printable import printable
+from conformance.base.text import printable
 
 
 class PrintableStream(io.TextIOBase):

@@ -24,6 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 from conformance.base.paths import shown
+from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
@@ -135,8 +136,6 @@ class Terminal:
 
     def line(self, text: str) -> None:
         """Print untrusted text on one line."""
-        from conformance.base.text import clean
-
         self.out.print(clean(text), markup=False, highlight=False, soft_wrap=True)
 
     def target(self, ready: DescribedTarget) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, overload
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from conformance.base.dtypes import DType
+from conformance.base.text import one_line, printable
 
 #: Output files are directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.
@@ -336,18 +337,14 @@ def _what_is_wrong(line: bytes, error: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"the answer lacks {where}"
     if fault["type"] == "extra_forbidden":
-        return f"the answer has an unknown field {excerpt(where)}"
-    return f"in the answer, {excerpt(where)} is {excerpt(json.dumps(fault['input']))}: {text}"
+        return f"the answer has an unknown field {one_line(where, 120)}"
+    found = one_line(json.dumps(fault["input"]), 120)
+    return f"in the answer, {one_line(where, 120)} is {found}: {text}"
 
 
-def excerpt(raw: bytes | str, most: int = 120) -> str:
-    """The start of ``raw``, safe to print: unprintable characters and bad UTF-8 are escaped."""
-    text = raw[: 4 * most].decode(errors="backslashreplace") if isinstance(raw, bytes) else raw
-    shown = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode()
-        for char in text[:most]
-    )
-    return f"{shown}… ({len(raw)} in all)" if len(text) > most or len(raw) > 4 * most else shown
+def excerpt(raw: bytes, most: int = 120) -> str:
+    """The start of what a runner wrote, on one line; what is not UTF-8 is escaped."""
+    return one_line(printable(raw[: 4 * most + 4].decode(errors="backslashreplace")), most)
 
 
 # JSON Schemas

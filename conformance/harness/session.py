@@ -42,6 +42,7 @@ from typing import Final, Self
 
 from conformance.base.files import write_files
 from conformance.base.interrupts import undisturbed
+from conformance.base.text import clean, one_line
 from conformance.harness.folders import OwnedFolder, contents_of, place_for_files, remove
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
@@ -64,7 +65,6 @@ from conformance.harness.protocol import (
     RunRequest,
     UnavailableAnswer,
     announces,
-    excerpt,
     parse_answer,
     to_line,
 )
@@ -327,7 +327,7 @@ def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | No
     for name in type(now).model_fields:
         was, says = getattr(first, name), getattr(now, name)
         if name != "id" and was != says:
-            words = f"{excerpt(str(says), 200)}, not {excerpt(str(was), 200)}"
+            words = f"{one_line(str(says), 200)}, not {one_line(str(was), 200)}"
             return (
                 f"describes itself in another way than before: {name} is {words}; results of both "
                 "must not be mixed"
@@ -378,7 +378,7 @@ def _settled(first: Outcome, alone: Outcome | None) -> Outcome:
 def _failure(outcome: Crashed | Rejected) -> str:
     """What happened, as a sentence."""
     if isinstance(outcome, Rejected):
-        said = excerpt(" ".join(outcome.message.split()), 300)
+        said = one_line(outcome.message, 300)
         return f"It was rejected with an error after which its process was replaced: {said}"
     return outcome.message or f"{_death(outcome)}{_last_words(outcome.stderr)}."
 
@@ -409,6 +409,6 @@ def _last_words(stderr: str) -> str:
     Of several panics it is the first; the others only report that there was one.
     """
     if panic := PANIC.search(stderr):
-        return f"; it {excerpt(' '.join(panic[0].split()), 300)}"
-    lines = stderr.strip().splitlines()
-    return f"; the last it wrote: {excerpt(lines[-1].removesuffix('.'), 300)}" if lines else ""
+        return f"; it {one_line(panic[0], 300)}"
+    lines = clean(stderr).strip().splitlines()
+    return f"; the last it wrote: {one_line(lines[-1].removesuffix('.'), 300)}" if lines else ""

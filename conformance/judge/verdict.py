@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.readings import ReadingName
+from conformance.base.text import one_line
 from conformance.base.words import listed
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
@@ -24,7 +25,6 @@ from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
-from conformance.harness.protocol import excerpt
 from conformance.judge.error_map import error_map
 from conformance.judge.hazards import Watch, hazard_of
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
@@ -195,7 +195,7 @@ def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
         reason += f", but the message names none of: {', '.join(contract.mentions)}"
     hazard = None
     if outcome.changed:
-        inputs = excerpt(listed(outcome.changed), 300)
+        inputs = one_line(listed(outcome.changed), 300)
         hazard = f"It rejected the call, but had changed its input {inputs}."
     return Judgement("pass", reason + ".", vague=vague, hazard=hazard)
 
@@ -219,7 +219,7 @@ def _compare(
         for files in (first, *others):
             if set(files) != set(expected):
                 raise Unjudgeable(
-                    f"The runner returned {excerpt(', '.join(sorted(files)), 300)},"
+                    f"The runner returned {one_line(', '.join(sorted(files)), 300)},"
                     f" the model has {', '.join(sorted(expected))}."
                 )
         for name, want in expected.items():
@@ -408,7 +408,7 @@ def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
         if other := sorted(found - _FIELDS):
             raise ValueError(f"it has the field {', '.join(other)}; the values belong in raw_data")
         if tensor.name != name:
-            raise ValueError(f"it has the name {excerpt(tensor.name)!r}")
+            raise ValueError(f"it has the name {one_line(tensor.name, 120)!r}")
         if tensor.data_type == onnx.TensorProto.STRING:
             raise ValueError("it has text, not numbers")
         if negative := [size for size in tensor.dims if size < 0]:
@@ -417,6 +417,6 @@ def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
     except Exception as error:  # any exception may come of arbitrary bytes
         what = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise Unjudgeable(
-            f"The file of {excerpt(name)} is not a valid tensor: {excerpt(what, 300)}."
+            f"The file of {one_line(name, 120)} is not a valid tensor: {one_line(what, 300)}."
         ) from None
     return WORD_OF_ONNX.get(tensor.data_type, f"ONNX type {tensor.data_type}"), values

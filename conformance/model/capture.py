@@ -26,6 +26,7 @@ from onnx import inliner
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.paths import data_path, shown
 from conformance.base.processes import ask
+from conformance.base.text import one_line
 from conformance.case.given import GivenError, npz_types
 from conformance.model.answers import short
 from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file, word_of
@@ -300,7 +301,7 @@ def _answer(plan: Mapping[str, Any], python: str) -> dict[str, Any]:
             answer: dict[str, Any] = json.loads(done.stdout)
             return answer
     said = done.stderr.decode(errors="backslashreplace").strip().splitlines()
-    last = f": {said[-1][:_MOST_STDERR]}" if said else ""
+    last = f": {one_line(said[-1], _MOST_STDERR)}" if said else ""
     how = f"exit status {done.returncode}"
     if done.returncode < 0:
         how = f"a crash, {signal.Signals(-done.returncode).name}"

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from conformance.base.files import open_plain
 from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, OP_TYPE
+from conformance.base.text import one_line
 from conformance.model.shapes import inferred
 
 #: What protocol buffers, and so ONNX files, cannot exceed.
@@ -65,7 +66,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         return f"{'.'.join(map(str, first['loc']))} {first['input']!s:.40}: {first['msg']}"
-    said = " ".join(str(error).split())[:_MOST_SAID]
+    said = one_line(str(error), _MOST_SAID)
     if type(error).__module__.startswith("conformance."):
         return said
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -10,7 +10,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from conformance.base.paths import data_path
-from conformance.base.text import clean_for_xml
+from conformance.base.text import one_line
 from conformance.results.table import Column, Table
 from conformance.results.verdicts import VERDICTS, Verdict, ranks_as
 
@@ -79,12 +79,7 @@ def _badge(table: Table, column: Column, colours: dict[Verdict, str]) -> str:
     worst = min(unexpected, key=lambda cell: cell.severity, default=None)
     colour = colours[ranks_as(worst.result) if worst else otherwise]
     strip = Counter(ranks_as(cell.result) for cell in cells)
-    return _svg(_short(column.label), text, colour, strip, colours)
-
-
-def _short(text: str) -> str:
-    text = " ".join(clean_for_xml(text, 1_000).split())
-    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+    return _svg(one_line(column.label, _MOST), text, colour, strip, colours)
 
 
 def _svg(

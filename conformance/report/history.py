@@ -81,7 +81,7 @@ def _broken_before(history: CaseHistory) -> str:
     *_, fixed = history.changes
     broken = next(change for change in reversed(history.changes) if change.kind == "broken")
     until = "" if broken.version == fixed.last else f"–{short(fixed.last)}"
-    return f"{broken.after.verdict} {short(broken.version)}{until}"
+    return f"{broken.state} {short(broken.version)}{until}"
 
 
 # As JSON

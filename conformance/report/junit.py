@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from conformance.base.text import clean_for_xml
+from conformance.base.text import clean, one_line
 from conformance.results.instability import instability_examples, instability_text, is_unstable
 from conformance.results.records import (
     InstabilityRecord,
@@ -138,7 +138,7 @@ def _add_instability(suite: _Suite, records: Sequence[InstabilityRecord]) -> Non
 def _test(suite: _Suite, classname: str, name: str) -> Element:
     test = Element("testcase")
     test.set("classname", _line(classname))
-    test.set("name", clean_for_xml(name, 2_000))
+    test.set("name", clean(name, 2_000))
     suite.tests.append(test)
     return test
 
@@ -232,9 +232,8 @@ def _properties(suite: _Suite, column: Column) -> Iterator[tuple[str, str]]:
 
 
 def _line(text: str) -> str:
-    text = " ".join(clean_for_xml(text).split())
-    return text if len(text) <= _LINE else text[:_LINE].rstrip() + " …"
+    return one_line(text, _LINE)
 
 
 def _text(lines: Iterable[str]) -> str:
-    return clean_for_xml("\n".join(lines))
+    return clean("\n".join(lines))

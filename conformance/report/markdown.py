@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.base.text import on_one_line
+from conformance.base.text import one_line
 from conformance.report.history import release_rows, sentence
 from conformance.results.causes import causes
 from conformance.results.compare import Change, Changes
@@ -73,7 +73,7 @@ def report_markdown(table: Table, changes: Changes | None = None) -> str:
 
 def code(text: str, most: int = _TEXT) -> str:
     """``text`` on one line as a code span that it cannot break out of, also in a table."""
-    text = on_one_line(text, most)
+    text = one_line(text, most)
     # A | ends a table cell even in a code span, and renderers differ in how it is escaped.
     text = text.replace("|", "¦")
     text = re.sub(f"`{{{_MOST_BACKTICKS + 1},}}", lambda run: "ˋ" * len(run[0]), text)
@@ -185,7 +185,7 @@ def _problems(table: Table) -> Iterator[str]:
         }[trouble.kind]
         yield f"- {sentence}" + (f"; fix: {code(trouble.fix)}" if trouble.fix else "")
     for label, records in table.instability.items():
-        yield f"- {code(label, 80)}: {instability_text(records)}"
+        yield f"- {code(label, 80)}: {code(instability_text(records))}"
         yield from (f"  - {code(text, 700)}" for text in instability_examples(records))
 
 

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from conformance.base.paths import data_path
-from conformance.base.text import clean, clean_for_xml
+from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.findings import PREFIX
 from conformance.report.html import digest, findings_html, source, verdict_rules
@@ -158,12 +158,12 @@ class Site:
         SubElement(SubElement(feed, "author"), "name").text = "gqa-conformance"
         for one in sorted(self.changes, key=lambda one: one.date, reverse=True):
             entry = SubElement(feed, "entry")
-            SubElement(entry, "title").text = clean_for_xml(one.title)
+            SubElement(entry, "title").text = clean(one.title)
             SubElement(entry, "id").text = f"{self.address or 'urn:gqa-conformance'}#{one.date}"
             SubElement(entry, "updated").text = _moment(one.date)
             if self.address:
                 SubElement(entry, "link", {"href": f"{self.address}/report.html"})
-            SubElement(entry, "content", {"type": "text"}).text = clean_for_xml(one.text)
+            SubElement(entry, "content", {"type": "text"}).text = clean(one.text)
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(feed, encoding="unicode")}\n'
 
 

@@ -23,18 +23,21 @@ _MOST_LINES = 12
 
 
 def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
-    """The lines of a result: verdict, reason, contract, and the command that reproduces it."""
+    """The lines of a result: verdict, reason, contract, and the command that reproduces it.
+
+    Who shows them cleans them.
+    """
     mark = "vague" if result.vague else "hazard" if result.hazard else ""
     note = note_of(result) or mark
     stage = f" at {result.stage}" if result.stage else ""
     yield f"{case.id} on {result.target}: {result.verdict}{stage}{f' ({note})' if note else ''}"
-    yield f"  reason    {clean(result.reason)}"
+    yield f"  reason    {result.reason}"
     if result.kernels:
-        yield f"  kernel    {clean(listed(result.kernels))}"
+        yield f"  kernel    {listed(result.kernels)}"
     if result.wrong_outputs:
-        yield f"  wrong in  {wrong_in(result, clean)}"
+        yield f"  wrong in  {wrong_in(result)}"
     if result.hazard:
-        yield f"  hazard    {clean(result.hazard)}"
+        yield f"  hazard    {result.hazard}"
     if result.message and result.message != result.reason:
         code = f"{result.code}: " if result.code else ""
         yield from _block("message", code + result.message)
@@ -52,7 +55,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     if worst is not None and result.verdict != "pass":
         yield f"  worst     {worst_element(worst, case.call.steps)}"
     if result.insensitive:
-        yield f"  warning   {clean(result.insensitive)}"
+        yield f"  warning   {result.insensitive}"
     if result.expectation is not None:
         known = result.expectation
         yield f"  expected  {known.verdict} ({known.file}:{known.line}): {known.why}"
@@ -67,8 +70,8 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
 def tell_trouble(trouble: InfrastructureRecord) -> str:
     """An infrastructure failure, with the command that fixes it on a separate line."""
     about = f" ({trouble.case})" if trouble.case else ""
-    fix = f"\n  fix: {clean(trouble.fix)}" if trouble.fix else ""
-    return f"Infrastructure, {trouble.target}{about}: {clean(trouble.message)}{fix}"
+    fix = f"\n  fix: {trouble.fix}" if trouble.fix else ""
+    return f"Infrastructure, {trouble.target}{about}: {trouble.message}{fix}"
 
 
 def worst_element(error: OutputErrorRecord, steps: int) -> str:

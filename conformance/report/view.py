@@ -302,8 +302,8 @@ def _trouble(trouble: Trouble) -> tuple[str, str, str]:
 def _unstable(table: Table, older: Collection[str]) -> Iterator[Unstable]:
     for label, records in table.instability.items():
         past = label in older and not is_unstable(records)
-        examples = tuple(instability_examples(records))
-        yield Unstable(clean(label), past, instability_text(records), examples)
+        examples = tuple(map(clean, instability_examples(records)))
+        yield Unstable(clean(label), past, clean(instability_text(records)), examples)
 
 
 class _Pool:
@@ -575,8 +575,8 @@ def _report(
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:
     """The values of `ERROR_FIELDS`, without the names, because there are very many."""
-    # The map is drawn, not shown as text.
-    fields = error.model_dump(mode="json") | {"output": clean(error.output)}
+    fields = error.model_dump(mode="json")
+    fields |= {"output": clean(error.output), "where": deep_clean(fields["where"])}
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
 

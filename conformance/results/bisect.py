@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from conformance.results.compare import same_result
+from conformance.results.differences import same_result
 from conformance.results.records import ResultRecord
 
 
@@ -46,18 +46,34 @@ def first_change(releases: Sequence[str], try_: Try) -> Change | None:
     oldest. Raises :class:`CannotBisect`.
     """
     at = functools.cache(lambda place: try_(releases[place]))
-    first = _first_tried(at, range(len(releases)))
-    last = _first_tried(at, reversed(range(first + 1, len(releases))))
-    if _same(at(first), at(last)):
+
+    def first_of(places: Iterable[int]) -> int | None:
+        """The first of these places at which the case can be tried."""
+        return next((place for place in places if at(place).result is not None), None)
+
+    every = range(len(releases))
+    low = first_of(every)
+    high = None if low is None else first_of(reversed(every[low + 1 :]))
+    if low is None or high is None:
+        *_, last = (at(place) for place in every if at(place).result is None)
+        raise CannotBisect(
+            f"There are not two releases in which the case can be tried: {last.release}: {last.why}"
+        )
+    oldest = at(low)
+    if _same(oldest, at(high)):
         return None
-    same = _same if _same_verdict(at(first), at(last)) else _same_verdict
-    low, high = first, last
-    while (middle := _middle(at, low, high)) is not None:
-        if same(at(middle), at(first)):
+    same = _same if _same_verdict(oldest, at(high)) else _same_verdict
+    while (middle := first_of(_middle_first(low, high))) is not None:
+        if same(at(middle), oldest):
             low = middle
         else:
             high = middle
     return Change(at(low), at(high), tuple(at(place) for place in range(low + 1, high)))
+
+
+def _middle_first(low: int, high: int) -> list[int]:
+    """The places between two, those nearest to the middle first."""
+    return sorted(range(low + 1, high), key=lambda place: abs(2 * place - low - high))
 
 
 def all_changes(releases: Sequence[str], try_: Try) -> Iterator[Change]:
@@ -80,20 +96,3 @@ def _same(one: Tried, other: Tried) -> bool:
 
 def _same_verdict(one: Tried, other: Tried) -> bool:
     return bool(one.result and other.result and one.result.verdict == other.result.verdict)
-
-
-def _first_tried(at: Callable[[int], Tried], places: Iterator[int] | Sequence[int]) -> int:
-    last: Tried | None = None
-    for place in places:
-        last = at(place)
-        if last.result is not None:
-            return place
-    why = f": {last.release}: {last.why}" if last is not None else ""
-    raise CannotBisect(f"There are not two releases in which the case can be tried{why}")
-
-
-def _middle(at: Callable[[int], Tried], low: int, high: int) -> int | None:
-    """The place nearest to the middle at which the case can be tried; None if there is none."""
-    middle = (low + high) / 2
-    between = sorted(range(low + 1, high), key=lambda place: abs(place - middle))
-    return next((place for place in between if at(place).result is not None), None)

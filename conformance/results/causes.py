@@ -22,7 +22,7 @@ from typing import Final, Generic, TypeVar
 
 from conformance.base.text import clean
 from conformance.base.words import listed
-from conformance.results.compare import normal
+from conformance.results.messages import normal
 from conformance.results.records import (
     BeyondBudget,
     ExpectationRecord,
@@ -91,22 +91,20 @@ def causes(
     ``label_of`` gives the label of an item's target where several runs are joined; else it is the
     target's name.
     """
-    groups: dict[tuple[int, str, str, tuple[str, ...], tuple[str, ...]], list[_T]] = {}
+    groups: dict[tuple[str, object, object], list[_T]] = {}
     for item in items:
         result = result_of(item)
         known = result.known
         label = label_of(item) if label_of else result.target
-        what = (known.why, known.link) if known else (symptom(result),)
-        key = severity(result), result.verdict, label, tuple(result.wrong_outputs), what
-        groups.setdefault(key, []).append(item)
-    ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
-    return [_cause(label, members, result_of) for (_, _, label, *_), members in ordered]
-
-
-def _cause(label: str, members: list[_T], result_of: Callable[[_T], ResultRecord]) -> Cause[_T]:
-    stages = {result_of(item).stage for item in members}
-    stage = stages.pop() if len(stages) == 1 else None
-    return Cause(label, result_of(members[0]), stage, tuple(members))
+        what = (known.why, known.link) if known else symptom(result)
+        kind = result.verdict, severity(result), result.wrong_outputs
+        groups.setdefault((label, kind, what), []).append(item)
+    found = []
+    for (label, _, _), members in groups.items():
+        stage, *others = {result_of(item).stage for item in members}
+        example = result_of(members[0])
+        found.append(Cause(label, example, None if others else stage, tuple(members)))
+    return sorted(found, key=lambda cause: (severity(cause.example), -len(cause.members)))
 
 
 # Symptoms
@@ -161,7 +159,7 @@ def symptom(result: ResultRecord) -> str:
 @lru_cache(1 << 14)  # a runtime says the same of many cases
 def abstract(message: str, target: str) -> str:
     """A message without its numbers, its case ids and the target's name, on one line."""
-    text = normal(clean(message, _COMPARED), (target,))
+    text = normal(clean(message, _COMPARED), target)
     text = _NUMBER.sub("N", _CASE.sub("<case>", text))
     return _NUMBERS.sub("N, …", text).rstrip(".")
 
@@ -194,24 +192,23 @@ def _sentence(result: ResultRecord) -> str:
 
 
 def _clauses(result: ResultRecord) -> Iterator[str]:
+    """What is wrong, in the words that all results of the cause have in common."""
+    for error in filter(is_beyond, result.errors):
+        yield _beyond(error)
     for fault in result.faults:
-        if not isinstance(fault, BeyondBudget):
-            yield _clause(fault)
-    beyond: list[BeyondBudget | OutputErrorRecord] = [*filter(is_beyond, result.errors)]
-    beyond += [fault for fault in result.faults if isinstance(fault, BeyondBudget)]
-    for error in beyond:
-        got, want = error.got or 0.0, error.want or 0.0
-        infinite = math.isfinite(want) and not math.isfinite(got)
-        yield f"{error.output} is {'not finite' if infinite else 'beyond its error budget'}"
+        match fault:
+            case BeyondBudget():
+                yield _beyond(fault)
+            case RunsDiffer():
+                yield f"two runs differ in {fault.output}"
+            case WrongDtype():
+                yield f"{fault.output} has another dtype"
+            case WrongShape():
+                yield f"{fault.output} has another shape"
+            case RelationBroken():
+                yield f"the variant {fault.name} gives another {fault.output}"
 
 
-def _clause(fault: RunsDiffer | WrongDtype | WrongShape | RelationBroken) -> str:
-    match fault:
-        case RunsDiffer():
-            return f"two runs differ in {fault.output}"
-        case WrongDtype():
-            return f"{fault.output} has another dtype"
-        case WrongShape():
-            return f"{fault.output} has another shape"
-        case RelationBroken():
-            return f"the variant {fault.name} gives another {fault.output}"
+def _beyond(error: BeyondBudget | OutputErrorRecord) -> str:
+    is_infinite = math.isfinite(error.want or 0) and not math.isfinite(error.got or 0)
+    return f"{error.output} is {'not finite' if is_infinite else 'beyond its error budget'}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.base.text import clean
+from conformance.base.text import one_line
 from conformance.results.records import InstabilityRecord
 from conformance.results.verdicts import VERDICTS
 
@@ -23,7 +23,7 @@ def instability_text(records: Sequence[InstabilityRecord]) -> str:
     what = "1 result" if len(records) == 1 else f"{len(records):,} results"
     text = f"Unstable: {what} ({counts}) did not repeat when the case was run alone."
     known = {(one.expectation.why, one.expectation.link) for one in records if one.expectation}
-    return " ".join([text, *(f"Known: {clean(why)} {clean(link)}" for why, link in sorted(known))])
+    return " ".join([text, *(f"Known: {why} {link}" for why, link in sorted(known))])
 
 
 def is_unstable(records: Sequence[InstabilityRecord]) -> bool:
@@ -34,7 +34,7 @@ def is_unstable(records: Sequence[InstabilityRecord]) -> bool:
 def instability_examples(records: Sequence[InstabilityRecord]) -> Iterator[str]:
     """A few of them, each on a line of its own, and the number of the others."""
     for record in records[:_EXAMPLES]:
-        after = f", after {clean(record.before)}" if record.before else ""
-        yield f"{record.verdict} in {clean(record.case)}{after}: {clean(record.message, 500)}"
+        after = f", after {record.before}" if record.before else ""
+        yield f"{record.verdict} in {record.case}{after}: {one_line(record.message, 500)}"
     if len(records) > _EXAMPLES:
         yield f"and {len(records) - _EXAMPLES:,} more; the results file has all"

@@ -12,13 +12,13 @@ of a case file, a value of a feature) both use it, and so does the support data.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import dropwhile, groupby, pairwise
 from typing import Final, Generic, Literal, TypeVar, get_args
 
-from conformance.base.versions import release_key
+from conformance.base.versions import ordered_version, release_key
 from conformance.case.features import BY_NAME
 from conformance.results.records import ResultRecord
 from conformance.results.table import Column, Table
@@ -83,45 +83,36 @@ def series_of(columns: Sequence[Column]) -> list[Series]:
     """The columns by target and adapter, and in each by version.
 
     A target that was not available has the version that its name has, ``cpu@1.20.1``; without one
-    it is in no series.
+    it is in no series. Its adapter is not known, so it is missing with every adapter.
     """
     found: dict[str, dict[str, list[Column]]] = {}
-    missing: list[Column] = []
-    for column in columns:
-        about = column.target.describe
-        if about is None or column.target.unavailable is not None:
-            missing.append(column)
+    for column in sorted(columns, key=_is_missing):
+        about, (called, _, version) = column.target.describe, column.target.name.rpartition("@")
+        if about is not None and not _is_missing(column):
+            adapter = f"+{about.adapter}" if about.adapter else ""
+            names, version = [f"{column.target.base}{adapter}"], about.version or "unknown"
+        elif called and ordered_version(version) is not None:
+            names = [name for name in found if f"{name}+".startswith(f"{called}+")] or [called]
+        else:
             continue
-        adapter = f"+{about.adapter}" if about.adapter else ""
-        versions = found.setdefault(f"{column.target.base}{adapter}", {})
-        versions.setdefault(about.version or "unknown", []).append(column)
-    for column in missing:
-        called, _, version = column.target.name.rpartition("@")
-        if called and _is_version(version):
-            # Its adapter is not known, so it is missing with every adapter.
-            names = [name for name in found if name == called or name.startswith(f"{called}+")]
-            for name in names or [called]:
-                found.setdefault(name, {}).setdefault(version, []).append(column)
+        for name in names:
+            found.setdefault(name, {}).setdefault(version, []).append(column)
     return [
         Series(
-            name,
-            tuple(
-                _release(*item)
-                for item in sorted(versions.items(), key=lambda i: release_key(i[0]))
-            ),
+            name, tuple(_release(version, of[version]) for version in sorted(of, key=release_key))
         )
-        for name, versions in found.items()
+        for name, of in found.items()
     ]
 
 
+def _is_missing(column: Column) -> bool:
+    return column.target.describe is None or column.target.unavailable is not None
+
+
 def _release(version: str, columns: Sequence[Column]) -> Release:
-    reasons = [column.target.unavailable for column in columns if column.target.unavailable]
-    tried = [column for column in columns if not column.target.unavailable]
-    return Release(version, tuple(tried or columns), "" if tried else reasons[0])
-
-
-def _is_version(text: str) -> bool:
-    return release_key(text)[0]
+    tried = tuple(column for column in columns if not column.target.unavailable)
+    reason = columns[0].target.unavailable or ""
+    return Release(version, tried or tuple(columns), "" if tried else reason)
 
 
 # Spans
@@ -154,16 +145,9 @@ def spans(states: Iterable[tuple[str, K | None]]) -> list[Span[K]]:
     found = []
     for state, members in groupby(known, key=lambda item: item[1]):
         numbers = [number for number, _ in members]
-        between = set(range(numbers[0], numbers[-1])) - set(numbers)
-        found.append(
-            Span(
-                state,
-                first=tried[numbers[0]][0],
-                last=tried[numbers[-1]][0],
-                earliest=numbers[0] == 0,
-                unknown=tuple(tried[number][0] for number in sorted(between)),
-            )
-        )
+        first, last = numbers[0], numbers[-1]
+        between = tuple(tried[number][0] for number in range(first, last) if number not in numbers)
+        found.append(Span(state, tried[first][0], tried[last][0], first == 0, between))
     return found
 
 
@@ -174,16 +158,14 @@ def spans(states: Iterable[tuple[str, K | None]]) -> list[Span[K]]:
 class CaseChange:
     """A case that was right in one release and is not in a later one, or the other way round.
 
-    ``version`` is the first release in which it is known to be so, ``last`` the last one before
-    in which it is known not to be. ``skipped``: the releases between the two.
+    ``version`` is the first release in which it is known to be so, and ``state`` its state there;
+    ``last`` is the last release before in which it is known not to be.
     """
 
     kind: ChangeKind
     version: str
     last: str
-    skipped: tuple[str, ...]
-    before: ResultRecord
-    after: ResultRecord
+    state: str
 
 
 @dataclass(frozen=True)
@@ -205,33 +187,22 @@ class CaseHistory:
 
         What was not tried before the first known release is no state, so that span is earliest.
         """
-        known = [number for number, state in enumerate(self.states) if state is not None]
-        start = known[0] if known else 0
-        return spans(zip(self.versions[start:], self.states[start:], strict=True))
+        of_release = zip(self.versions, self.states, strict=True)
+        return spans(dropwhile(lambda each: each[1] is None, of_release))
 
     @cached_property
     def changes(self) -> tuple[CaseChange, ...]:
         """Where it broke and where it was fixed, in order."""
         known = [
-            (number, state == "pass")
-            for number, state in enumerate(self.states)
+            (version, state)
+            for version, state in zip(self.versions, self.states, strict=True)
             if state is not None and state != UNSTABLE
         ]
-        found = []
-        for (one, was_right), (other, is_right) in pairwise(known):
-            before, after = self.results[one], self.results[other]
-            if was_right != is_right and before is not None and after is not None:
-                found.append(
-                    CaseChange(
-                        "fixed" if is_right else "broken",
-                        self.versions[other],
-                        self.versions[one],
-                        self.versions[one + 1 : other],
-                        before,
-                        after,
-                    )
-                )
-        return tuple(found)
+        return tuple(
+            CaseChange("fixed" if state == "pass" else "broken", version, last, state)
+            for (last, before), (version, state) in pairwise(known)
+            if (before == "pass") != (state == "pass")
+        )
 
     @property
     def since(self) -> str | None:
@@ -267,31 +238,19 @@ def _case_history(
     joined: Table,
     releases: Sequence[Release],
     case: str,
-    unstable: Collection[tuple[str, str]],
+    unstable: set[tuple[str, str]],
 ) -> CaseHistory:
     states: list[str | None] = []
     results: list[ResultRecord | None] = []
     for release in releases:
-        there = [
-            result
-            for column in release.columns
-            if (result := joined.results.get((case, column.label))) is not None
-            and was_tried(result)
-        ]
+        every = [(case, column.label) for column in release.columns]
+        there = [r for key in every if (r := joined.results.get(key)) and was_tried(r)]
         result = worst(there) if there else None
-        shaken = any((case, column.label) in unstable for column in release.columns)
-        shaken |= any(result.flaky is not None for result in there)
+        shaken = not unstable.isdisjoint(every) or any(r.flaky is not None for r in there)
         results.append(result)
-        states.append(UNSTABLE if shaken else result.verdict if result is not None else None)
+        states.append(UNSTABLE if shaken else result.verdict if result else None)
     versions = tuple(release.version for release in releases)
     return CaseHistory(case, versions, tuple(states), tuple(results))
-
-
-def _unstable(joined: Table) -> set[tuple[str, str]]:
-    """The cases that met an instability, each with the label of its column."""
-    return {
-        (record.case, label) for label, records in joined.instability.items() for record in records
-    }
 
 
 # A group of cases
@@ -308,10 +267,6 @@ class Group:
     unstable: int
     cases: int
 
-    @property
-    def right(self) -> int:
-        return sum(result.verdict == "pass" for result in self.results)
-
 
 @dataclass(frozen=True)
 class GroupHistory:
@@ -323,17 +278,15 @@ class GroupHistory:
     @cached_property
     def tried(self) -> list[Group]:
         """The releases in which at least one of its cases was tried."""
-        versions = self.members[0].versions if self.members else ()
-        return [
-            group
-            for number, version in enumerate(versions)
-            if (group := self._in(number, version)) is not None
-        ]
+        every = (self._in(number, version) for number, version in enumerate(self._versions))
+        return [group for group in every if group.results]
 
-    def _in(self, number: int, version: str) -> Group | None:
+    @property
+    def _versions(self) -> tuple[str, ...]:
+        return self.members[0].versions if self.members else ()
+
+    def _in(self, number: int, version: str) -> Group:
         results = [r for one in self.members if (r := one.results[number]) is not None]
-        if not results:
-            return None
         unstable = sum(one.states[number] == UNSTABLE for one in self.members)
         right = sum(result.verdict == "pass" for result in results)
         state: GroupState
@@ -359,13 +312,12 @@ class GroupHistory:
 
     def changed(self, kind: ChangeKind) -> dict[str, list[CaseHistory]]:
         """The cases that broke or were fixed, by release, the oldest first."""
-        found: dict[str, list[CaseHistory]] = {}
+        found: dict[str, list[CaseHistory]] = {version: [] for version in self._versions}
         for one in self._changing:
             for change in one.changes:
                 if change.kind == kind:
-                    found.setdefault(change.version, []).append(one)
-        order = self.members[0].versions if self.members else ()
-        return {version: found[version] for version in order if version in found}
+                    found[change.version].append(one)
+        return {version: those for version, those in found.items() if those}
 
     @cached_property
     def _changing(self) -> list[CaseHistory]:
@@ -431,7 +383,9 @@ def older_labels(found: Iterable[History]) -> set[str]:
 
 def history_of(joined: Table, series: Series) -> History:
     """The history of every case, and of every entry, over the releases of a target."""
-    unstable = _unstable(joined)
+    unstable = {
+        (record.case, label) for label, records in joined.instability.items() for record in records
+    }
     cases = {id: _case_history(joined, series.tried, id, unstable) for id in joined.ids}
     entries: dict[str, list[CaseHistory]] = {}
     for id, one in cases.items():

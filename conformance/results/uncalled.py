@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from conformance.base.printable import one_line
-from conformance.base.words import listed, shortened
+from conformance.base.text import one_line
+from conformance.base.words import listed
 from conformance.results.records import TargetRecord, UncalledParts
 
 #: A sentence lists at most this many names of a kind.
@@ -51,4 +51,4 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _shown(name: str) -> str:
-    return shortened(one_line(name))
+    return one_line(name, 80)

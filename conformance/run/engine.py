@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
-from conformance.base.printable import printable
+from conformance.base.text import printable
 from conformance.case.case import Case
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome

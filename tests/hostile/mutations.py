@@ -7,21 +7,27 @@ import json
 import lzma
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
 from reported import HOSTILE
 from synthetic_runs import case, error, expected, result, target, write
 
 from conformance.base.paths import data_path
 from conformance.case.load import load_file
 from conformance.results.records import (
+    RECORD_LINE,
     BeyondBudget,
     ErrorMap,
     InfrastructureRecord,
+    InstabilityRecord,
     RelationBroken,
     RelationRecord,
     RunsDiffer,
+    TargetDescription,
+    UncalledParts,
     WrongDtype,
     WrongShape,
 )
@@ -51,9 +57,16 @@ def whole(path: Path) -> Path:
     ]
     results[0] = result(cases[0].id, names[0], "wrong", faults=faults, errors=(where,))
     results[4] = result(cases[1].id, names[0], "wrong", relation=relation, expectation=expected())
+    results[8] = result(cases[2].id, names[0], "wrong", unexpected=False, expectation=expected())
     trouble = InfrastructureRecord(target=names[0], case=cases[0].id, message="x", fix="y")
-    targets = [target(name) for name in names]
-    return write(path, cases, results, targets=targets, problems=[trouble])
+    unstable = InstabilityRecord(
+        target=names[0], case=cases[0].id, verdict="crash", message="x", expectation=expected()
+    )
+    parts = UncalledParts(declared_by="x", inputs=("x",), types={"x": ("y",)})
+    targets = [target("cuda", unavailable="x", fix="y"), *map(target, names)]
+    described = TargetDescription(runtime="x", version="1", uncalled=parts)
+    targets[1] = targets[1].model_copy(update={"describe": described})
+    return write(path, cases, results, targets=targets, problems=[trouble], instability=[unstable])
 
 
 #: Values that no field expects, or only some.
@@ -75,6 +88,32 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield value, key
         if isinstance(value[key], dict | list):
             yield from places(value[key])
+
+
+def strange(content: bytes, change: Callable[[str], str]) -> bytes:
+    """The records with every text changed, keys too, except where only some texts are valid."""
+    return b"".join(_with_every_text(json.loads(line), change) for line in content.splitlines())
+
+
+def _with_every_text(record: Any, change: Callable[[str], str]) -> bytes:
+    def line() -> bytes:
+        return json.dumps(record).encode()
+
+    def is_valid() -> bool:
+        with suppress(ValidationError):
+            return bool(RECORD_LINE.validate_json(line()))
+        return False
+
+    for container, key in [*places(record)]:
+        if isinstance(was := container[key], str):
+            container[key] = change(was)
+            if not is_valid():
+                container[key] = was
+        if isinstance(key, str):
+            container[change(key)] = container.pop(key)
+            if not is_valid():
+                container[key] = container.pop(change(key))
+    return line() + b"\n"
 
 
 def _changed(line: bytes, chance: random.Random) -> bytes:

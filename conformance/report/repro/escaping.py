@@ -12,15 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from conformance.base.text import clean
+from conformance.base.text import one_line
 
 _COLUMNS: Final = 100
-
-
-@lru_cache(1 << 12)  # the results of a case, and of a theme, say the same of it
-def one_line(text: str, limit: int = 600) -> str:
-    """Untrusted text as one line."""
-    return " ".join(clean(text, limit).split())
 
 
 def comment(lines: Sequence[str], mark: str) -> list[str]:
@@ -43,7 +37,7 @@ def _wrapped(line: str) -> list[str]:
     ) or [""]
 
 
-LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]+")
+LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]{1,500}")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~!&$]|[@#](?=\w)")
 
 
@@ -52,10 +46,10 @@ def _escaped(match: re.Match[str]) -> str:
     return f"{match[0]}<!-- -->" if match[0] in "@#" else f"\\{match[0]}"
 
 
-@lru_cache(1 << 12)
-def inline(text: str, limit: int = 600) -> str:
+@lru_cache(1 << 12)  # the results of a case, and of a theme, say the same of it
+def inline(text: str, most: int = 600) -> str:
     """Untrusted text as one line of Markdown without markup."""
-    return _MARKUP.sub(_escaped, one_line(text, limit))
+    return _MARKUP.sub(_escaped, one_line(text, most))
 
 
 def inline_code(text: str) -> str:

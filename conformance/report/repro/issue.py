@@ -10,7 +10,7 @@ from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.report.findings import alone
 from conformance.report.repro.checks import is_of_the_variant
-from conformance.report.repro.escaping import LINK, fence_around, inline, inline_code, one_line
+from conformance.report.repro.escaping import LINK, fence_around, inline, inline_code
 from conformance.report.repro.program import Program
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
@@ -88,13 +88,9 @@ def _call(case: CaseRecord) -> list[str]:
     lines += ["", "| input | type | shape | values |", "| --- | --- | --- | --- |"]
     for tensor in case.call.inputs:
         if tensor.state == "connected":
-            cells = (
-                tensor.name,
-                str(tensor.dtype),
-                str(list(tensor.shape or ())),
-                one_line(tensor.values or "", 200),
-            )
-            lines.append(f"| {' | '.join(map(inline, cells))} |")
+            what = (tensor.name, str(tensor.dtype), str(list(tensor.shape or ())))
+            cells = [*map(inline, what), inline(tensor.values or "", 200)]
+            lines.append(f"| {' | '.join(cells)} |")
     attributes = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
     outputs = ", ".join(o.name for o in case.call.outputs if o.state == "connected")
     of = "" if graph is None else f" of the first {OP_TYPE}"
@@ -124,8 +120,7 @@ def _should(contract: Contract) -> str:
 
 def _link(text: str) -> str:
     """A source as Markdown."""
-    source = one_line(text)
-    return f"<{source}>" if LINK.fullmatch(source) else inline(source)
+    return f"<{text}>" if LINK.fullmatch(text) else inline(text)
 
 
 def _worst(result: ResultRecord) -> Iterator[str]:

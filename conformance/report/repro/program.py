@@ -25,6 +25,7 @@ from onnx import helper
 from conformance.base.paths import data_path
 from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, OP_TYPE, OUTPUTS, PLAIN_NAME
+from conformance.base.text import one_line
 from conformance.bundle.model import declare, filled_model, model_of
 from conformance.bundle.script import CARRY
 from conformance.report.repro.checks import (
@@ -34,7 +35,7 @@ from conformance.report.repro.checks import (
     wrong_elements,
     wrong_shapes,
 )
-from conformance.report.repro.escaping import comment, one_line
+from conformance.report.repro.escaping import comment
 from conformance.results.records import (
     FROM_FILE,
     CallInput,

@@ -1,0 +1,297 @@
+"""How the result of a case differs between two runs: the kinds of changes, with a sentence each.
+
+Whether it is the same in both is decided here alone, for ``gqa diff`` and for ``gqa bisect``. A
+history asks for less, on purpose: only whether a case passes, since a release that fails in another
+way has broken nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from conformance.base.text import clean, one_line
+from conformance.results.faults import factor
+from conformance.results.messages import normal
+from conformance.results.records import (
+    OutputErrorRecord,
+    RelationBroken,
+    ResultRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
+from conformance.results.verdicts import severity, was_tried
+from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
+
+Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
+#: The kinds in the order in which they are shown, each with its heading.
+HEADINGS: Final[Mapping[Kind, str]] = {
+    "broken": "Newly broken",
+    "vanished": "Vanished",
+    "fixed": "Fixed",
+    "changed": "Changed",
+    "new": "New",
+    "slower": "Slower",
+}
+
+#: A result is slower if it takes more than this many times as long …
+SLOWER_TIMES: Final = 2.0
+#: … and more than this longer, in ms. Most calls take microseconds, and the fastest of a few
+#: repeats can double because the machine is busy.
+SLOWER_BY: Final = 1.0
+#: A wrong result has changed if its error has grown or shrunk by more than this factor.
+OTHER_MAGNITUDE: Final = 10.0
+
+#: In a sentence, reasons and messages are cut to this many characters.
+_SENTENCE: Final = 300
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one case on one target. ``target`` is the column's label in the new run."""
+
+    kind: Kind
+    case: str
+    target: str
+    before: ResultRecord | None
+    """None: the baseline has no result."""
+    after: ResultRecord | None
+    """None: the new run has no result."""
+    sentence: str
+    """What changed, with the runtime's message; cleaned, but not escaped."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the new result is not `pass`, and an expectation covers it or it is not red."""
+        after = self.after
+        return after is not None and after.verdict != "pass" and not after.unexpected
+
+    @property
+    def surprising(self) -> bool:
+        """Whether the new result is not `pass` and unexpected, and was not in the baseline."""
+        before, after = self.before, self.after
+        red = after is not None and after.unexpected and after.verdict != "pass"
+        return red and not (before is not None and before.unexpected)
+
+
+def differences(was: ResultRecord | None, now: ResultRecord | None) -> Iterator[tuple[Kind, str]]:
+    """The changes of a result: none, one, or one and a slower time; None is no result."""
+    if now is None:
+        if was is not None and was_tried(was):
+            what = f"{was.verdict} in the baseline; the new run has the target, not the case."
+            yield "vanished", what
+    elif was is None or (was_tried(now) and not was_tried(was)):
+        yield "new", _new(was, now)
+    else:
+        if change := _change(was, now):
+            yield change
+        if slower := _slower(was, now):
+            yield "slower", slower
+
+
+def same_result(one: ResultRecord, other: ResultRecord) -> bool:
+    """Whether a case has the same result in two runs, as far as the runtime is concerned.
+
+    Compared are the verdict, the wrong outputs, and whether there is a hazard. Of a result that did
+    not run also the outcome, the stage, the code, whether its message is vague, and the message as
+    `normal` has it. Of wrong values also the placement, the kinds of faults, the output that is
+    worst, and its error by the magnitude (`OTHER_MAGNITUDE`). Two runs of one defect differ in the
+    rest: times, standard error, the values of elements. What the suite expects is not compared.
+    """
+    return not _has_moved(one, other) and _other_details(one, other) is None
+
+
+def _has_moved(was: ResultRecord, now: ResultRecord) -> bool:
+    """Whether the verdict differs, or the wrong outputs where both are known."""
+    return was.verdict != now.verdict or bool(
+        was.wrong_outputs and now.wrong_outputs and was.wrong_outputs != now.wrong_outputs
+    )
+
+
+def _is_flaky(was: ResultRecord, now: ResultRecord) -> bool:
+    """Whether the verdicts differ, and both are those that the case has from run to run."""
+    flaky = now.flaky or (None if now.unexpected else was.flaky)
+    verdicts = {was.verdict, now.verdict}
+    return flaky is not None and len(verdicts) == 2 and verdicts <= {*flaky.verdicts}
+
+
+def _new(was: ResultRecord | None, now: ResultRecord) -> str:
+    before = "not in the baseline"
+    if was is not None:
+        word = "skipped" if was.verdict == "skip" else was.verdict
+        before = f"{word} before ({short(was.reason)})"
+    mark = " (unexpected)" if now.unexpected else ""
+    return f"{before}, now {now.verdict}{mark}{_why(now)}"
+
+
+def _change(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
+    """How a result that both runs have has changed, its time apart."""
+    if _is_flaky(was, now):
+        return None
+    if _has_moved(was, now):
+        return _moved(was, now)
+    if was.unexpected != now.unexpected:
+        mark = f"unexpected{_why(now)}" if now.unexpected else "expected."
+        return "changed", f"still {now.verdict}, now {mark}{_expectation(now)}"
+    details = _other_details(was, now)
+    return ("changed", f"still {now.verdict}, {details}") if details else None
+
+
+def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
+    """The change to another verdict or wrong outputs. What is better, but no pass, is not fixed."""
+    before, after = (" ".join(filter(None, (r.verdict, where_wrong(r)))) for r in (was, now))
+    moved = f"{before} before, now {after}"
+    if not was_tried(now):
+        return "vanished", f"{moved}: {short(now.reason)}"
+    why = f"{_why(now)}{_expectation(now)}"
+    if now.verdict == "pass":
+        return "fixed", f"{moved}{why}"
+    if severity(now) < severity(was):
+        return "broken", f"{moved}{why}"
+    better = was.verdict != now.verdict or only_presents(now)
+    return "changed", f"{moved}{', which is better' if better else ''}{why}"
+
+
+def _why(result: ResultRecord) -> str:
+    """The reason and, of a rejection, the runtime's message: after a colon, with a full stop."""
+    if result.verdict == "pass":
+        return "."
+    text = result.reason
+    if result.message and result.message != result.reason:
+        text = f"{text.rstrip('.')}: {result.message}"
+    return f": {stopped(text)}"
+
+
+def _expectation(result: ResultRecord) -> str:
+    known = result.expectation
+    if result.unexpected and known is not None:
+        return f" The expectation is {known.verdict} ({clean(known.file, 200)}:{known.line})."
+    if result.verdict == "pass" or result.unexpected:
+        return ""
+    if known is None:
+        return " The new run does not count it as unexpected."
+    return f" This is a known defect: {stopped(known.why)} {clean(known.link, 300)}"
+
+
+def _other_details(was: ResultRecord, now: ResultRecord) -> str | None:
+    """What differs between two results with one verdict, after "still wrong, "; None: nothing."""
+    if (was.hazard is None) != (now.hazard is None):
+        if now.hazard is None:
+            return "without the hazard of before."
+        return f"now with a hazard: {stopped(now.hazard)}"
+    if now.verdict == "fallback" and was.placement != now.placement:
+        where = f"{short(now.placement or 'nowhere')}, not {short(was.placement or 'nowhere')}"
+        return f"but on {where}."
+    if was.outcome == now.outcome == "ran":
+        what = None if now.verdict == "pass" else _other_numbers(was, now)
+        return what and f"{what}{_why(now)}"
+    if was.vague != now.vague:
+        words = "none" if now.vague else "one"
+        return f"but its message now names {words} of the contract's words{_why(now)}"
+    if (was.outcome, was.stage) != (now.outcome, now.stage):
+        return f"but {_how(was)} before, now {_how(now)}{_why(now)}"
+    before, after = (
+        f"{one.code}: {one.reason if one.outcome == 'unavailable' else one.message}"
+        for one in (was, now)
+    )
+    if before == after or normal(before, was.target) == normal(after, now.target):
+        return None
+    return f"with another message: {stopped(now.message or now.reason)}"
+
+
+def _how(result: ResultRecord) -> str:
+    words = {"ran": "it ran", "rejected": "rejected", "timed_out": "timed out"}
+    stage = f" at {result.stage}" if result.stage else ""
+    return words.get(result.outcome, result.outcome) + stage
+
+
+def _other_numbers(was: ResultRecord, now: ResultRecord) -> str | None:
+    """Of two results that ran and are no pass: wrong elsewhere, or by another magnitude."""
+    if was.values_right != now.values_right:
+        right = {True: "right", False: "wrong", None: "not compared"}
+        return f"but its values are {right[now.values_right]} now"
+    before, after = _worst(was.errors), _worst(now.errors)
+    if (
+        before is not None
+        and after is not None
+        and (before.output, before.index is None) != (after.output, after.index is None)
+    ):
+        return f"but worst in {short(after.output)} now, not in {short(before.output)}"
+    if _outline(was) != _outline(now):
+        return "for another reason"
+    apart = (one.relation.share if one.relation else None for one in (was, now))
+    for share, other in ((was.share, now.share), tuple(apart)):
+        if _other_magnitude(share, other):
+            return f"but {_figure(other)} times the error budget, not {_figure(share)}"
+    return None
+
+
+def _worst(errors: Sequence[OutputErrorRecord]) -> OutputErrorRecord | None:
+    """An output that could not be compared is worse than any number in one that could."""
+
+    def badness(error: OutputErrorRecord) -> tuple[bool, float]:
+        share = error.share or 0.0
+        return error.index is None, math.inf if math.isnan(share) else share
+
+    return max(errors, key=badness, default=None)
+
+
+def _outline(result: ResultRecord) -> set[tuple[object, ...]]:
+    """The faults of a result without the values of elements, which differ between two runs.
+
+    Where an error is beyond its budget, two runs may or may not differ.
+    """
+    outline: set[tuple[object, ...]] = {
+        ("beyond", error.output) for error in result.errors if is_beyond(error)
+    }
+    beyond = bool(outline)
+    outline |= {("variant", result.of_variant), ("relation", result.relation is None)}
+    for fault in result.faults:
+        match fault:
+            case WrongDtype() | WrongShape():
+                outline.add((fault.kind, fault.output, fault.step, fault.got, fault.want))
+            case RelationBroken():
+                outline.add((fault.kind, fault.output, fault.name))
+            case RunsDiffer() if not beyond:
+                outline.add((fault.kind, fault.output, fault.step))
+    return outline
+
+
+def _other_magnitude(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is not other
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return repr(one) != repr(other)
+    low, high = sorted((abs(one), abs(other)))
+    return high > OTHER_MAGNITUDE * low
+
+
+def _slower(was: ResultRecord, now: ResultRecord) -> str | None:
+    before, after = (result.ms.run if result.ms else None for result in (was, now))
+    # A time of zero cannot be compared by a factor.
+    if before is None or after is None or not (before > 0 and math.isfinite(after)):
+        return None
+    if not (after > SLOWER_TIMES * before and after - before > SLOWER_BY):
+        return None
+    return (
+        f"the fastest repeat took {_figure(after)} ms, {_figure(after / before)} times "
+        f"the {_figure(before)} ms of the baseline."
+    )
+
+
+def _figure(number: float | None) -> str:
+    return "an unknown number of" if number is None else factor(number)
+
+
+def short(text: str) -> str:
+    """``text`` as a sentence quotes it: one line of at most about `_SENTENCE` characters."""
+    return one_line(text, _SENTENCE)
+
+
+def stopped(text: str) -> str:
+    """``text`` as `short` has it, with a full stop unless it ends in a mark."""
+    text = short(text)
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
