@@ -20,9 +20,9 @@ from conformance.cli.terminal import make_console
 from conformance.report.models import (
     FORMAT,
     USES,
-    Cell,
-    ModelRow,
+    AnswerCell,
     Models,
+    RecordedModel,
     load_models,
     matching,
     short,
@@ -64,7 +64,9 @@ def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
     return ALL_AS_EXPECTED
 
 
-def document(known: Models, rows: Sequence[ModelRow], runtimes: Sequence[str]) -> dict[str, object]:
+def document(
+    known: Models, rows: Sequence[RecordedModel], runtimes: Sequence[str]
+) -> dict[str, object]:
     """The rows with their cells as JSON values."""
     return {
         "format": FORMAT,
@@ -94,7 +96,7 @@ def document(known: Models, rows: Sequence[ModelRow], runtimes: Sequence[str]) -
     }
 
 
-def draw_rows(console: Console, rows: Sequence[ModelRow], runtimes: Sequence[str]) -> None:
+def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
     """A line for each row, with one chat on each runtime."""
     table = plain_table()
     for title in ("model", "type", "made for, by", *map(clean, runtimes)):
@@ -109,7 +111,7 @@ def draw_rows(console: Console, rows: Sequence[ModelRow], runtimes: Sequence[str
     console.print(table, highlight=False)
 
 
-def draw_row(console: Console, row: ModelRow, runtimes: Sequence[str]) -> None:
+def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> None:
     """A model with all uses, what its releases do, and what is not right."""
     console.print(Text(row.name, style="bold"), soft_wrap=True)
     for call in row.calls:
@@ -135,7 +137,7 @@ def draw_row(console: Console, row: ModelRow, runtimes: Sequence[str]) -> None:
     )
 
 
-def _causes(row: ModelRow, name: str) -> Iterator[str]:
+def _causes(row: RecordedModel, name: str) -> Iterator[str]:
     for cause in row.runtimes[name].causes:
         yield f"  {clean(cause.where)}: {clean(cause.what)}: {clean(cause.why or cause.said)}"
         if cause.workaround:
@@ -144,11 +146,11 @@ def _causes(row: ModelRow, name: str) -> Iterator[str]:
             yield f"    {clean(cause.link)}"
 
 
-def _cells(row: ModelRow, runtimes: Sequence[str], use: str) -> Mapping[str, Cell]:
+def _cells(row: RecordedModel, runtimes: Sequence[str], use: str) -> Mapping[str, AnswerCell]:
     return {name: row.runtimes[name].cell(use) for name in runtimes if name in row.runtimes}
 
 
-def _sign(cell: Cell | None) -> Text:
+def _sign(cell: AnswerCell | None) -> Text:
     """The cell with its sign, in the colour of its verdict."""
     if cell is None:
         return Text("– not tried", style=TABLE["skip"].style)

@@ -19,7 +19,7 @@ from conformance.model.config_calls import (
     is_like,
     read_configuration,
 )
-from conformance.report.models import ModelRow, Models
+from conformance.report.models import Models, RecordedModel
 
 #: Of rows with calls that are only like those of the model, this many are named.
 _NEAREST = 3
@@ -49,7 +49,7 @@ def tell_config(path: Path, known: Models, runtimes: Sequence[str], as_json: boo
     title = model.model_type or "a decoder"
     number = plural(sum(call.layers for call in model.calls), "layer")
     console.print(f"{clean(str(path))}: {clean(title)}, {number}", markup=False, soft_wrap=True)
-    shown: dict[str, ModelRow] = {}
+    shown: dict[str, RecordedModel] = {}
     for call, same, like in found:
         console.print(f"  {plural(call.layers, 'layer')}: {call.what}", highlight=False)
         shown |= {row.graph: row for row in same}
@@ -73,8 +73,8 @@ def tell_config(path: Path, known: Models, runtimes: Sequence[str], as_json: boo
 
 
 def rows_for(
-    call: ConfiguredCall, rows: Sequence[ModelRow]
-) -> tuple[list[ModelRow], list[tuple[ModelRow, list[str]]]]:
+    call: ConfiguredCall, rows: Sequence[RecordedModel]
+) -> tuple[list[RecordedModel], list[tuple[RecordedModel, list[str]]]]:
     """The rows with the same call, and those with one like it, the nearest first, with what is
     different there."""
     same, like = [], []

@@ -55,7 +55,7 @@ class UseAnswer:
 
 
 @dataclass(frozen=True)
-class ModelCause:
+class RecordedCause:
     """Something that is not right, in the words of ``gqa check``.
 
     ``where`` names the releases. ``why``, ``link`` and ``workaround`` are of the known defect, and
@@ -73,7 +73,7 @@ class ModelCause:
 
 
 @dataclass(frozen=True)
-class Cell:
+class AnswerCell:
     """A model on a runtime, in one use: a few words, and the verdict whose colours they have."""
 
     words: str
@@ -90,14 +90,14 @@ class OnRuntime:
     """
 
     answers: Mapping[str, Mapping[str, UseAnswer]]
-    causes: Sequence[ModelCause] = ()
+    causes: Sequence[RecordedCause] = ()
 
-    def cell(self, use: str) -> Cell:
+    def cell(self, use: str) -> AnswerCell:
         """What stands in the cell of one use."""
         states = [(version, _words(those.get(use))) for version, those in self.answers.items()]
         tried = [(version, state) for version, state in states if state is not None]
         if not tried:
-            return Cell("not tried", "skip", ())
+            return AnswerCell("not tried", "skip", ())
         found = spans(tried)
         last = found[-1]
         answer = self.answers[last.last][use].answer
@@ -111,7 +111,7 @@ class OnRuntime:
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in found
         )
-        return Cell(words, WORDS[answer][1], tuple(releases))
+        return AnswerCell(words, WORDS[answer][1], tuple(releases))
 
     @property
     def newest(self) -> str:
@@ -148,7 +148,7 @@ class LayerCall:
 
 
 @dataclass(frozen=True)
-class ModelRow:
+class RecordedModel:
     """A model, as one exporter writes it in one data type.
 
     ``graph`` is the name of its file, ``family`` what people call the model, ``made_for`` the
@@ -190,10 +190,10 @@ class Models:
     suite: str
     runtimes: Mapping[str, Sequence[str]]
     software: frozenset[str]
-    rows: Sequence[ModelRow] = field(default_factory=tuple)
+    rows: Sequence[RecordedModel] = field(default_factory=tuple)
 
     @cached_property
-    def families(self) -> Mapping[str, Sequence[ModelRow]]:
+    def families(self) -> Mapping[str, Sequence[RecordedModel]]:
         """The rows by family, in the order of the file."""
         ordered = sorted(self.rows, key=lambda row: row.family.lower())
         return {name: [*rows] for name, rows in groupby(ordered, lambda row: row.family)}
@@ -213,7 +213,7 @@ def models_of(data: Mapping[str, Any]) -> Models:
     )
 
 
-def _row(row: Mapping[str, Any]) -> ModelRow:
+def _row(row: Mapping[str, Any]) -> RecordedModel:
     runtimes = {
         name: OnRuntime(
             {
@@ -221,15 +221,15 @@ def _row(row: Mapping[str, Any]) -> ModelRow:
                 for group in those["answers"]
                 for version in group["releases"]
             },
-            tuple(ModelCause(**cause) for cause in those["causes"]),
+            tuple(RecordedCause(**cause) for cause in those["causes"]),
         )
         for name, those in row["runtimes"].items()
     }
     calls = tuple(LayerCall(**call) for call in row["calls"])
-    return ModelRow(**{**row, "runtimes": runtimes, "calls": calls})
+    return RecordedModel(**{**row, "runtimes": runtimes, "calls": calls})
 
 
-def matching(models: Models, wanted: str) -> list[ModelRow]:
+def matching(models: Models, wanted: str) -> list[RecordedModel]:
     """The rows whose family, exporter, data type or graph has each word of ``wanted``.
 
     Case, spaces and points do not count: ``gemma4`` finds Gemma 4 E2B.
@@ -248,7 +248,9 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def rows_by_cell(models: Models, use: str = USES[0]) -> Iterator[tuple[ModelRow, dict[str, Cell]]]:
+def rows_by_cell(
+    models: Models, use: str = USES[0]
+) -> Iterator[tuple[RecordedModel, dict[str, AnswerCell]]]:
     """Each row with its cell on each runtime."""
     for row in models.rows:
         yield (

@@ -21,7 +21,7 @@ from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.findings import PREFIX
 from conformance.report.html import digest, findings_html, source, verdict_rules
-from conformance.report.models import FILE, USES, ModelRow, Models, short
+from conformance.report.models import FILE, USES, Models, RecordedModel, short
 
 SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
 _SEARCH: Final = """\
@@ -167,7 +167,7 @@ class Site:
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(feed, encoding="unicode")}\n'
 
 
-def summary(models: Models, rows: Sequence[ModelRow]) -> str:
+def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
     """What each runtime does with the models of a family in one chat, in one sentence for each."""
     told = []
     for name in models.runtimes:
