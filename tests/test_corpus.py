@@ -290,11 +290,5 @@ def test_values_that_no_case_combines(own: Path) -> None:
     assert refused("holes.yaml::a[batch_size=2,seed=1]") == sentence
 
 
-def test_no_axis_is_called_as_the_target(own: Path) -> None:
-    write(own, entries("- {name: a, matrix: {ep: {x: {seed: 1}, y: {seed: 2}}}}"), "wrong.yaml")
-    with pytest.raises(InputError, match=r"'ep' names the target in the ids of tests"):
-        find(["wrong.yaml"])
-
-
 def test_a_theme_selects_its_file() -> None:
     assert {case.theme for case in find(["window"]).named} == {"window"}

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from as_user import Desk
-from case_files import cases_of, complaints, entries
+from case_files import cases_of, entries
 from onnx.reference import ReferenceEvaluator
 from shipped import shipped_cases
 from test_verdict import right_by
@@ -210,53 +210,6 @@ def test_a_failing_call_needs_no_variant(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ("relation: permuted_batch", "permuted_batch: batch_size must be at least 2"),
-        ("relation: packed_qkv, key_value: packed", "packed_qkv: key_value must be new"),
-        ("relation: long_window, causal: 0", "long_window: causal must not be 0"),
-        ("relation: token_by_token, loop: [2, 1]", "token_by_token: it must be one call, not a"),
-        (
-            "relation: packed_qkv, inputs: {query: trailing}",
-            "packed_qkv: there is no variant of inputs, outputs or",
-        ),
-        (
-            "relation: scale_in_query, scale: 0.3",
-            "scale_in_query: scale must be given and be a power",
-        ),
-        ("relation: scale_in_query, scale: 1.0e-40", "scale_in_query: scale must be given and"),
-        (
-            "relation: packed_qkv, sequence_length: 5, kv_sequence_length: 7",
-            "packed_qkv: key and value must have the query's length, or 0",
-        ),
-        (
-            "relation: rejected_tokens, loop: [5, 1, 1], max_sequence_length: 16",
-            "rejected_tokens: it must be a loop of two calls",
-        ),
-        (
-            "relation: token_by_token, sequence_length: 3, presents: none",
-            "token_by_token: both presents must be connected",
-        ),
-        (
-            "relation: doubled_values, key_value: omitted",
-            "doubled_values: key and value must be given",
-        ),
-        ("relation: standard_attention, qk_norm: true", "standard_attention: softcap, sink"),
-        ("relation: constant_bias, qk_output: 1", "constant_bias: qk_output must not be 1"),
-        (
-            "relation: doubled_values, num_heads: 3, contract: {demands: either, source: here}",
-            "num_heads 3 is not a multiple of kv_num_heads 2",
-        ),
-    ],
-)
-def test_a_call_without_that_variant_is_rejected(
-    tmp_path: Path, fields: str, sentence: str
-) -> None:
-    said = complaints(tmp_path, entries(f"- {{name: a, {fields}}}"))
-    assert any(sentence in line for line in said), said
-
-
-@pytest.mark.parametrize(
     "attribute",
     [a for a in ATTRIBUTES if not a.required and a.name in Call.model_fields],
     ids=lambda attribute: attribute.name,
@@ -269,12 +222,6 @@ def test_the_standard_operator_has_no_attribute_but_the_heads(attribute: Attribu
     assert misfit(plain) is None
     assert misfit(plain.model_copy(update={attribute.name: attribute.default})) is None
     assert misfit(plain.model_copy(update={attribute.name: value})) is not None
-
-
-def test_a_call_that_must_be_rejected_has_no_variant(tmp_path: Path) -> None:
-    body = "- {name: a, relation: doubled_values, contract: {demands: rejects, source: here}}"
-    (said,) = complaints(tmp_path, entries(body))
-    assert said.endswith("a call that must be rejected has no variant")
 
 
 def test_a_relation_can_be_an_axis(tmp_path: Path) -> None:
