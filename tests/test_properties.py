@@ -1,61 +1,15 @@
-"""What a call is: its features, and the words and comparisons that are true of it only."""
+"""Words and comparisons of expressions: what they are about, and that each has an answer."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NamedTuple
-
 import pytest
-import yaml
 from shipped import shipped_cases
 
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.case.call import Call
-from conformance.case.features import FEATURES, features_of
+from conformance.case.features import FEATURES
 from conformance.case.properties import NAMES, OPERATORS, VOCABULARY, WORDS
 from conformance.case.selection import SelectionError, compile_expression
-from conformance.case.tensors import Step, steps_of
-from conformance.case.wording import words
-
-
-class Described(NamedTuple):
-    call: Call
-    steps: tuple[Step, ...]
-
-
-def described(**fields: Any) -> Described:
-    call = Call.model_validate(fields)
-    return Described(call, steps_of(call))
-
-
-def selects(text: str, *names: str, **fields: Any) -> bool:
-    return compile_expression(text)(names, described(**fields))
-
-
-#: Calls with their features, the words for them, and expressions that select them or do not.
-CALLS = yaml.safe_load(Path(__file__).with_name("described_calls.yaml").read_text("utf-8"))
-PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
-#: A call that none of the words are true of.
-OTHER = {"dtype": "bfloat16", "sequence_length": 2}
-
-
-@pytest.mark.parametrize("about", CALLS, ids=lambda about: str(about["call"]))
-def test_a_call_has_its_features_words_and_expressions(about: dict[str, Any]) -> None:
-    """An expression of one word stands for the call itself, or for a part of its id."""
-    fields = about["call"]
-    features = features_of(*described(**fields))
-    if "features" in about:
-        assert features == {**PLAIN, **about["features"]}
-    if "words" in about:
-        assert words(features) == about["words"]
-    for text in about.get("selected by", ()):
-        assert selects(text, **fields), text
-        assert not selects(f"not {text}", **fields), text
-        if text.isidentifier():
-            assert not selects(text, **OTHER), text
-            assert selects(text, "a", f"entry[x={text}]", **OTHER), text
-    for text in about.get("not selected by", ()):
-        assert not selects(text, **fields), text
 
 
 @pytest.mark.parametrize(
