@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from case_files import cases_of
+from test_calls import ROWS
 
 from conformance.base.paths import ROOT
 from conformance.bundle import sensitivity
@@ -42,43 +43,6 @@ INT8 = {
 }
 CHANNELS = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
 
-#: For each feature, a call that uses it, and the other effects that this call has.
-ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "rotary": ({**DECODE, "rotary": "half_split"}, {"rotary_interleaved", "past"}),
-    "rotary_interleaved": ({**DECODE, "rotary": "interleaved"}, {"rotary", "past"}),
-    "position_ids": (
-        {**PROMPT, "rotary": "half_split", "position_ids": True},
-        {"rotary", "rotary_interleaved", "causal"},
-    ),
-    "window": ({**PROMPT, "local_window_size": 3}, {"window_edge"}),
-    "window_edge": ({**PROMPT, "local_window_size": 5}, {"window"}),
-    "softcap": ({**DECODE, "softcap": 2.0}, {"past"}),
-    "attention_bias": ({**DECODE, "attention_bias": "full"}, {"past"}),
-    "head_sink": ({**DECODE, "head_sink": True}, {"past"}),
-    "smooth_softmax": ({**DECODE, "smooth_softmax": 1}, {"past"}),
-    "causal": (PROMPT, set()),
-    "scale": ({**DECODE, "scale": 1.0}, {"past"}),
-    "ragged": ({**DECODE, "batch_size": 2, "total_sequence_lengths": (10, 4)}, {"past"}),
-    "past": (DECODE, set()),
-    "qk_norm": ({**DECODE, "qk_norm": True}, {"past"}),
-    "quantisation": ({**INT8, "cache": "concatenated", "sequence_length": 4}, {"causal"}),
-    "dequantisation": ({**INT8, **DECODE}, {"quantisation", "past"}),
-    "norm_epsilon": (
-        {
-            **PROMPT,
-            "qk_norm": True,
-            "k_norm_epsilon": 0.1,
-            "inputs": {name: {"values": {"low": -0.1, "high": 0.1}} for name in ("query", "key")},
-        },
-        {"qk_norm", "causal"},
-    ),
-    "query_seqlens": (
-        {"batch_size": 2, "sequence_length": 4, **DECODE, "query_seqlens": (2, 2)},
-        {"past", "causal"},
-    ),
-    "channels": ({**INT8, **DECODE, **CHANNELS}, {"quantisation", "dequantisation", "past"}),
-}
-
 
 def test_the_documentation_lists_each_effect() -> None:
     page = (ROOT / "docs" / "cases.md").read_text(encoding="utf-8")
@@ -89,7 +53,7 @@ def test_the_documentation_lists_each_effect() -> None:
 
 def all_effects_of(**fields: Any) -> dict[str, float]:
     """Every effect of a call."""
-    return effects(Call(**fields), every=True)
+    return effects(Call.model_validate(fields), every=True)
 
 
 def effects_of(**fields: Any) -> dict[str, float]:
@@ -105,46 +69,19 @@ def effects_of(**fields: Any) -> dict[str, float]:
 # Effects
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("name", ACTIVE)
-def test_each_feature_has_an_effect_with_the_generated_values(name: str, dtype: str) -> None:
-    fields, beside = ACTIVE[name]
-    found, all_found = effects_of(**fields, dtype=dtype), all_effects_of(**fields, dtype=dtype)
-    assert set(found) == {name} | beside
-    for effect, threshold in THRESHOLDS.items():
-        assert part_of(effect) != name or all_found.get(effect, threshold) >= threshold
+ROWS = [about for about in ROWS if "effects" in about]
 
 
-RAGGED_PROMPT = {**PROMPT, "batch_size": 2, "total_sequence_lengths": (6, 4)}
-
-
-@pytest.mark.parametrize(
-    ("fields", "effects"),
-    [
-        ({}, set()),
-        ({"softcap": 0.0, "scale": 0.25, "smooth_softmax": 0, "local_window_size": -1}, set()),
-        ({"causal": 0}, set()),
-        (
-            {"rotary": "half_split", "rotary_cache_length": 4, "attributes": {"do_rotary": 0}},
-            set(),
-        ),
-        # The padding of a prompt does not affect its tokens.
-        (RAGGED_PROMPT, {"causal"}),
-        ({**RAGGED_PROMPT, "causal": 0}, {"causal", "ragged"}),
-        # Zeros are the same at any scale, and a borrowed cache has no new tokens.
-        ({**INT8, **DECODE, "key_value": "zero_valued"}, {"dequantisation", "past"}),
-        ({**INT8, **DECODE, "key_value": "zero_length"}, {"dequantisation", "past"}),
-        # A head sink overrides smooth_softmax.
-        ({"head_sink": True, "smooth_softmax": 1}, {"head_sink"}),
-        ({"loop": (5, 1, 1), "local_window_size": 3}, {"window", "window_edge", "past"}),
-        # Undefined calls
-        ({"softcap": float("inf")}, set()),
-        ({"sequence_length": 0, "past_sequence_length": 3}, set()),
-    ],
-    ids=str,
-)
-def test_what_changes_nothing_has_no_effect(fields: dict[str, Any], effects: set[str]) -> None:
-    assert set(effects_of(**fields)) == effects
+@pytest.mark.parametrize("about", ROWS, ids=lambda about: str(about["call"]))
+def test_a_call_has_the_effects_that_are_listed(about: dict[str, Any]) -> None:
+    """In each dtype, the feature that it shows has enough with the generated values."""
+    for dtype in ("float32", "float16", "bfloat16") if "shows" in about else ("float32",):
+        fields = {**about["call"], "dtype": dtype}
+        assert sorted(effects_of(**fields)) == about["effects"], dtype
+        found = all_effects_of(**fields)
+        for effect, threshold in THRESHOLDS.items():
+            if part_of(effect) == about.get("shows"):
+                assert found.get(effect, threshold) >= threshold, (effect, dtype)
 
 
 def test_a_window_that_hides_nothing_has_no_edge() -> None:
