@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.helper as oh
 import pytest
 from as_user import Done
-from onnx import TensorProto
+from graph_models import model_of
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
@@ -238,31 +237,21 @@ def test_graphs_and_large_calls_are_left_out() -> None:
     assert longest == ["tiles/prompt_of_thousands[dtype=float16,call=8000]"]
 
 
+#: Other operators are computed by onnx's own reference; two nodes share one kernel.
+GRAPH = """
+g (float[1, 3, 16] query, float[1, 3, 8] key, float[1, 3, 8] value, int32[1] seqlens_k,
+   int32 total_sequence_length) => (float[1, 3, 16] output) <float[1, 0, 8] nothing = {}> {
+  first, pk, pv = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+    (query, key, value, , , seqlens_k, total_sequence_length)
+  doubled = Add (first, first)
+  output = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+    (doubled, nothing, nothing, pk, pv, seqlens_k, total_sequence_length)
+}
+"""
+
+
 def test_a_graph_of_several_nodes(tmp_path: Path) -> None:
-    """Other operators are computed by onnx's own reference; two nodes share one kernel."""
-    names = ["query", "key", "value", "", "", "seqlens_k", "total_sequence_length"]
-    attributes = {"num_heads": 2, "kv_num_heads": 1, "domain": "com.microsoft"}
-    first = oh.make_node("GroupQueryAttention", names, ["first", "pk", "pv"], **attributes)
-    doubled = oh.make_node("Add", ["first", "first"], ["doubled"])
-    borrowed = ["doubled", "nothing", "nothing", "pk", "pv", *names[5:]]
-    second = oh.make_node("GroupQueryAttention", borrowed, ["output"], **attributes)
-    inputs = [
-        oh.make_tensor_value_info(name, kind, [None] * rank)
-        for name, kind, rank in [
-            *[(name, TensorProto.FLOAT, 3) for name in names[:3]],
-            ("seqlens_k", TensorProto.INT32, 1),
-            ("total_sequence_length", TensorProto.INT32, 0),
-        ]
-    ]
-    graph = oh.make_graph(
-        [first, doubled, second],
-        "g",
-        inputs,
-        [oh.make_tensor_value_info("output", TensorProto.FLOAT, [None] * 3)],
-        [oh.make_tensor("nothing", TensorProto.FLOAT, [1, 0, 8], [])],
-    )
-    opsets = [oh.make_opsetid("", 18), oh.make_opsetid("com.microsoft", 1)]
-    onnx.save(oh.make_model(graph, opset_imports=opsets), tmp_path / "model.onnx")
+    (tmp_path / "model.onnx").write_bytes(model_of(GRAPH))
     random = np.random.RandomState(0)
     widths = {"query": 16, "key": 8, "value": 8}
     feeds = {name: random.rand(1, 3, width).astype("f") for name, width in widths.items()}
