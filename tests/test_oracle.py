@@ -63,32 +63,10 @@ def output_of(call: tuple[Arrays, Attributes]) -> np.ndarray:
     return reference(*call, ["output"])["output"].value
 
 
-def test_one_key_gives_its_value() -> None:
-    call = call_of([[3.0, -1.0]], [[2.0, 5.0]], [[7.0, 8.0]])
-    np.testing.assert_array_equal(output_of(call), [[[7.0, 8.0]]])
-
-
-def test_equal_keys_give_the_mean() -> None:
-    call = decode_of([3.0, -1.0], [[2.0, 5.0]] * 4, [[0.0, 1.0], [4.0, 1.0], [0.0, 3.0], [0, 7]])
-    np.testing.assert_allclose(output_of(call), [[[1.0, 3.0]]], atol=1e-15)
-
-
-def test_a_dominating_key_gives_its_value() -> None:
-    call = decode_of([100.0, 0.0], [[0.0, 1.0], [9.0, 0.0], [0.0, 1.0]], [[1, 1], [5, 6], [2, 2]])
-    np.testing.assert_array_equal(output_of(call), [[[5.0, 6.0]]])
-
-
 def test_two_keys_give_a_logistic() -> None:
     call = decode_of([2.0, 0.0], [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], scale=0.75)
     first = 1 / (1 + np.exp(-1.5))
     np.testing.assert_allclose(output_of(call), [[[first, 1 - first]]], atol=1e-15)
-
-
-def test_a_zero_key_with_a_zero_value_takes_part_in_the_softmax() -> None:
-    """It has logit 0 and takes part like any other key: it is not a missing key."""
-    call = decode_of([2.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], [[3.0, 5.0], [0.0, 0.0]], scale=1.0)
-    share = np.exp(2.0) / (np.exp(2.0) + 1.0)
-    np.testing.assert_allclose(output_of(call), [[[3 * share, 5 * share]]], atol=1e-15)
 
 
 @pytest.mark.parametrize("scale", [{}, {"scale": 0.0}, {"scale": 0.5}], ids=["none", "0", "0.5"])
@@ -316,17 +294,6 @@ def test_all_keys_at_once_and_no_past() -> None:
     weights = np.exp([-1.0, 0.0, 1.0])
     expected = weights @ np.array([EAST, NORTH, WEST]) / weights.sum()
     np.testing.assert_allclose(references["output"].value[0, 0], expected, atol=1e-15)
-
-
-def test_packed_and_separate_inputs_give_the_same_result() -> None:
-    attributes = {"num_heads": 4, "kv_num_heads": 2}
-    rng = RandomState(1)
-    tokens = [rng.randn(2, 3, width).astype(np.float32) for width in (32, 16, 16)]
-    packed = inputs_of(np.concatenate(tokens, axis=2), lengths=[3, 3])
-    apart = inputs_of(*tokens, lengths=[3, 3])
-    first, second = reference(packed, attributes, ALL), reference(apart, attributes, ALL)
-    for name in ALL:
-        np.testing.assert_array_equal(first[name].value, second[name].value)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1), (1, 2), (1, 1, 2)])

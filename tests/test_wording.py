@@ -37,40 +37,26 @@ def test_features_without_a_value_are_not_mentioned() -> None:
 # Entries without a title
 
 
-def titles(folder: Path, body: str) -> list[str]:
-    return [case.title for case in cases_of(folder, body)]
-
-
-def test_a_written_title_is_used(tmp_path: Path) -> None:
-    body = "- {name: a, title: My own, matrix: {seed: [1, 2]}}"
-    assert titles(tmp_path, body) == ["My own", "My own"]
-
-
-def test_without_a_title_features_that_are_no_axes_stand_for_it(tmp_path: Path) -> None:
-    body = """
-    - name: a
-      sequence_length: 4
-      softcap: 1.0
-      matrix: {dtype: [float32, float16], past_sequence_length: [0, 3]}
-    """
-    assert titles(tmp_path, body)[1:3] == ["Several tokens on a past, softcap", "Prompt, softcap"]
-
-
-def test_a_title_made_of_many_features_is_cut_at_a_comma(tmp_path: Path) -> None:
-    body = """
-    - name: b
-      sequence_length: 3
-      past_sequence_length: 9
-      max_sequence_length: 16
-      num_heads: 2
-      kv_num_heads: 1
-      rotary: half_split
-      softcap: 1.0
-      head_sink: true
-      attention_bias: full
-    """
-    (title,) = titles(tmp_path, body)
-    assert title == "Several tokens on a past, static cache, MQA, rotary, softcap, attention bias"
+@pytest.mark.parametrize(
+    ("fields", "titles"),
+    [
+        ("title: My own, matrix: {seed: [1, 2]}", ["My own", "My own"]),
+        # Features that are no axes stand for it.
+        (
+            "sequence_length: 4, softcap: 1.0, matrix: {past_sequence_length: [3, 0]}",
+            ["Several tokens on a past, softcap", "Prompt, softcap"],
+        ),
+        # Many are cut at a comma.
+        (
+            "sequence_length: 3, past_sequence_length: 9, max_sequence_length: 16, kv_num_heads: 1,"
+            " rotary: half_split, softcap: 1.0, head_sink: true, attention_bias: full",
+            ["Several tokens on a past, static cache, MQA, rotary, softcap, attention bias"],
+        ),
+    ],
+    ids=["written", "without", "long"],
+)
+def test_the_titles_of_an_entry(tmp_path: Path, fields: str, titles: list[str]) -> None:
+    assert [case.title for case in cases_of(tmp_path, f"- {{name: a, {fields}}}")] == titles
 
 
 def test_only_one_is_singular() -> None:
