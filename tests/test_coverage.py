@@ -11,9 +11,8 @@ from shipped import shipped_cases
 from conformance.base.paths import ROOT
 from conformance.case.case import Case
 from conformance.case.features import features_of
-from conformance.maintain.coverage import faults, looked_at, pair_counts, text
+from conformance.maintain.coverage import faults, looked_at, pair_counts
 from conformance.maintain.covering import legal_pairs, pairs_in, rows_for
-from conformance.maintain.looked_at import recorded
 from conformance.maintain.looked_at import text as inputs_text
 
 
@@ -53,12 +52,6 @@ def test_what_the_result_does_not_depend_on_is_not_counted(
     assert values[unread] is not None
     assert looked_at(case) == {**values, unread: None}
     assert not any(unread in pair[::2] for pair in pair_counts([case]))
-
-
-def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> None:
-    page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
-    fresh = page == text(corpus, recorded())
-    assert fresh, "docs/coverage.md is out of date: python -m conformance.maintain.generate"
 
 
 def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:

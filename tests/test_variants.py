@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import onnx
 import pytest
-from as_user import Desk
-from case_files import cases_of, entries
+from as_user import Desk, Gqa
+from case_files import cases_of, entries, write
 from onnx.reference import ReferenceEvaluator
 from shipped import shipped_cases
 from test_verdict import right_by
 
 from conformance.base.array_types import NUMPY
-from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, Attribute
 from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.variants import Outputs, comparisons, variant_script
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.case.variants import RELATIONS, RelationName, document
+from conformance.case.variants import RELATIONS, RelationName
 from conformance.judge.verdict import relate
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.results.records import RelationRecord
 
 SHIPPED = [case for case in shipped_cases() if case.relation]
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
 def both(case: Case) -> tuple[Prepared, Prepared]:
@@ -76,10 +71,6 @@ def test_a_call_and_its_variant_agree_in_the_oracle(relation: RelationName) -> N
             assert np.all(difference <= bound), case.id
             compared += int(np.count_nonzero(defined))
         assert compared > 0, case.id
-
-
-def test_the_page_is_what_the_command_writes() -> None:
-    assert (ROOT / "docs" / "relations.md").read_text() == document()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -163,14 +154,18 @@ def test_elements_undefined_in_either_variant_are_not_compared() -> None:
 EXACT = entries("- {name: faulty, relation: scale_in_query, batch_size: 2, scale: 0.25}")
 
 
-def run_exact(desk: Desk, runner: str, status: int, relation: str | None = "scale_in_query") -> str:
+@pytest.fixture
+def run_exact(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """What a run says whose runner has its fault in the variant, or in the call itself."""
-    (desk.folder / "exact.yaml").write_text(EXACT)
-    (case,) = load([desk.folder / "exact.yaml"])
-    fault = {"FAULT_ON": digest_of(case.call, relation)}
-    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner(runner), environment=fault)
-    assert done.status == status, done.both
-    return " ".join(done.both.split())
+
+    def run(runner: str, status: int, relation: str | None = "scale_in_query") -> str:
+        (case,) = load([write(desk.folder, EXACT, "exact.yaml")])
+        monkeypatch.setenv("FAULT_ON", digest_of(case.call, relation))
+        done = gqa("run", "exact.yaml", "--ep", desk.runner(runner))
+        assert done.status == status, done.both
+        return " ".join(done.both.split())
+
+    return run
 
 
 CHANGED = "the same call with the query multiplied by four and the scale divided by four"
@@ -195,14 +190,14 @@ CHANGED = "the same call with the query multiplied by four and the scale divided
     ],
 )
 def test_a_fault_in_the_variant_is_one_of_the_case(
-    desk: Desk, runner: str, status: int, parts: list[str]
+    run_exact: Callable[..., str], runner: str, status: int, parts: list[str]
 ) -> None:
-    said = run_exact(desk, runner, status)
+    said = run_exact(runner, status)
     assert [part for part in parts if part not in said] == []
 
 
-def test_a_failing_call_needs_no_variant(desk: Desk) -> None:
-    said = run_exact(desk, "dies", 1, None)
+def test_a_failing_call_needs_no_variant(run_exact: Callable[..., str]) -> None:
+    said = run_exact("dies", 1, None)
     assert ": crash" in said
     assert "variant" not in said.partition("contract")[0]
     assert "1 result, 1 unexpected" in said

@@ -320,19 +320,6 @@ def test_every_schema_has_each() -> None:
     )
 
 
-@pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="not a checkout")
-@pytest.mark.parametrize(
-    ("name", "made"),
-    [
-        ("reports/results.schema.json", results_schema()),
-        ("expectations/schema.json", expectations_schema()),
-    ],
-)
-def test_the_schemas_on_disk_are_current(name: str, made: Any) -> None:
-    fresh = json.loads((ROOT / name).read_text(encoding="utf-8")) == made
-    must(fresh, name, "by python -m conformance.maintain.generate")
-
-
 @pytest.mark.parametrize("verdict", EXPECTED_VERDICTS)
 def test_an_expectation_can_be_of_it(verdict: ExpectedVerdict) -> None:
     Known(cases=("a/b",), versions=">=1", verdict=verdict, link="x", why="Because.")
