@@ -10,7 +10,7 @@ import json
 import re
 from itertools import groupby
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from xml.etree.ElementTree import fromstring
 
 import pytest
