@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from as_user import Done
+from as_user import Gqa
 from graph_models import model_of
 from shipped import shipped_cases
 
@@ -184,25 +184,19 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
     assert kills(mutant, case, record) is kill
 
 
-def gqa_power(*arguments: str) -> Done:
-    argv = [sys.executable, "-m", "conformance", "power", *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True)
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.mark.slow
-def test_the_recorded_killers_kill(mutants: dict[str, Mutant]) -> None:
+def test_the_recorded_killers_kill(gqa: Gqa, mutants: dict[str, Mutant]) -> None:
     """The reduced form, which is what CI runs: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
-    done = gqa_power("--reduced", "--jobs", "2")
+    done = gqa("power", "--reduced", "--jobs", "2")
     assert done.status == 0, done.out[-3000:] + done.err
     assert f"{len(mutants)} of {len(mutants)} mutants killed" in done.out
     assert "The correct kernel passes all" in done.out
 
 
-def test_a_survivor_is_an_error(tmp_path: Path) -> None:
+def test_a_survivor_is_an_error(gqa: Gqa, tmp_path: Path) -> None:
     file = tmp_path / "mutants.json"
-    done = gqa_power("--mutant", "sink_ignored", "--json", str(file), WINDOW)
+    done = gqa("power", "--mutant", "sink_ignored", "--json", str(file), WINDOW)
     assert done.status == 1
     assert "sink_ignored survives: head_sink is not read." in done.out
     right, record = json.loads(file.read_text())
@@ -214,11 +208,11 @@ def test_a_survivor_is_an_error(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["--mutant", "nonsense"], "There is no mutant 'nonsense'."),
-        (["--record", "cases/window.yaml"], "--record requires the whole corpus and all mutants."),
+        (["--record", "smoke"], "--record requires the whole corpus and all mutants."),
     ],
 )
-def test_bad_input(arguments: list[str], says: str) -> None:
-    done = gqa_power(*arguments)
+def test_bad_input(gqa: Gqa, arguments: list[str], says: str) -> None:
+    done = gqa("power", *arguments)
     assert (done.status, done.err.strip()) == (2, says)
 
 

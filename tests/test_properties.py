@@ -34,8 +34,8 @@ def test_an_axis_of_the_same_name_counts(text: str, name: str, selected: bool) -
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_comparison_has_an_answer_for_every_call(operator: str) -> None:
     """Also for calls that are invalid on purpose, whose attributes can be anything."""
-    odd = [case for case in shipped_cases() if case.theme.startswith("bounds_")][::7]
-    assert len(odd) > 100
+    odd = [case for case in shipped_cases() if case.theme.startswith("bounds_")][::14]
+    assert len(odd) > 50
     for name in NAMES:
         for value in ("-1", "0.5", "1e999", "1..3", "none", "true", "connected", "9" * 9999, "x=1"):
             try:
