@@ -33,7 +33,8 @@ VALIDATOR = jsonschema.Draft202012Validator(schema())
 @cache
 def content(file: Path) -> dict[str, Any]:
     """A file as any reader of YAML sees it."""
-    return yaml.load(file.read_text(), LOADER)
+    data: dict[str, Any] = yaml.load(file.read_text(), LOADER)
+    return data
 
 
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -47,8 +47,8 @@ def test_query_and_key_are_divided_by_their_root_mean_square() -> None:
 
 
 def test_each_head_has_its_own_norm_and_all_share_one_weight() -> None:
-    query, options = [3.0, 1.0, 0.6, 0.2], {"num_heads": 2, "qk_norm_epsilon": 0.0}
-    call = normed([2.0, 1.0], [1.0, 1.0], query, **options)
+    query = [3.0, 1.0, 0.6, 0.2]
+    call = normed([2.0, 1.0], [1.0, 1.0], query, num_heads=2, qk_norm_epsilon=0.0)
     attention = reference(*call, ["output"])["output"].attention
     assert attention is not None
     np.testing.assert_allclose(attention.query[0, 0, 0, 0], attention.query[0, 0, 1, 0], rtol=1e-6)
