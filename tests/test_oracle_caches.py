@@ -75,8 +75,9 @@ def test_a_call_attends_to_the_decoded_values(stored: str) -> None:
 
 
 def test_each_channel_has_its_scale() -> None:
+    """All in one row, too."""
     inputs, attributes = decode("int8", [1.0, 1.0], [[1, 1]], [[[[0.5, 0.25]]]])
-    inputs["v_scale"] = np.array([[[[1.0, 0.125]]]], np.float32)
+    inputs["v_scale"] = np.array([1.0, 0.125], np.float32)
     references = reference(inputs, attributes, PRESENTS)
     np.testing.assert_array_equal(references["present_key"].value[0, 0, 1], [2, 4])
     np.testing.assert_array_equal(references["present_value"].value[0, 0, 1], [1, 8])
