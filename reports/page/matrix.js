@@ -20,6 +20,7 @@ class Matrix {
   constructor(table, cells, { open, fold, unfold }) {
     this.table = table;
     new ResizeObserver(() => this.fit()).observe(table.parentElement);
+    addEventListener("scroll", () => this.#keepHeads(), { passive: true });
     this.cells = cells;
     this.current = ""; // "COLUMN ROW-ID" of the one cell that the tab key reaches
     table.addEventListener("click", (event) => {
@@ -54,6 +55,7 @@ class Matrix {
     this.table.append(this.#head());
     this.#rows = this.#rowGenerator();
     this.#buildRows(PORTION);
+    this.#keepHeads();
     this.#current()?.setAttribute("tabindex", "0");
     if (focused) this.#current(focused)?.focus({ preventScroll: true });
   }
@@ -70,6 +72,16 @@ class Matrix {
     document.documentElement.style.setProperty("--table", `${SMALL_NAMES + LEAST_CELL * number}rem`); // the panel leaves it room
     this.table.style.minWidth = `${least}rem`;
     this.table.parentElement.classList.toggle("scrolls", least * rem > room);
+    this.#keepHeads();
+  }
+
+  /** Keeps the heads on the screen in a box that scrolls, where they cannot be sticky. */
+  #keepHeads() {
+    const head = this.table.tHead;
+    if (!head) return;
+    const { top, height } = this.table.getBoundingClientRect();
+    const down = this.table.parentElement.matches(".scrolls") ? Math.min(-top, height - head.offsetHeight) : 0;
+    head.style.transform = down > 0 ? `translateY(${down}px)` : "";
   }
 
   /** The row of a theme, an entry or a case, built if it is pending; null if it is not shown. */
