@@ -17,7 +17,7 @@ from conformance.base.text import clean, deep_clean
 from conformance.report.findings import PREFIX
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
-from conformance.report.repro.program import program_of, template_text
+from conformance.report.repro.program import no_program, program_of, template_text
 from conformance.report.score import Score, Scores, is_asked, part_of, scores_of, shared_scores
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
@@ -428,6 +428,7 @@ def _cells(
                 "device": head.device,
                 "unavailable": bool(head.unavailable),
                 "template": template_of(column.target),
+                "no_program": no_program(column.target.ep),
             }
             for head, column in zip(heads, joined.columns, strict=True)
         ],

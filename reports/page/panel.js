@@ -267,7 +267,7 @@ class Details {
         this.described &&
         this.look.outcome !== "unavailable" &&
         this.command && [
-          make("p.why", "Without this suite: the model, its inputs, and a script that needs only the runtime."),
+          make("p.why", `Without this suite: the model, its inputs, and ${this.target.no_program ? `no program. ${this.target.no_program}` : "a script that needs only the runtime."}`),
           copyable(this.command.replace(/^gqa run ((?:'[^']*'|"[^"]*"|[^\s'"])+)/, "gqa export $1 repro"), "export"),
         ],
       reported,
