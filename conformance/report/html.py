@@ -151,20 +151,16 @@ HISTORIES = {"regressed": "right before, not now", "mended": "broken for a time"
 
 def _history_filter(cells: dict[str, Any]) -> dict[str, str]:
     """The values of the filter by history: what became of a case, and where it changed."""
-    pool, offered = cells["pool"], dict[str, str]()
-    for number, series in enumerate(cells["series"]):
-        every = [pool[case["history"][number]] for case in cells["cases"]]
-        if any(one["regressed"] for one in every):
-            offered["regressed"] = HISTORIES["regressed"]
-        if any(one["broken"] and not one["regressed"] for one in every):
-            offered["mended"] = HISTORIES["mended"]
-        for kind in CHANGE_KINDS:
-            changed = {version for one in every for version in one[kind]}
-            for version in dict.fromkeys(series["versions"]):
-                if version in changed:
-                    value = f"{series['label']} {version}"
-                    offered[f"{kind}:{value}"] = f"{kind} in {value}"
-    return offered
+    places = {place for case in cells["cases"] for place in case.get("history", ())}
+    used = {value for place in places for value in cells["pool"][place]["filters"]}
+    changes = (
+        f"{kind}:{series['label']} {version}"
+        for series in cells["series"]
+        for kind in CHANGE_KINDS
+        for version in series["versions"]
+    )
+    offered = HISTORIES | {value: value.replace(":", " in ", 1) for value in changes}
+    return {value: words for value, words in offered.items() if value in used}
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:

@@ -458,8 +458,8 @@ class Matrix {
   #past(i, column) {
     const series = this.selection.folded.get(column);
     if (series == null) return null;
-    const { text, regressed } = this.cells.historyOf(i, series);
-    return make(regressed ? "small.past.regressed" : "small.past", text);
+    const { text, filters } = this.cells.historyOf(i, series);
+    return make(filters.includes("regressed") ? "small.past.regressed" : "small.past", text);
   }
 
   #axes(one, widths) {
