@@ -76,12 +76,8 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["fragment"] = _fragment
-    environment.filters["when"] = _when
-    environment.filters["clean"] = clean
-    environment.filters["colour_of"] = colour_of
-    environment.filters["drawing_of"] = drawing_of
-    environment.filters["quoted"] = quoted
+    filters = (clean, colour_of, digest, drawing_of, fragment, quoted, when)
+    environment.filters |= {each.__name__: each for each in filters}
     environment.globals["query"] = _query
     return environment.get_template("report.html.j2").render(
         page=shown,
@@ -97,8 +93,6 @@ def render(
         # The policy allows only these scripts and this style, by their digests.
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
-        style_digest=digest(style),
-        script_digests=[digest(script) for script in scripts],
         cells=_packed(cells),
         reports=_packed(reports),
     )
@@ -194,7 +188,7 @@ def _linked(tokens: Sequence[Token], known: Collection[str]) -> Iterator[Token]:
             yield token
 
 
-def _fragment(id: str) -> str:
+def fragment(id: str) -> str:
     """A case id as the part of a link after ``#``."""
     return "#" + quote(id, safe="/=,:@.~")
 
@@ -204,7 +198,7 @@ def _query(**parameters: str | Sequence[str]) -> str:
     return "#?" + urlencode(parameters, doseq=True)
 
 
-def _when(time: str) -> str:
+def when(time: str) -> str:
     """An ISO time to the minute, in its own zone."""
     moment = datetime.fromisoformat(time)
     return f"{moment:%Y-%m-%d %H:%M} {moment.tzname()}"
