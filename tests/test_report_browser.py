@@ -705,11 +705,8 @@ def test_a_link_to_the_view_can_be_copied(show: Open, real_page: str) -> None:
     tab.keyboard.press("c")
     assert copied().startswith(f"{address}#decode/several_tokens?open=")
     cell(tab, "decode/several_tokens", 1).click()
-    id = words(tab.locator("#panel .case"))
     tab.get_by_role("button", name="Copy link").last.click()
-    link = copied()
-    again = show(real_page, f"#{quote(link.partition('#')[2], safe='/=,:@?&')}")
-    assert words(again.locator("#panel .case")) == id
+    assert copied().startswith(f"{address}#{words(tab.locator('#panel .case'))}@cuda@1.26.0")
 
 
 def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) -> None:

@@ -5,7 +5,7 @@
 const PORTION = 5; // ms of building rows in a frame; layout takes as long again
 const EXPANDED_ROWS = 40; // themes expand by themselves while the query selects no more rows
 const EXPANDED_CASES = 16; // rows expand by themselves while it selects no more cases
-const [LEAST_CELL, DENSE_CELL, MOST_CELL] = [6.9, 8, 11]; // rem: the width of a target's column
+const [LEAST_CELL, DENSE_CELL, MOST_CELL] = [6.9, 9.5, 11]; // rem: the width of a target's column
 const [LEAST_NAMES, SMALL_NAMES, NAMES] = [10, 14, 26]; // rem: of the names, beside many and beside few columns
 const ALIKE = 8; // so many cases of a row that die in the same way are folded into one
 
@@ -394,7 +394,7 @@ class Matrix {
         `button.v.tally.${worst.colour}.${marks[mark] ? mark : ""}`,
         icon(worst.drawing),
         make("span", worst.verdict),
-        make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", " ·"))])),
+        make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", "\u00a0·"))])),
       );
       const parts = this.cells.verdicts.filter((name) => verdicts[name]);
       control.title = [...parts.map((name) => `${verdicts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
