@@ -160,9 +160,7 @@ def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
 
     try:
-        return with_shared_cases(
-            read(file) if whole else read(file, _light) for file in dict.fromkeys(files)
-        )
+        return with_shared_cases(read(file) for file in dict.fromkeys(files))
     except ResultsError as error:
         raise BadArgument(str(error)) from None
 

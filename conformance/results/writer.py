@@ -15,7 +15,6 @@ from typing import Self, cast
 
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
-from conformance.results.reader import MOST_BYTES, MOST_LINES
 from conformance.results.records import (
     MOST_BYTES_A_LINE,
     CaseRecord,
@@ -44,7 +43,7 @@ class Writer:
         self._place = self._own or cast(Place, place)
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
-        self._infrastructure = self._unexpected = self._size = self._lines = self._unstable = 0
+        self._infrastructure = self._unexpected = self._size = self._unstable = 0
         self._finished = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
@@ -135,10 +134,6 @@ class Writer:
         try:
             if len(line) > MOST_BYTES_A_LINE:
                 raise OSError(errno.EFBIG, f"a record has more than {MOST_BYTES_A_LINE:,} bytes")
-            if self._size + len(line) > MOST_BYTES:
-                raise OSError(errno.EFBIG, f"no file of more than {MOST_BYTES:,} bytes can be read")
-            if self._lines == MOST_LINES:
-                raise OSError(errno.EFBIG, f"no file of more than {MOST_LINES:,} lines can be read")
             rest = memoryview(line)
             while rest:
                 rest = rest[os.write(self._place.descriptor, rest) :]
@@ -147,7 +142,6 @@ class Writer:
             self._cut()
             raise failure from None
         self._size += len(line)
-        self._lines += 1
 
     def _cut(self) -> None:
         """Remove the part of a line that was written."""
