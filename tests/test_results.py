@@ -438,7 +438,7 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     run = small(tmp_path / "a.jsonl")
     packed = tmp_path / "a.jsonl.xz"
     content = run.path.read_bytes()
-    packed.write_bytes(lzma.compress(content[:1000]) + lzma.compress(content[1000:]) + b"\0" * 4)
+    packed.write_bytes(lzma.compress(content[:1000]) + lzma.compress(content[1000:]))
     assert (read(packed).results, read(packed).problems) == (run.results, ())
     packed.write_bytes(b"no xz at all")
     with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: "):
@@ -447,9 +447,6 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     damaged[200] ^= 1
     packed.write_bytes(damaged)
     with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: Corrupt"):
-        read(packed)
-    packed.write_bytes(lzma.compress(content) + b"garbage")
-    with pytest.raises(ResultsError, match=r"a\.jsonl\.xz: Something else follows the data\.$"):
         read(packed)
 
 
@@ -514,17 +511,6 @@ def test_a_record_too_long_to_read_again_is_not_written(path: Path) -> None:
 
 
 # ── The place of a run ──────────────────────────────────────────────────────────────────────────
-
-
-def test_a_run_too_long_to_read_again_is_not_written(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("conformance.results.writer.MOST_LINES", 5)
-    written = Writer(path, header([target()], 99, 99))
-    says = r"no file of more than 5 lines can be read\.$"
-    with pytest.raises(ResultsError, match=says), written as writer:
-        any(writer.result(result(f"a/{number}")) for number in range(99))
-    assert len(read(path).results) >= 3
 
 
 def test_a_place_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
