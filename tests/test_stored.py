@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from as_user import Gqa
 from synthetic_runs import case, header, realistic, result, target
 
 from conformance.results import store as module
-from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.results.store import stored
@@ -90,12 +88,3 @@ def test_a_database_without_room_gives_one_sentence(
         f"Cannot compare {path} and {path}: database or disk is full, in the folder for temporary"
         " files; TMPDIR can name another one.\n"
     )
-
-
-def test_a_python_without_sqlite_gives_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = odd(tmp_path / "run.jsonl")
-    monkeypatch.setitem(sys.modules, "sqlite3", None)
-    with pytest.raises(ResultsError, match="without SQLite"), stored(path):
-        pass

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,7 +17,7 @@ from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import Footer, Header, Record, Selection, ShardRecord, TargetRecord
 from conformance.results.same import headers_differ, targets_differ
-from conformance.results.store import Store, database_errors
+from conformance.results.store import Store, opened
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -42,7 +41,7 @@ def merge(
     incomplete files, unless they may be ``incomplete``; the joined file is then incomplete, too.
     Raises :class:`OSError` if ``out`` or the database cannot be written.
     """
-    with database_errors(), closing(Store(compacted) if compact else Store()) as store:
+    with opened(compacted) if compact else opened() as store:
         parts: list[Run] = []
         targets: dict[str, TargetRecord] = {}
         for path in paths:

@@ -68,17 +68,17 @@ class Memory:
 class Judged:
     """The results of a file by case and target: of several of one case on one target, the worst.
 
-    ``counts`` are of all results, by target and verdict, and so is the number of ``unexpected``.
-    ``twice`` has the cases and targets with several.
+    ``counts`` are of all results, by target and verdict, and so is the number of ``unexpected``;
+    ``totals`` are of those that are kept. ``twice`` has the cases and targets with several.
     """
 
     def __init__(self, results: Iterable[ResultRecord] = (), kept: Kept | None = None) -> None:
         self._kept = Memory() if kept is None else kept
         self.worst = self._kept.worst
         self.counts: dict[str, Counter[Verdict]] = {}
+        self.totals: dict[str, Counter[Verdict]] = {}
         self.unexpected = 0
         self.twice: dict[tuple[str, str], None] = {}
-        self._replaced: dict[str, Counter[Verdict]] = {}
         for result in results:
             self.add(result)
 
@@ -86,21 +86,16 @@ class Judged:
         """Count a result, and keep it unless it is better than another of its case and target."""
         self.counts.setdefault(result.target, Counter())[result.verdict] += 1
         self.unexpected += result.unexpected
+        totals = self.totals.setdefault(result.target, Counter())
         key = result.case, result.target
         before = self.worst.get(key)
         if before is not None:
             self.twice[key] = None
-            better = before if severity(result) < severity(before) else result
-            self._replaced.setdefault(result.target, Counter())[better.verdict] += 1
-            if better is result:
+            if severity(result) >= severity(before):
                 return
+            totals[before.verdict] -= 1
+        totals[result.verdict] += 1
         self._kept.keep_result(result, line)
-
-    @property
-    def totals(self) -> dict[str, Counter[Verdict]]:
-        """The number of the worst results, by target and verdict."""
-        none = Counter[Verdict]()
-        return {name: n - self._replaced.get(name, none) for name, n in self.counts.items()}
 
 
 @dataclass
@@ -128,14 +123,15 @@ class Run:
         return tuple(self.judged.worst.values())
 
 
-def read(path: Path | str) -> Run:
+def read(path: Path | str, kept: Kept | None = None) -> Run:
     """Read a results file, complete or cut short; one whose name ends in ``.xz`` is unpacked.
 
     A file that ends too early is read as far as possible, and its ``problems`` say so. Any other
     error raises `ResultsError` with ``file:line``, and so does a file that is no regular one, or
-    is too large. A pipe of this process (``/dev/stdin``) is read to its end.
+    is too large. A pipe of this process (``/dev/stdin``) is read to its end. ``kept`` gets the
+    cases and results.
     """
-    return doubted(take(Path(path), Memory(), bounded=True))
+    return doubted(take(Path(path), kept or Memory(), bounded=True))
 
 
 def take(
@@ -173,7 +169,8 @@ def take(
             case Footer():
                 run.footer = record
     for target in header.targets:
-        run.judged.counts.setdefault(target.name, Counter())
+        for numbers in (run.judged.counts, run.judged.totals):
+            numbers.setdefault(target.name, Counter())
     if len(run.judged.counts) > MOST_TARGETS:
         raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
     run.undescribed = [id for id in judged if id not in described and id not in kept.cases]

@@ -5,19 +5,22 @@ SQLite keeps it in memory while it is small, beyond that in a file, and removes 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, doubted, take
 from conformance.results.records import CaseRecord, ResultRecord
 from conformance.results.table import Table, is_same_case, tabulate
 
-if TYPE_CHECKING:
-    from sqlite3 import Connection
+try:
+    import sqlite3
+except ImportError:
+    raise ResultsError(
+        "This Python was built without SQLite, which gqa merge and gqa diff need."
+    ) from None
 
 _TABLES: Final = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
@@ -32,31 +35,43 @@ BEGIN;
 def stored(path: Path) -> Iterator[Table]:
     """A file alone, as `tabulate` gives it; its records can be read until the context ends.
 
-    Raises `ResultsError` as :func:`conformance.results.reader.read` does, and
-    :class:`sqlite3.Error` if the database cannot be written (`database_errors`).
+    Raises `ResultsError` as :func:`conformance.results.reader.read` does, and :class:`OSError` as
+    `opened` does.
     """
-    with closing(Store()) as store:
+    with opened() as store:
         yield tabulate([doubted(take(path, store))])
 
 
-class Store:
-    """The lines of results files by case and target, which has the first of several files.
+def _as_it_is(line: bytes, record: ResultRecord) -> bytes:
+    return line
 
-    ``shorten`` gives the line of a result that is kept.
+
+@contextmanager
+def opened(shorten: Callable[[bytes, ResultRecord], bytes] = _as_it_is) -> Iterator[Store]:
+    """An empty store, until the context ends; ``shorten`` gives the line of a result for it.
+
+    Raises :class:`OSError` for what the database cannot write.
     """
+    try:
+        with closing(sqlite3.connect("", isolation_level=None)) as database:
+            database.executescript(_TABLES)
+            yield Store(database, shorten)
+    except sqlite3.Error as error:
+        where = "in the folder for temporary files; TMPDIR can name another one"
+        raise OSError(f"{error}, {where}") from None
+
+
+class Store:
+    """The lines of results files by case and target."""
 
     def __init__(
-        self, shorten: Callable[[bytes, ResultRecord], bytes] = lambda line, record: line
+        self, database: sqlite3.Connection, shorten: Callable[[bytes, ResultRecord], bytes]
     ) -> None:
+        self._database = database
         self._shorten = shorten
         self._file = -1
-        self._database = _database()
         self.cases: Mapping[str, CaseRecord] = _Cases(self._database)
         self.worst: Mapping[tuple[str, str], ResultRecord] = _Results(self._database)
-
-    def close(self) -> None:
-        """Remove the database."""
-        self._database.close()
 
     def add(self, path: Path) -> Run:
         """Take over a file, the next one by number. Raises `ResultsError` if it cannot be read."""
@@ -96,7 +111,7 @@ class Store:
 
 
 class _Cases(Mapping[str, CaseRecord]):
-    def __init__(self, database: Connection) -> None:
+    def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
 
     def __getitem__(self, id: str) -> CaseRecord:
@@ -111,7 +126,7 @@ class _Cases(Mapping[str, CaseRecord]):
 
 
 class _Results(Mapping[tuple[str, str], ResultRecord]):
-    def __init__(self, database: Connection) -> None:
+    def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
 
     def __getitem__(self, key: tuple[str, str]) -> ResultRecord:
@@ -125,35 +140,9 @@ class _Results(Mapping[tuple[str, str], ResultRecord]):
         return int(_value(self._database, "count(*) FROM results"))
 
 
-def _value(database: Connection, select: str, *key: str) -> Any:
+def _value(database: sqlite3.Connection, select: str, *key: str) -> Any:
     """The value that ``select`` finds. Raises :class:`KeyError` if there is none."""
     found = database.execute(f"SELECT {select}", key).fetchone()
     if found is None:
         raise KeyError(key)
     return found[0]
-
-
-def _database() -> Connection:
-    try:
-        import sqlite3
-    except ImportError:
-        raise ResultsError(
-            "This Python was built without SQLite, which gqa merge and gqa diff need."
-        ) from None
-    made = sqlite3.connect("", isolation_level=None)
-    made.executescript(_TABLES)
-    return made
-
-
-@contextmanager
-def database_errors() -> Iterator[None]:
-    """Raises :class:`OSError` for what a database cannot write."""
-    try:
-        yield
-    except Exception as error:
-        sqlite = sys.modules.get("sqlite3")  # which is not imported without a database
-        if sqlite is None or not isinstance(error, sqlite.Error):
-            raise
-        raise OSError(
-            f"{error}, in the folder for temporary files; TMPDIR can name another one"
-        ) from None
