@@ -155,7 +155,7 @@ def small_disk() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_fills_up_is_reported_once_and_leaves_whole_lines(path: Path) -> None:
+def test_a_disk_that_fills_up_is_reported_once(path: Path) -> None:
     raised = []
     with small_disk(), Writer(path, header([target()], 1, 20)) as writer:
         writer.case(case())
@@ -170,9 +170,9 @@ def test_a_disk_that_fills_up_is_reported_once_and_leaves_whole_lines(path: Path
         f"Cannot write results to {path}: File too large."
     ]
     assert writer.failure is raised[0]
-    written = lines(path)
-    assert 2 < len(written) < 20
-    assert "It has no footer: the run was cut short." in read(path).problems
+    run = read(path)
+    assert run.results
+    assert {CUT_OFF, "It has no footer: the run was cut short."} <= {*run.problems}
 
 
 # ── Reading broken files ────────────────────────────────────────────────────────────────────────
@@ -329,14 +329,6 @@ def test_a_share_of_the_budget_can_be_read(share: float, shown: str) -> None:
     beyond = BeyondBudget(output="output", index=(3,), got=2.0, want=1.0, budget=0.5, share=share)
     how = f"{shown} times the error budget" if math.isfinite(share) else "never allowed"
     assert fault_text(beyond) == f"output is 2 at [3], not 1 ({how})"
-
-
-def test_an_older_file_without_adapters_is_read(path: Path) -> None:
-    run = small(path)
-    text = path.read_text()
-    assert text.count('"adapter":null,') == 1
-    path.write_text(text.replace('"adapter":null,', ""))
-    assert read(path).header == run.header
 
 
 @pytest.mark.parametrize(

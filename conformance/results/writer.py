@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import stat
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -35,7 +33,8 @@ class Writer:
 
     The first failure raises `ResultsError`, whether it is the folder, the permissions or the disk.
     Later records are dropped without an error, so that the run can continue in the terminal.
-    `failure` is that first error. A `Place` that is given stays open: its owner settles it.
+    `failure` is that first error; the last line may then be broken off. A `Place` that is given
+    stays open: its owner settles it.
     """
 
     def __init__(self, place: Place | Path | str, header: Header) -> None:
@@ -43,7 +42,7 @@ class Writer:
         self._place = self._own or cast(Place, place)
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
-        self._infrastructure = self._unexpected = self._size = self._unstable = 0
+        self._infrastructure = self._unexpected = self._unstable = 0
         self._finished = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
@@ -138,16 +137,7 @@ class Writer:
             while rest:
                 rest = rest[os.write(self._place.descriptor, rest) :]
         except OSError as error:
-            failure = self._failed(error)
-            self._cut()
-            raise failure from None
-        self._size += len(line)
-
-    def _cut(self) -> None:
-        """Remove the part of a line that was written."""
-        with contextlib.suppress(OSError):  # the reader accepts an incomplete last line
-            if stat.S_ISREG(os.fstat(self._place.descriptor).st_mode):
-                os.ftruncate(self._place.descriptor, self._size)
+            raise self._failed(error) from None
 
     def _failed(self, error: OSError) -> ResultsError:
         name = self._place.named
