@@ -45,12 +45,11 @@ def merge(
         parts: list[Run] = []
         targets: dict[str, TargetRecord] = {}
         for path in paths:
-            part = store.add(path)
-            _check_header(part, parts)
-            _add_targets(targets, part)
-            parts.append(part)
-            _check_content(store, parts)
-        _check_shards(parts)
+            parts.append(store.add(path))
+            for refusal in _refusals(store, parts, targets):
+                raise ResultsError(refusal)
+        for refusal in _uneven(parts):
+            raise ResultsError(refusal)
         problems = list(_problems(parts, targets))
         if problems and not incomplete:
             raise ResultsError(
@@ -78,66 +77,57 @@ def merge(
 # Files that cannot be joined
 
 
-def _check_header(part: Run, parts: Sequence[Run]) -> None:
-    """Raise `ResultsError` if a file is of another run than those before, or there already."""
-    if parts and (differs := headers_differ(parts[0].header, part.header)):
-        raise ResultsError(f"{part.path} is of another run than {parts[0].path}: {differs}.")
-    for other in parts:
-        if part.header.shard and (part.header.shard, _run_of(part.header)) == (
-            other.header.shard,
-            _run_of(other.header),
-        ):
-            sentence = f"One shard is there twice: {_called(other)} and {_called(part)}."
-            raise ResultsError(sentence)
-
-
-def _add_targets(targets: dict[str, TargetRecord], part: Run) -> None:
-    """Add the targets of a file. Raises `ResultsError` if one is another under the same name."""
-    names = Counter(target.name for target in part.header.targets)
-    for target in part.header.targets:
-        if names[target.name] > 1:
-            raise ResultsError(f"{part.path}: two of its targets are called {target.name}.")
+def _refusals(
+    store: Store, parts: Sequence[Run], targets: dict[str, TargetRecord]
+) -> Iterator[str]:
+    """Why the last file cannot be joined with those before; adds its targets to ``targets``."""
+    *before, part = parts
+    path, header, judged = part.path, part.header, part.judged
+    if before and (differs := headers_differ(before[0].header, header)):
+        yield f"{path} is of another run than {before[0].path}: {differs}."
+    for other in before:
+        same_run = _run_of(header) == _run_of(other.header)
+        if header.shard and same_run and header.shard == other.header.shard:
+            yield f"One shard is there twice: {_called(other)} and {_called(part)}."
+    for name, number in Counter(_names(header)).items():
+        if number > 1:
+            yield f"{path}: two of its targets are called {name}."
+    for target in header.targets:
         known = targets.setdefault(target.name, target)
         if differs := targets_differ(known, target):
-            raise ResultsError(
-                f"{part.path}: {target.name} is another target than in the files before: "
+            yield (
+                f"{path}: {target.name} is another target than in the files before: "
                 f"{differs}. Give one of them a --name."
             )
         targets[target.name] = _on_both(known, target)
-
-
-def _check_content(store: Store, parts: Sequence[Run]) -> None:
-    """Raise `ResultsError` if the last file has what others have, or not what it says."""
-    part, judged = parts[-1], parts[-1].judged
     if part.goes_on:
-        raise ResultsError(f"{part.path}: there is more after its footer.")
+        yield f"{path}: there is more after its footer."
     for id in part.redescribed:
-        first = parts[store.first(id)].path
-        raise ResultsError(f"{part.path}: {id} is another case than in {first}.")
+        yield f"{path}: {id} is another case than in {parts[store.first(id)].path}."
     for id in part.undescribed:
-        raise ResultsError(f"{part.path}: there is a result for {id}, and no such case.")
-    for name in judged.counts.keys() - {target.name for target in part.header.targets}:
-        raise ResultsError(f"{part.path}: there is a result for {name}, which is no target of it.")
+        yield f"{path}: there is a result for {id}, and no such case."
+    for name in judged.counts.keys() - {*_names(header)}:
+        yield f"{path}: there is a result for {name}, which is no target of it."
     for id, name in judged.twice:
-        before, what = parts[store.first(id, name)], f"a result of {id} on {name}"
-        raise ResultsError(
-            f"{part.path} has {what} twice."
-            if before is part
-            else f"Both {before.path} and {part.path} have {what}."
+        first, what = parts[store.first(id, name)], f"a result of {id} on {name}"
+        yield (
+            f"{path} has {what} twice."
+            if first is part
+            else f"Both {first.path} and {path} have {what}."
         )
     if part.footer is not None and part.footer.complete:
         said = {name: counts for name, counts in part.footer.counts.items() if counts}
         if said != {name: counts for name, counts in judged.counts.items() if counts}:
-            raise ResultsError(f"{part.path} is damaged: its results are not those of its footer.")
+            yield f"{path} is damaged: its results are not those of its footer."
 
 
-def _check_shards(parts: Iterable[Run]) -> None:
-    """Raise `ResultsError` for shards that were divided in different ways."""
+def _uneven(parts: Iterable[Run]) -> Iterator[str]:
+    """Why shards cannot be joined that were divided in different ways."""
     for those in _divided(parts).values():
         shard = those[0].header.shard
         planned = sum(part.header.selection.results for part in those)
         if shard and len(those) == shard.of and planned != shard.results:
-            raise ResultsError(
+            yield (
                 f"The shards of {', '.join(_names(those[0].header))} have "
                 f"{planned} of {shard.results} results: they are not parts of one run."
             )
