@@ -20,7 +20,7 @@ from playwright.sync_api import sync_playwright
 
 from conformance.base.paths import ROOT
 from conformance.report.html import render
-from conformance.results.reader import Run, read
+from conformance.results.reader import Judged, Run, read
 
 TARGETS = ("cpu", "tract-wheel", "webgpu", "wasm")
 #: The query that the picture shows: layers that borrow a cache, those of models first.
@@ -39,12 +39,13 @@ def _in_float32(run: Run) -> Run:
     What did not repeat is of other cases than those that the picture shows.
     """
     cases = {id: case for id, case in run.cases.items() if "float32" in id}
-    results = tuple(result for result in run.results if result.case in cases)
+    results = [result for result in run.results if result.case in cases]
     selection = run.header.selection.model_copy(
         update={"text": "float32", "cases": len(cases), "results": len(results)}
     )
     header = run.header.model_copy(update={"selection": selection})
-    return replace(run, header=header, cases=cases, results=results, footer=None, instability=())
+    judged = Judged(results)
+    return replace(run, header=header, cases=cases, judged=judged, footer=None, instability=[])
 
 
 def main() -> None:

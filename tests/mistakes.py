@@ -13,7 +13,7 @@ from typing import Final
 from case_files import complaints, entries
 
 FILE: Final = Path(__file__).with_name("mistakes.txt")
-_MISTAKE: Final = re.compile(r"^=== (.*)\n((?:.*\n)*?)>>> (.*)$", re.MULTILINE)
+_MISTAKE: Final = re.compile(r"^=== (.*)\n((?:.*\n)*?)>>>(?: (.*))?$", re.MULTILINE)
 
 
 def mistakes() -> dict[str, tuple[str, str]]:
@@ -27,6 +27,8 @@ def rewrite() -> None:
     with tempfile.TemporaryDirectory() as folder:
 
         def said(match: re.Match[str]) -> str:
+            if not match[3]:
+                return match[0]
             (sentence,) = complaints(Path(folder), entries(match[2]))
             # YAML's own parser is quoted as far as its releases agree.
             return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from citations import Thread, link_to
@@ -92,5 +93,6 @@ def _of_contract(
             yield f"`why` quotes nothing from {contract.source}"
 
 
+@cache
 def _plain(text: str) -> str:
     return " ".join(text.translate(_MARKS).split())

@@ -20,6 +20,7 @@ from conformance.maintain.calibration import (
     main,
     right,
 )
+from conformance.results.reader import read
 
 
 def results_file(path: Path, *results: tuple[str, str, float | None], ep: str = "cpu") -> Path:
@@ -35,11 +36,6 @@ def results_file(path: Path, *results: tuple[str, str, float | None], ep: str = 
     return path
 
 
-def power_file(path: Path, *mutants: dict[str, Any]) -> Path:
-    path.write_text(json.dumps(mutants), encoding="utf-8")
-    return path
-
-
 def mutant(name: str, numerical: bool = True, kills: int = 3, **shares: Any) -> dict[str, Any]:
     """An entry of gqa power, with additional fields."""
     of = {"mutant": name, "numerical": numerical, "kills": kills, "first": "sink/entry"}
@@ -51,8 +47,6 @@ def entries(*mutants: dict[str, Any]) -> list[MutantRecord]:
 
 
 def test_correct_kernels_are_passed_results_with_numbers(tmp_path: Path) -> None:
-    from conformance.results.reader import read
-
     ours = results_file(
         tmp_path / "a.jsonl",
         ("float32", "pass", 0.3),
@@ -104,41 +98,32 @@ def test_a_distribution_is_summarised_in_one_line() -> None:
     assert described([Point(math.inf, "a")], "mutant") == "1 mutant: least ∞, median ∞, largest ∞"
 
 
-def test_the_command_prints_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_summary_and_fails_beyond_a_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.3))
-    power = power_file(tmp_path / "power.json", mutant("window", float32=500.0))
+    power = tmp_path / "power.json"
+    power.write_text(json.dumps([mutant("window", float32=500.0)]), encoding="utf-8")
     assert main([str(results), "--power", str(power)]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "float32   1 result: least 0.3, median 0.3, largest 0.3",
         "          1 mutant: least 500, median 500, largest 500",
     ]
-
-
-def test_the_command_fails_if_a_limit_is_exceeded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.7))
-    assert main([str(results)]) == 1
+    assert main([str(results_file(tmp_path / "b.jsonl", ("float32", "pass", 0.7)))]) == 1
     assert "uses 0.7 of its budget" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [None, "", '{"mutant": "a"}', '[{"kills": 1}]'])
-def test_a_file_that_is_not_a_power_file_is_named(
+def test_a_file_that_cannot_be_read_is_named(
     content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.3))
     power = tmp_path / "power.json"
     if content is not None:
         power.write_text(content, encoding="utf-8")
-    assert main([str(results), "--power", str(power)]) == 3
-    assert "power.json" in capsys.readouterr().err
-
-
-def test_results_that_cannot_be_read_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(tmp_path / "none.jsonl")]) == 3
-    assert "none.jsonl" in capsys.readouterr().err
+    for arguments in ([results, "--power", power], [power]):
+        assert main([*map(str, arguments)]) == 3
+        assert "power.json" in capsys.readouterr().err
 
 
 def test_several_runs_of_the_mutants_are_joined_by_the_largest_share() -> None:

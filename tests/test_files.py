@@ -19,36 +19,30 @@ from conformance.base.files import (
 )
 
 
-def test_a_plain_file_is_read(tmp_path: Path) -> None:
+def test_a_plain_file_is_read_and_a_link_only_if_wanted(tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"12345")
-    assert read_plain(tmp_path / "plain", 5) == b"12345"
+    (tmp_path / "link").symlink_to("plain")
+    for name in ("plain", "link"):
+        assert read_plain(tmp_path / name, 5) == b"12345"
+    assert read_plain(tmp_path / "plain", 5, follow_links=False) == b"12345"
+    assert error_of(tmp_path / "link", follow_links=False) == errno.ELOOP
 
 
-def test_a_file_above_the_limit_is_refused_unread(tmp_path: Path) -> None:
+def test_what_is_too_large_or_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(OSError, match="larger than 1000 bytes") as error:
-        read_plain(tmp_path / "sparse", 1000)
-    assert error.value.errno == TOO_LARGE
+    assert error_of(tmp_path / "sparse", words="larger than 1000 bytes") == TOO_LARGE
+    assert error_of(tmp_path / "fifo") == errno.EINVAL
+    assert error_of(tmp_path) == errno.EISDIR
+    error_of(Path("/dev/zero"), words="not a regular file")
 
 
-def test_a_fifo_a_folder_and_a_device_are_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    for path, number in ((tmp_path / "fifo", errno.EINVAL), (tmp_path, errno.EISDIR)):
-        with pytest.raises(OSError) as error:  # noqa: PT011
-            read_plain(path, 1000)
-        assert error.value.errno == number
-    with pytest.raises(OSError, match="not a regular file"):
-        read_plain("/dev/zero", 1000)
-
-
-def test_a_link_is_followed_only_if_wanted(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_bytes(b"1")
-    (tmp_path / "link").symlink_to("plain")
-    assert read_plain(tmp_path / "link", 1) == b"1"
-    with pytest.raises(OSError) as error:  # noqa: PT011
-        read_plain(tmp_path / "link", 1, follow_links=False)
-    assert error.value.errno == errno.ELOOP
+def error_of(path: Path, *, follow_links: bool = True, words: str | None = None) -> int | None:
+    """The number of the error that reading a file ends with."""
+    with pytest.raises(OSError, match=words) as error:
+        read_plain(path, 1000, follow_links=follow_links)
+    return error.value.errno
 
 
 def test_a_file_is_replaced_once_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -190,36 +190,6 @@ def test_prompts_of_a_quantised_cache_may_attend_to_their_exact_keys() -> None:
 # Calls without a meaning
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"query_seqlens": np.array([-1, 2], "i4")}, r"query_seqlens\[0\] = -1 is not between"),
-        ({"query_seqlens": np.array([2, 5], "i4")}, r"query_seqlens\[1\] = 5 is not between"),
-        ({"seqlens_k": np.array([0, 5], "i4")}, r"query_seqlens\[0\] = 2 is not between"),
-        ({"seqlens_k": np.array([-1, 5], "i4")}, r"seqlens_k\[0\] = -1 is not the index"),
-        ({"total_sequence_length": np.array(5, "i4")}, r"seqlens_k\[1\] = 5 is not the index"),
-        ({"query_seqlens": np.array([2], "i4")}, r"must be int32 \[2\]"),
-        ({"query_seqlens": np.array([2, 2])}, r"must be int32 \[2\]"),
-        ({"seqlens_k": np.array([4, 11], "i4")}, r"leaves 10 tokens .* 12 for them and 4 more"),
-        ({"causal": 0}, "causal must be 1"),
-        ({"past_key": None, "past_value": None}, "past_key is missing: query_seqlens requires"),
-        ({"key": 0, "value": 0}, "must be that of query, 4, not 0"),
-    ],
-)
-def test_a_chunk_without_a_meaning(changes: dict[str, Any], message: str) -> None:
-    inputs, attributes = drawn(3, [5, 6], [2, 2])
-    attributes.pop("local_window_size")
-    for name, value in changes.items():
-        if value is None:
-            del inputs[name]
-        elif name == "causal":
-            attributes[name] = value
-        else:
-            inputs[name] = inputs[name][:, :0] if isinstance(value, int) else value
-    with pytest.raises(OracleError, match=message):
-        reference(inputs, attributes, ALL)
-
-
 def test_a_total_below_the_rows_of_a_chunk() -> None:
     with pytest.raises(OracleError, match="total_sequence_length 3 is less than the 4 tokens"):
         reference(*drawn(4, [2], [2], total=3), ALL)

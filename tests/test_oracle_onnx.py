@@ -265,7 +265,7 @@ def test_the_random_configurations_cover_the_required_variety() -> None:
     assert min(found.values()) >= CONFIGURATIONS // 20, found
     assert set(STAGES) <= found.keys()
     ways = Counter(
-        way.way for configuration in configurations[:400] for way in standard_ways(configuration)
+        way.way for configuration in configurations[:140] for way in standard_ways(configuration)
     )
-    assert min(ways.values()) >= 30, ways
+    assert min(ways.values()) >= 10, ways
     assert len(ways) == 4

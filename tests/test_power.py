@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.helper as oh
 import pytest
-from as_user import Done
-from onnx import TensorProto
+from as_user import Gqa
+from graph_models import model_of
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
@@ -185,25 +184,19 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
     assert kills(mutant, case, record) is kill
 
 
-def gqa_power(*arguments: str) -> Done:
-    argv = [sys.executable, "-m", "conformance", "power", *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True)
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.mark.slow
-def test_the_recorded_killers_kill(mutants: dict[str, Mutant]) -> None:
+def test_the_recorded_killers_kill(gqa: Gqa, mutants: dict[str, Mutant]) -> None:
     """The reduced form, which is what CI runs: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
-    done = gqa_power("--reduced", "--jobs", "2")
+    done = gqa("power", "--reduced", "--jobs", "2")
     assert done.status == 0, done.out[-3000:] + done.err
     assert f"{len(mutants)} of {len(mutants)} mutants killed" in done.out
     assert "The correct kernel passes all" in done.out
 
 
-def test_a_survivor_is_an_error(tmp_path: Path) -> None:
+def test_a_survivor_is_an_error(gqa: Gqa, tmp_path: Path) -> None:
     file = tmp_path / "mutants.json"
-    done = gqa_power("--mutant", "sink_ignored", "--json", str(file), WINDOW)
+    done = gqa("power", "--mutant", "sink_ignored", "--json", str(file), WINDOW)
     assert done.status == 1
     assert "sink_ignored survives: head_sink is not read." in done.out
     right, record = json.loads(file.read_text())
@@ -215,11 +208,11 @@ def test_a_survivor_is_an_error(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["--mutant", "nonsense"], "There is no mutant 'nonsense'."),
-        (["--record", "cases/window.yaml"], "--record requires the whole corpus and all mutants."),
+        (["--record", "smoke"], "--record requires the whole corpus and all mutants."),
     ],
 )
-def test_bad_input(arguments: list[str], says: str) -> None:
-    done = gqa_power(*arguments)
+def test_bad_input(gqa: Gqa, arguments: list[str], says: str) -> None:
+    done = gqa("power", *arguments)
     assert (done.status, done.err.strip()) == (2, says)
 
 
@@ -238,31 +231,21 @@ def test_graphs_and_large_calls_are_left_out() -> None:
     assert longest == ["tiles/prompt_of_thousands[dtype=float16,call=8000]"]
 
 
+#: Other operators are computed by onnx's own reference; two nodes share one kernel.
+GRAPH = """
+g (float[1, 3, 16] query, float[1, 3, 8] key, float[1, 3, 8] value, int32[1] seqlens_k,
+   int32 total_sequence_length) => (float[1, 3, 16] output) <float[1, 0, 8] nothing = {}> {
+  first, pk, pv = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+    (query, key, value, , , seqlens_k, total_sequence_length)
+  doubled = Add (first, first)
+  output = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+    (doubled, nothing, nothing, pk, pv, seqlens_k, total_sequence_length)
+}
+"""
+
+
 def test_a_graph_of_several_nodes(tmp_path: Path) -> None:
-    """Other operators are computed by onnx's own reference; two nodes share one kernel."""
-    names = ["query", "key", "value", "", "", "seqlens_k", "total_sequence_length"]
-    attributes = {"num_heads": 2, "kv_num_heads": 1, "domain": "com.microsoft"}
-    first = oh.make_node("GroupQueryAttention", names, ["first", "pk", "pv"], **attributes)
-    doubled = oh.make_node("Add", ["first", "first"], ["doubled"])
-    borrowed = ["doubled", "nothing", "nothing", "pk", "pv", *names[5:]]
-    second = oh.make_node("GroupQueryAttention", borrowed, ["output"], **attributes)
-    inputs = [
-        oh.make_tensor_value_info(name, kind, [None] * rank)
-        for name, kind, rank in [
-            *[(name, TensorProto.FLOAT, 3) for name in names[:3]],
-            ("seqlens_k", TensorProto.INT32, 1),
-            ("total_sequence_length", TensorProto.INT32, 0),
-        ]
-    ]
-    graph = oh.make_graph(
-        [first, doubled, second],
-        "g",
-        inputs,
-        [oh.make_tensor_value_info("output", TensorProto.FLOAT, [None] * 3)],
-        [oh.make_tensor("nothing", TensorProto.FLOAT, [1, 0, 8], [])],
-    )
-    opsets = [oh.make_opsetid("", 18), oh.make_opsetid("com.microsoft", 1)]
-    onnx.save(oh.make_model(graph, opset_imports=opsets), tmp_path / "model.onnx")
+    (tmp_path / "model.onnx").write_bytes(model_of(GRAPH))
     random = np.random.RandomState(0)
     widths = {"query": 16, "key": 8, "value": 8}
     feeds = {name: random.rand(1, 3, width).astype("f") for name, width in widths.items()}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from case_files import cases_of, complaints, entries
 from gqa_calls import ALL, Arrays, Attributes
 from shipped import shipped_cases
 from test_oracle import call_of
@@ -282,19 +280,7 @@ def test_a_run_without_any_meaning_is_a_hazard_where_it_may_be_rejected() -> Non
     assert "has no row in cos_cache" in found.hazard
 
 
-# Case files
-
-
-def test_readings_are_for_calls_with_values_and_without_a_variant(tmp_path: Path) -> None:
-    (case,) = cases_of(tmp_path, "- {name: a, contract: {source: x, readings: [scale_of_zero]}}")
-    assert case.contract.readings == ("scale_of_zero",)
-    sentence = "readings need a call with values and without a relation"
-    for more in ("", ", relation: packed_qkv"):
-        demands = "computes" if more else "rejects"
-        contract = f"{{source: x, demands: {demands}, readings: [scale_of_zero]}}"
-        body = f"- {{name: a, contract: {contract}{more}}}"
-        (said,) = complaints(tmp_path, entries(body))
-        assert sentence in said
+# The corpus
 
 
 def test_the_readings_of_the_corpus_have_other_values_than_the_usual_one() -> None:

@@ -155,7 +155,7 @@ def small_disk() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_fills_up_is_reported_once_and_leaves_whole_lines(path: Path) -> None:
+def test_a_disk_that_fills_up_is_reported_once(path: Path) -> None:
     raised = []
     with small_disk(), Writer(path, header([target()], 1, 20)) as writer:
         writer.case(case())
@@ -170,9 +170,9 @@ def test_a_disk_that_fills_up_is_reported_once_and_leaves_whole_lines(path: Path
         f"Cannot write results to {path}: File too large."
     ]
     assert writer.failure is raised[0]
-    written = lines(path)
-    assert 2 < len(written) < 20
-    assert "It has no footer: the run was cut short." in read(path).problems
+    run = read(path)
+    assert run.results
+    assert {CUT_OFF, "It has no footer: the run was cut short."} <= {*run.problems}
 
 
 # ── Reading broken files ────────────────────────────────────────────────────────────────────────
@@ -331,14 +331,6 @@ def test_a_share_of_the_budget_can_be_read(share: float, shown: str) -> None:
     assert fault_text(beyond) == f"output is 2 at [3], not 1 ({how})"
 
 
-def test_an_older_file_without_adapters_is_read(path: Path) -> None:
-    run = small(path)
-    text = path.read_text()
-    assert text.count('"adapter":null,') == 1
-    path.write_text(text.replace('"adapter":null,', ""))
-    assert read(path).header == run.header
-
-
 @pytest.mark.parametrize(
     ("names", "called"),
     [
@@ -438,7 +430,7 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     run = small(tmp_path / "a.jsonl")
     packed = tmp_path / "a.jsonl.xz"
     content = run.path.read_bytes()
-    packed.write_bytes(lzma.compress(content[:1000]) + lzma.compress(content[1000:]) + b"\0" * 4)
+    packed.write_bytes(lzma.compress(content[:1000]) + lzma.compress(content[1000:]))
     assert (read(packed).results, read(packed).problems) == (run.results, ())
     packed.write_bytes(b"no xz at all")
     with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: "):
@@ -447,9 +439,6 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     damaged[200] ^= 1
     packed.write_bytes(damaged)
     with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: Corrupt"):
-        read(packed)
-    packed.write_bytes(lzma.compress(content) + b"garbage")
-    with pytest.raises(ResultsError, match=r"a\.jsonl\.xz: Something else follows the data\.$"):
         read(packed)
 
 
@@ -514,17 +503,6 @@ def test_a_record_too_long_to_read_again_is_not_written(path: Path) -> None:
 
 
 # ── The place of a run ──────────────────────────────────────────────────────────────────────────
-
-
-def test_a_run_too_long_to_read_again_is_not_written(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("conformance.results.writer.MOST_LINES", 5)
-    written = Writer(path, header([target()], 99, 99))
-    says = r"no file of more than 5 lines can be read\.$"
-    with pytest.raises(ResultsError, match=says), written as writer:
-        any(writer.result(result(f"a/{number}")) for number in range(99))
-    assert len(read(path).results) >= 3
 
 
 def test_a_place_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

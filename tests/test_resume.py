@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from as_user import TWENTY, Desk, Done, Gqa, wait_for
+from as_user import TWENTY, Desk, Gqa
 from case_files import write
 
 from conformance.base.paths import data_path
@@ -67,18 +65,3 @@ def test_a_run_of_a_runner_by_its_whole_path_goes_on(gqa: Gqa, tmp_path: Path) -
     done = gqa("run", "twenty.yaml", "--ep", target, "--resume", str(file))
     assert done.status == 0, done.both
     assert "20 results, 0 unexpected" in done.out
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on(desk: Desk, tmp_path: Path) -> None:
-    file = tmp_path / "r.jsonl"
-    arguments = ["run", "twenty.yaml", "--resume", str(file)]
-    process = desk.start("gqa", *arguments, start_new_session=True)
-    wait_for(lambda: file.exists() and file.read_bytes().count(b"\n") > 4)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    done: Done = desk.gqa(*arguments)
-    assert done.status == 0, done.both
-    assert "20 results, 0 unexpected" in done.out
-    assert read(file).problems == ()
-    assert no_other_files(file)

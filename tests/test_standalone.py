@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from browsing import Open
+from graph_models import graph_cases
 from shipped import shipped_cases
 from synthetic_runs import of_results, result, target
 
@@ -68,8 +69,6 @@ def differences(cases: Sequence[Case]) -> list[str]:
     found = []
     for case in cases:
         script, record = script_of(case.call), case_record(case)
-        if case.is_graph and case.call.shared_buffer:
-            continue
         names = drawn(record)
         twins = {tensor.name: tensor.same_as or tensor.name for tensor in record.call.inputs}
         calls, model = names["inputs"](), onnx.load_model_from_string(names["model"]())
@@ -258,6 +257,24 @@ def test_a_program_prints_the_verdict_of_the_suite(
         assert any("WRONG" in line or "should have" in line for line in lines)
 
 
+@pytest.mark.parametrize("ep", ["cpu", "exec"])
+def test_a_program_for_a_graph_shares_each_past_with_its_present(
+    suite: Suite, tmp_path: Path, runner: Path, ep: str
+) -> None:
+    block = (ROOT / "cases" / "blocks" / "borrowing_window_float32.onnx").read_bytes()
+    fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
+    (case,) = graph_cases(tmp_path, block, fields)
+    result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
+    record = case_record(case)
+    data = json.loads("\n".join(program_of(record, result, target).data))
+    assert data["share"] == {"past_key": "present_key", "past_value": "present_value"}
+    *lines, errors = said(result, target, record, tmp_path)
+    assert lines[-1:] == [f"verdict: {result.verdict}"], f"{lines}\n{errors}"
+    assert program_of(record, result, TargetRecord(name="tract", ep="tract")).missing == (
+        "Past and present share memory, which this runtime's interface cannot express."
+    )
+
+
 @pytest.mark.parametrize(
     "ep", ["cpu", "exec", "tract", pytest.param("wasm", marks=pytest.mark.slow)]
 )
@@ -409,6 +426,18 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     text = issue(*given, program_of(*given))
     assert re.search(r"(?m)^`{5}text$", text)
     assert " @somebody" not in text.split("\n", 1)[0]
+
+
+def test_captured_graphs_have_no_program_and_the_page_says_why(show: Open, tmp_path: Path) -> None:
+    record, name = case_record(BY_ID[CPU[0]]), "cuda-graph@1.31.1"
+    given = result(record.id, name, "wrong")
+    why = "A captured graph is replayed, which only the suite's runner does."
+    assert program_of(record, given, target(name)).missing == why
+    run = of_results(tmp_path / "run", [given], [record], targets=[target(name)])
+    panel = show(render([run]), f"#{record.id}@{name}").locator("#panel")
+    assert f"Without this suite: the model, its inputs, and no program. {why}" in panel.inner_text()
+    panel.get_by_text("Bug report", exact=True).click()
+    assert f"## Reproduction\n\n{why}" in panel.locator("pre").last.inner_text()
 
 
 def test_the_page_has_the_program_and_the_bug_report(show: Open, tmp_path: Path) -> None:

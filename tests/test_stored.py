@@ -1,9 +1,8 @@
-"""Results files of any size, read in flat memory: as they are read as a whole."""
+"""Results files of any size, in flat memory: as they are read into memory."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,21 +12,14 @@ from as_user import Gqa
 from synthetic_runs import case, header, realistic, result, target
 
 from conformance.results import store as module
-from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.results.store import stored
-from conformance.results.table import Table, tabulate
+from conformance.results.table import tabulate
 from conformance.results.writer import Writer
 
 NEW, OLD = "cpu@1.31.1", "cpu@1.26.0"
 IDS = tuple(f"decode/one_token[seed={number}]" for number in range(5))
-
-
-@pytest.fixture
-def in_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets how many records stay in memory."""
-    return lambda number: monkeypatch.setattr(module, "MOST_IN_MEMORY", number)
 
 
 def odd(path: Path, footer: bool = False) -> Path:
@@ -67,75 +59,32 @@ def odd(path: Path, footer: bool = False) -> Path:
     return path
 
 
-def as_a_whole(path: Path, alone: Table) -> None:
-    whole = tabulate([read(path)])
-    assert dict(alone.cases) == whole.cases
-    assert list(alone.cases) == list(whole.cases)
-    assert dict(alone.results) == whole.results
-    assert len(alone.results) == len(whole.results)
-    assert alone.totals == whole.totals
-    assert alone.problems == whole.problems
-    assert alone.infrastructure == whole.infrastructure
-    assert alone.instability == whole.instability
-    assert [(c.label, c.target) for c in alone.columns] == [
-        (c.label, c.target) for c in whole.columns
-    ]
-
-
-@pytest.mark.parametrize("number", [0, 1, 4, 999])
 @pytest.mark.parametrize("write", [odd, partial(odd, footer=True), realistic])
-def test_a_file_is_as_it_is_read_as_a_whole(
-    tmp_path: Path,
-    in_memory: Callable[[int], None],
-    write: Callable[[Path], object],
-    number: int,
+def test_a_file_is_as_it_is_read_into_memory(
+    tmp_path: Path, write: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "run.jsonl"
     write(path)
-    in_memory(number)
+    whole = tabulate([read(path)])
+    assert len(whole.results) > 4
     with stored(path) as alone:
-        as_a_whole(path, alone)
-        assert not isinstance(alone.cases, dict) | isinstance(alone.results, dict)
-    assert len(tabulate([read(path)]).results) > 4
-
-
-def test_a_comparison_does_not_depend_on_the_memory(
-    gqa: Gqa, tmp_path: Path, in_memory: Callable[[int], None]
-) -> None:
-    old, new = odd(tmp_path / "old.jsonl"), tmp_path / "new.jsonl"
-    realistic(new)
-    said = []
-    for number in (0, 3, 999):
-        in_memory(number)
-        said.append(gqa("diff", str(old), str(new)))
-    assert said[0] == said[1] == said[2]
-    assert "decode/one_token" in said[0].out
+        assert list(alone.cases.items()) == list(whole.cases.items())
+        assert dict(alone.results) == whole.results
+        assert len(alone.results) == len(whole.results)
+        for name in ("totals", "problems", "infrastructure", "instability"):
+            assert getattr(alone, name) == getattr(whole, name)
+        columns = [[(c.label, c.target) for c in each.columns] for each in (alone, whole)]
+        assert columns[0] == columns[1]
 
 
 def test_a_database_without_room_gives_one_sentence(
-    gqa: Gqa,
-    tmp_path: Path,
-    in_memory: Callable[[int], None],
-    monkeypatch: pytest.MonkeyPatch,
+    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = odd(tmp_path / "run.jsonl")
-    in_memory(0)
-    monkeypatch.setattr(module, "_TABLES", f"PRAGMA max_page_count = 4; {module._TABLES}")
+    monkeypatch.setattr(module, "_TABLES", f"PRAGMA max_page_count = 6; {module._TABLES}")
     done = gqa("diff", str(path), str(path))
     assert done.status == 3
     assert done.err == (
         f"Cannot compare {path} and {path}: database or disk is full, in the folder for temporary"
         " files; TMPDIR can name another one.\n"
     )
-
-
-def test_only_large_files_need_a_database(
-    tmp_path: Path, in_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = odd(tmp_path / "run.jsonl")
-    monkeypatch.setitem(sys.modules, "sqlite3", None)
-    with stored(path) as alone:
-        as_a_whole(path, alone)
-    in_memory(3)
-    with pytest.raises(ResultsError, match="without SQLite"), stored(path):
-        pass

@@ -5,10 +5,8 @@ The meaning of a call's fields is read from the ONNX model's own node and graph.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 from onnx import AttributeProto
@@ -25,7 +23,6 @@ from conformance.base.signature import (
     Attribute,
     Parameter,
 )
-from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
 from conformance.case.call import Call
 from conformance.case.tensors import (
@@ -156,22 +153,6 @@ def test_the_list_of_outputs_can_end_before_each(name: str) -> None:
     assert list(node(outputs=trailing).output) == list(OUTPUT_NAMES[:index])
 
 
-@pytest.mark.parametrize(
-    ("fields", "outputs"),
-    [
-        ({"presents": "both"}, ["output", "present_key", "present_value"]),
-        ({"presents": "none"}, ["output"]),
-        ({"presents": "key_only"}, ["output", "present_key"]),
-        ({"presents": "value_only"}, ["output", "", "present_value"]),
-        ({"qk_output": 1}, [*OUTPUT_NAMES]),
-        ({"qk_output": 1, "presents": "none"}, ["output", "", "", "output_qk"]),
-        ({"qk_output": 0}, ["output", "present_key", "present_value"]),
-    ],
-)
-def test_outputs_follow_from_fields(fields: dict[str, Any], outputs: list[str]) -> None:
-    assert list(node(**fields).output) == outputs
-
-
 # Attributes
 
 SAMPLES: dict[str, int | float | str] = {"int": 7, "float": 0.5, "string": "PER_TENSOR"}
@@ -223,143 +204,6 @@ def test_an_attribute_can_have_the_wrong_type_on_purpose() -> None:
     assert made.type == AttributeProto.STRING
 
 
-# Shapes that follow from fields
-
-SIZES = {"batch_size": 2, "num_heads": 6, "kv_num_heads": 3, "head_size": 8}
-LENGTHS = {"seqlens_k": (2,), "total_sequence_length": ()}
-
-PACKED = {"key_value": "packed"}
-
-
-def projected(queries: int, keys: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of query, key and value."""
-    return {"query": (2, queries, 48), "key": (2, keys, 24), "value": (2, keys, 24)}
-
-
-def past(rows: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of a past with this number of rows."""
-    return dict.fromkeys(("past_key", "past_value"), (2, 3, rows, 8))
-
-
-def tables(rows: int, half: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the rotary tables."""
-    return dict.fromkeys(("cos_cache", "sin_cache"), (rows, half))
-
-
-FIELDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = {
-    "prompt": ({"sequence_length": 5}, projected(5, 5)),
-    "decode": ({"past_sequence_length": 7}, projected(1, 1) | past(7)),
-    "packed": ({"sequence_length": 5, **PACKED}, {"query": (2, 5, 96)}),
-    "packed decode": (PACKED | {"past_sequence_length": 7}, {"query": (2, 1, 96), **past(7)}),
-    "zero length": (
-        {"key_value": "zero_length", "past_sequence_length": 7, "sequence_length": 2},
-        projected(2, 0) | past(7),
-    ),
-    "zero valued": ({"key_value": "zero_valued", "sequence_length": 2}, projected(2, 2)),
-    "omitted": (
-        {"key_value": "omitted", "past_sequence_length": 7},
-        {"query": (2, 1, 48), **past(7)},
-    ),
-    "key and value of their own length": ({"kv_sequence_length": 9}, projected(1, 9)),
-    "no query token": (
-        {"sequence_length": 0, "past_sequence_length": 7},
-        projected(0, 0) | past(7),
-    ),
-    "empty past": ({"sequence_length": 5, "cache": "concatenated"}, projected(5, 5) | past(0)),
-    "static buffer": (
-        {"past_sequence_length": 7, "max_sequence_length": 12},
-        projected(1, 1) | past(12),
-    ),
-    "rotary": (
-        PACKED | {"rotary": "half_split", "past_sequence_length": 7},
-        {"query": (2, 1, 96), **past(7), **tables(8, 4)},
-    ),
-    "partial rotary with long tables and positions": (
-        PACKED
-        | {"rotary": "half_split", "rotary_dim": 4, "rotary_cache_length": 99}
-        | {"position_ids": True, "sequence_length": 5},
-        {"query": (2, 5, 96), **tables(99, 2), "position_ids": (2, 5)},
-    ),
-    "rotary on a static buffer": (
-        PACKED | {"rotary": "interleaved", "max_sequence_length": 12},
-        {"query": (2, 1, 96), **past(12), **tables(12, 4)},
-    ),
-    "rotary without tokens": (
-        PACKED | {"rotary": "half_split", "sequence_length": 0},
-        {"query": (2, 0, 96), **tables(1, 4)},
-    ),
-    "bias": (
-        PACKED | {"attention_bias": "full", "sequence_length": 5},
-        {"query": (2, 5, 96), "attention_bias": (2, 6, 5, 5)},
-    ),
-    "bias of one batch": (
-        PACKED | {"attention_bias": "one_batch", "sequence_length": 5},
-        {"query": (2, 5, 96), "attention_bias": (1, 6, 5, 5)},
-    ),
-    "bias of one head": (
-        PACKED | {"attention_bias": "one_head", "sequence_length": 5},
-        {"query": (2, 5, 96), "attention_bias": (2, 1, 5, 5)},
-    ),
-    "bias of one batch and head on a past": (
-        PACKED
-        | {"attention_bias": "one_batch_one_head", "sequence_length": 2, "past_sequence_length": 7},
-        {"query": (2, 2, 96), **past(7), "attention_bias": (1, 1, 2, 9)},
-    ),
-    "sink": (PACKED | {"head_sink": True}, {"query": (2, 1, 96), "head_sink": (6,)}),
-}
-
-
-@pytest.mark.parametrize(("fields", "wanted"), FIELDS.values(), ids=FIELDS)
-def test_shapes_follow_from_fields(
-    fields: dict[str, Any], wanted: dict[str, tuple[int, ...]]
-) -> None:
-    assert shapes(**SIZES, **fields) == wanted | LENGTHS
-
-
-def test_lengths_of_a_batch() -> None:
-    (step,) = steps_of(Call(batch_size=2, sequence_length=3, past_sequence_length=4))
-    assert (step.new_tokens, step.total_lengths, step.total_sequence_length) == (3, (7, 7), 7)
-    assert not step.carried
-
-
-def test_a_ragged_batch_lists_its_lengths() -> None:
-    (step,) = steps_of(
-        Call(batch_size=3, past_sequence_length=9, total_sequence_lengths=(1, 10, 6))
-    )
-    assert (step.total_lengths, step.total_sequence_length) == ((1, 10, 6), 10)
-    assert step.input("past_key").shape == (3, 2, 9, 16)
-
-
-def test_padded_chunks_have_a_past_of_as_many_tokens_less() -> None:
-    fields: dict[str, Any] = {"batch_size": 2, "sequence_length": 4, "query_seqlens": (3, 0)}
-    (step,) = steps_of(Call(**fields, past_sequence_length=7))
-    assert (step.total_lengths, step.query_lengths) == ((10, 7), (3, 0))
-    assert step.positions.starts == (7, 7)
-    assert step.total_sequence_length == 11  # rows of the present, for the padding too
-    made = draw_inputs(Call(**fields, past_sequence_length=7), step)
-    np.testing.assert_array_equal(made["query_seqlens"], np.array([3, 0], np.int32))
-    (step,) = steps_of(Call(**fields, past_sequence_length=2, max_sequence_length=9))
-    assert step.total_sequence_length == 5  # a static cache has its rows anyway
-    bias = Call(**fields, max_sequence_length=9, total_sequence_length=9, attention_bias="full")
-    assert steps_of(bias)[0].input("attention_bias").shape == (2, 4, 4, 9)
-
-
-def test_a_loop_of_padded_chunks() -> None:
-    counts = ((4, 2), (1, 0), (0, 4))
-    steps = steps_of(
-        Call(batch_size=2, loop=(4, 4, 4), query_seqlens=counts, total_sequence_lengths=(4, 2))
-    )
-    assert [step.total_lengths for step in steps] == [(4, 2), (5, 2), (5, 6)]
-    assert [step.total_sequence_length for step in steps] == [4, 8, 9]
-    assert [step.input("past_key").shape for step in steps] == [(2, 2, n, 16) for n in (0, 4, 8)]
-
-
-@pytest.mark.parametrize("key_value", ["zero_length", "omitted"])
-def test_a_borrowed_cache_does_not_grow(key_value: Any) -> None:
-    (step,) = steps_of(Call(key_value=key_value, past_sequence_length=8, sequence_length=3))
-    assert (step.new_tokens, step.total_lengths) == (0, (8,))
-
-
 # dtypes
 
 
@@ -388,35 +232,6 @@ def test_a_cache_can_have_a_type_of_its_own(cache: str) -> None:
 @pytest.mark.parametrize("dtype", list(NUMPY))
 def test_any_input_can_have_any_type(dtype: str) -> None:
     assert dtypes(inputs={"query": {"dtype": dtype}})["query"] == dtype
-
-
-def test_scales_have_one_number_or_one_for_each_channel() -> None:
-    found = shapes(k_quant_type="PER_TENSOR", v_quant_type="PER_CHANNEL")
-    assert (found["k_scale"], found["v_scale"]) == ((1,), (1, 2, 1, 16))
-    assert not {"k_scale", "v_scale"} & set(shapes(k_quant_type="NONE"))
-
-
-def test_two_values_of_four_bits_share_a_byte() -> None:
-    fields: dict[str, Any] = {"cache_dtype": "uint8", "past_sequence_length": 3}
-    assert shapes(**fields, kv_cache_bit_width=4)["past_key"] == (1, 2, 3, 8)
-    assert shapes(**fields, kv_cache_bit_width=8)["past_key"] == (1, 2, 3, 16)
-
-
-def test_norm_weights_have_the_size_of_a_head() -> None:
-    found = shapes(qk_norm=True)
-    assert found["q_norm_weight"] == found["k_norm_weight"] == (16,)
-    assert "q_norm_weight" not in shapes()
-
-
-def test_the_past_of_a_window_cache_has_its_capacity() -> None:
-    """The lengths are those of the sequence, which may be longer than the cache."""
-    window = {"sliding_window_cache": 1, "local_window_size": 4, "max_sequence_length": 5}
-    fields = {"past_sequence_length": 20, "attention_bias": "full", "rotary": "half_split"}
-    (step,) = steps_of(Call.model_validate(window | fields))
-    assert (step.total_lengths, step.total_sequence_length) == ((21,), 21)
-    assert step.input("past_key").shape == (1, 2, 5, 16)
-    assert step.input("attention_bias").shape == (1, 4, 1, 21)
-    assert step.input("cos_cache").shape == (21, 8)
 
 
 # Written by hand
@@ -470,7 +285,6 @@ def test_a_call_has_no_more_scores_than_the_oracle_computes_in_a_minute() -> Non
         f" {MAX_SCORES} scores"
     )
     refused("sequence_length", sentence, sequence_length=32768)
-    assert shapes(past_sequence_length=2**20, head_size=8)["query"] == (1, 1, 32)
     for rows in ("past_sequence_length", "max_sequence_length"):
         with pytest.raises(ShapeError, match="are too many for the oracle"):
             shapes(sequence_length=33, head_size=8, **{rows: 2**20})
@@ -497,64 +311,6 @@ def test_data_of_integers_fit_their_type(dtype: str) -> None:
 # Static and symbolic dims
 
 
-def test_dims_are_symbolic_as_exporters_write_them() -> None:
-    assert declared(
-        batch_size=2,
-        sequence_length=3,
-        past_sequence_length=4,
-        rotary="half_split",
-        position_ids=True,
-        attention_bias="full",
-        head_sink=True,
-    ) == {
-        "query": ["batch_size", "sequence_length", 64],
-        "key": ["batch_size", "kv_sequence_length", 32],
-        "value": ["batch_size", "kv_sequence_length", 32],
-        "past_key": ["batch_size", 2, "past_sequence_length", 16],
-        "past_value": ["batch_size", 2, "past_sequence_length", 16],
-        "seqlens_k": ["batch_size"],
-        "total_sequence_length": [],
-        "cos_cache": ["rotary_cache_length", 8],
-        "sin_cache": ["rotary_cache_length", 8],
-        "position_ids": ["batch_size", "sequence_length"],
-        "attention_bias": ["batch_size", 4, "sequence_length", "total_sequence_length"],
-        "head_sink": [4],
-        "output": [None, None, None],
-        "present_key": [None] * 4,
-        "present_value": [None] * 4,
-    }
-
-
-def test_dims_can_be_static() -> None:
-    fields = {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 4, "head_sink": True}
-    found = declared(dims="static", **fields)
-    for name, shape in shapes(dims="static", **fields).items():
-        assert found[name] == list(shape)
-    assert found["output"] == [None] * 3  # outputs are still declared by rank
-    found = declared(dims="static", key_value="zero_length", past_sequence_length=4)
-    assert found["key"] == [1, 0, 32]
-
-
-def test_a_dim_that_broadcasts_is_a_number() -> None:
-    lengths = ["sequence_length", "total_sequence_length"]
-    for kind, sizes in (("one_batch", [1, 4]), ("one_head", ["batch_size", 1])):
-        said = declared(attention_bias=kind, batch_size=2)
-        assert said["attention_bias"] == sizes + lengths
-
-
-def test_a_shape_written_by_hand_has_its_own_names() -> None:
-    """It may contradict the other inputs on purpose, which a shared name would not allow."""
-    said = declared(inputs={"key": {"shape": [1, 5, 32]}, "seqlens_k": {"data": [[0], [1]]}})
-    assert said["key"] == ["key_0", "key_1", "key_2"]
-    assert said["value"] == ["batch_size", "kv_sequence_length", 32]
-    assert said["seqlens_k"] == ["seqlens_k_0", "seqlens_k_1"]
-
-
-def test_the_length_of_a_static_cache_has_its_own_name() -> None:
-    found = declared(max_sequence_length=9)
-    assert found["past_key"] == ["batch_size", 2, "max_sequence_length", 16]
-
-
 def test_one_name_is_one_number_in_every_shipped_case() -> None:
     for case in shipped_cases():
         for step in case.steps:
@@ -563,58 +319,3 @@ def test_one_name_is_one_number_in_every_shipped_case() -> None:
                 for name, size in zip(tensor.dims, tensor.shape or (), strict=False):
                     if name is not None:
                         assert meant.setdefault(name, size) == size, (case.id, name)
-
-
-# Loops
-
-
-def test_a_loop_carries_its_cache() -> None:
-    steps = steps_of(Call(loop=(5, 1, 2), batch_size=2, key_value="packed"))
-    assert [step.index for step in steps] == [0, 1, 2]
-    assert [step.carried for step in steps] == [False, True, True]
-    assert [step.input("query").shape for step in steps] == [(2, 5, 128), (2, 1, 128), (2, 2, 128)]
-    assert [step.input("past_key").shape for step in steps] == [(2, 2, n, 16) for n in (0, 5, 6)]
-    assert [step.total_lengths for step in steps] == [(5, 5), (6, 6), (8, 8)]
-
-
-def test_a_loop_starts_on_a_past() -> None:
-    steps = steps_of(Call(loop=(1, 1), past_sequence_length=7))
-    assert [step.input("past_value").shape for step in steps] == [(1, 2, 7, 16), (1, 2, 8, 16)]
-
-
-def test_a_loop_in_a_static_buffer_keeps_its_shapes() -> None:
-    steps = steps_of(Call(loop=(1, 1, 1), max_sequence_length=9, dims="static"))
-    assert {step.input("past_key").shape for step in steps} == {(1, 2, 9, 16)}
-    assert [step.total_sequence_length for step in steps] == [1, 2, 3]
-
-
-def test_a_ragged_loop() -> None:
-    steps = steps_of(Call(loop=(4, 1), batch_size=2, total_sequence_lengths=(4, 2)))
-    assert [step.total_lengths for step in steps] == [(4, 2), (5, 3)]
-
-
-def test_the_tables_of_a_loop_reach_to_its_end() -> None:
-    steps = steps_of(Call(loop=(5, 1, 1), rotary="half_split"))
-    assert {step.input("cos_cache").shape for step in steps} == {(7, 8)}
-
-
-def test_borrowing_in_a_loop_does_not_grow_the_cache() -> None:
-    steps = steps_of(Call(loop=(1, 1), past_sequence_length=6, key_value="zero_length"))
-    assert [step.input("past_key").shape for step in steps] == [(1, 2, 6, 16)] * 2
-
-
-def test_infinities_and_nan_differ_in_json() -> None:
-    """The name of a bundle is a digest of this text."""
-    texts = set()
-    for value in (float("inf"), float("-inf"), float("nan"), 0.0, -0.0):
-        constant = {"kind": "constant", "value": value}
-        for fields in (
-            {"inputs": {"query": {"values": constant}}},
-            {"inputs": {"query": {"data": [value]}}},
-            {"attributes": {"scale": value}},
-            {"softcap": value},
-        ):
-            text = Call(**fields).model_dump_json()
-            json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-            texts.add(text)
-    assert len(texts) == 20

@@ -14,12 +14,14 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from conformance.base.array_types import NUMPY
+from conformance.base.paths import data_path
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Answers, Prepared, prepare
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.corpus import find
+from conformance.case.load import load
 from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,
@@ -55,24 +57,12 @@ EITHER = Contract(demands="either", source="a document", mentions=("present",))
 REQUESTED = Contract(basis="requested", source="an issue")
 
 
+SOME = load([data_path("cases") / "smoke.yaml"])[0]
+
+
 def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
     """A case of ``call``."""
-    return Case(
-        id="theme/name",
-        theme="theme",
-        name="name",
-        axes={},
-        file=Path("theme.yaml"),
-        line=1,
-        question="?",
-        written_title="Title",
-        written_call=call,
-        written_contract=contract,
-        why="",
-        tags=(),
-        links=(),
-        time_limit_seconds=30.0,
-    )
+    return replace(SOME, written_call=call, written_contract=contract)
 
 
 def right_by(bundle: Prepared) -> Values:
@@ -149,38 +139,43 @@ def rejected(message: str, stage: Any = "run") -> Rejected:
 # The verdicts
 
 
+DIED = Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")
+UNAVAILABLE = Unavailable(reason="There is no fp16 on this adapter.")
+
+
 def test_every_verdict_can_be_produced() -> None:
     good = ran(right(PROMPT), right(PROMPT), placement="CPU")
-    wrong = ran(off(PROMPT), off(PROMPT))
     seen = [
-        verdict_on(Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")),
+        verdict_on(DIED),
         verdict_on(TimedOut(seconds=30.0)),
-        verdict_on(wrong),
+        verdict_on(ran(off(PROMPT), off(PROMPT))),
         verdict_on(good, contract=REJECTS),
         verdict_on(good, provider="CUDA"),
         verdict_on(rejected("no such kernel")),
         verdict_on(good, provider="CPU"),
-        verdict_on(Unavailable(reason="There is no fp16 on this adapter.")),
+        verdict_on(UNAVAILABLE),
     ]
     missing = [verdict for verdict in VERDICTS if verdict not in {one.verdict for one in seen}]
     assert not missing, f"Edit conformance/judge/verdict.py, then add a line here: {missing}"
     assert tuple(one.verdict for one in seen) == VERDICTS
 
 
-def test_a_crash_and_a_timeout_say_what_happened() -> None:
-    crash = verdict_on(Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV."))
-    assert crash.reason == "The runner died of SIGSEGV."
-    assert "2.5 s" in verdict_on(TimedOut(seconds=2.5)).reason
-
-
-def test_a_crash_is_a_crash_even_where_a_rejection_is_required() -> None:
-    died = Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")
-    assert verdict_on(died, NO_PLACE, REJECTS).verdict == "crash"
-    assert verdict_on(TimedOut(seconds=1.0), NO_PLACE, EITHER).verdict == "timeout"
-
-
-def test_a_skip_gives_the_reason() -> None:
-    assert verdict_on(Unavailable(reason="There is no device.")).reason == "There is no device."
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "reason"),
+    [
+        (DIED, "crash", DIED.message),
+        (TimedOut(seconds=2.5), "timeout", "No answer within 2.5 s; the process was killed."),
+        (UNAVAILABLE, "skip", UNAVAILABLE.reason),
+    ],
+    ids=["crash", "timeout", "skip"],
+)
+@pytest.mark.parametrize("contract", [COMPUTES, REJECTS, EITHER], ids=lambda one: one.demands)
+def test_what_did_not_run_has_one_verdict_under_every_contract_and_needs_no_oracle(
+    outcome: Outcome, verdict: str, reason: str, contract: Contract
+) -> None:
+    for bundle in (None, without_values("no")):
+        made = verdict_on(outcome, NO_PLACE, contract, bundle=bundle)
+        assert (made.verdict, made.reason) == (verdict, reason)
 
 
 def test_a_node_on_another_execution_provider_is_a_fallback_whatever_its_values() -> None:
@@ -189,11 +184,8 @@ def test_a_node_on_another_execution_provider_is_a_fallback_whatever_its_values(
     assert made.verdict == "fallback"
     assert "CPUExecutionProvider" in made.reason
     assert "CUDAExecutionProvider" in made.reason
-    assert verdict_on(elsewhere, provider="CPUExecutionProvider").verdict == "pass"
-
-
-def test_a_runtime_without_execution_providers_has_no_fallback() -> None:
-    assert verdict_on(ran(right(PROMPT), right(PROMPT))).verdict == "pass"
+    for provider in ("CPUExecutionProvider", None):  # None: a runtime that has none
+        assert verdict_on(elsewhere, provider=provider).verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -350,34 +342,44 @@ def zero(values: Values) -> None:
     values[0]["output"][:] = 0
 
 
+OUTPUT, PRESENTS = ("output",), ("presents",)
+
+
 @pytest.mark.parametrize(
-    ("breaks", "says"),
+    ("breaks", "says", "outputs"),
     [
-        (put(math.nan), "output is nan at [0, 0, 7]"),
-        (put(math.inf), "output is inf at [0, 0, 7]"),
-        (put(-math.inf), "output is -inf at [0, 0, 7]"),
-        (put(math.nan, "present_value"), "present_value is nan"),
-        (put(1024.0), "output is 1024 at [0, 0, 7]"),
-        (swap_heads, "output is "),
-        (transpose_heads, "output is "),
-        (swap_presents, "present_key is "),
-        (one_step_off, "it must be exact"),
-        (reshape(1, 5, 2, 16), "present_key has shape (1, 5, 2, 16), not (1, 2, 5, 16)"),
-        (reshape(2, 5, 16), "present_key has shape (2, 5, 16), not (1, 2, 5, 16)"),
-        (drop_row, "output has shape (1, 4, 64), not (1, 5, 64)"),
-        (retype(np.float16), "output has dtype float16, not float32"),
-        (retype(np.float64), "output has dtype ONNX type 11, not float32"),
-        (retype(np.int32, "present_key"), "present_key has dtype int32, not float32"),
-        (zero, "output is 0 at"),
+        (put(math.nan), "output is nan at [0, 0, 7]", OUTPUT),
+        (put(math.inf), "output is inf at [0, 0, 7]", OUTPUT),
+        (put(-math.inf), "output is -inf at [0, 0, 7]", OUTPUT),
+        (put(math.nan, "present_value"), "present_value is nan", PRESENTS),
+        (put(1024.0), "output is 1024 at [0, 0, 7]", OUTPUT),
+        (swap_heads, "output is ", OUTPUT),
+        (transpose_heads, "output is ", OUTPUT),
+        (swap_presents, "present_key is ", PRESENTS),
+        (one_step_off, "it must be exact", PRESENTS),
+        (reshape(1, 5, 2, 16), "present_key has shape (1, 5, 2, 16), not (1, 2, 5, 16)", PRESENTS),
+        (reshape(2, 5, 16), "present_key has shape (2, 5, 16), not (1, 2, 5, 16)", PRESENTS),
+        (drop_row, "output has shape (1, 4, 64), not (1, 5, 64)", OUTPUT),
+        (retype(np.float16), "output has dtype float16, not float32", OUTPUT),
+        (retype(np.float64), "output has dtype ONNX type 11, not float32", OUTPUT),
+        (
+            retype(np.int32, "present_key"),
+            "present_key has dtype int32, not float32",
+            PRESENTS,
+        ),
+        (zero, "output is 0 at", OUTPUT),
     ],
 )
-def test_a_fault_is_wrong_and_described(breaks: Callable[[Values], None], says: str) -> None:
+def test_a_fault_is_wrong_and_described(
+    breaks: Callable[[Values], None], says: str, outputs: tuple[str, ...]
+) -> None:
     values = right(PROMPT)
     assert judged(PROMPT, values).verdict == "pass"
     breaks(values)
     made = judged(PROMPT, values)
     assert made.verdict == "wrong"
     assert says in made.reason
+    assert wrong_outputs(made.faults, made.errors) == outputs
 
 
 @pytest.mark.parametrize("demands", ["computes", "rejects"])
@@ -390,16 +392,6 @@ def test_every_output_that_is_wrong_is_known_and_named(demands: Any) -> None:
     (worst,) = judgement.faults
     assert worst.output == "present_value"
     assert judgement.reason.endswith("; output is wrong, too.")
-
-
-def test_only_the_presents_are_wrong() -> None:
-    made = right(PROMPT)
-    swap_presents(made)
-    judgement = judged(PROMPT, made)
-    wrong = wrong_outputs(judgement.faults, judgement.errors)
-    assert (judgement.verdict, wrong) == ("wrong", ("presents",))
-    assert judgement.reason.count("present_") == 2
-    assert judged(PROMPT, right(PROMPT)).faults == ()
 
 
 def test_a_wrong_output_of_any_call_of_a_loop_counts() -> None:
@@ -528,19 +520,9 @@ def test_a_defined_element_beside_undefined_ones_counts() -> None:
     assert judged(RAGGED, right(RAGGED), other).verdict == "wrong"
 
 
-def expected(value: list[float], unit: list[float]) -> Expected:
-    return expected_of(np.array(value), np.array(unit), np.dtype(np.float32))
-
-
 def expected_of(value: np.ndarray, unit: np.ndarray, dtype: np.dtype[Any]) -> Expected:
     reference = Reference(value, ~np.isnan(unit), dtype)
     return Expected("output", reference, np.nan_to_num(unit))
-
-
-def figures(got: list[float], want: Expected) -> OutputErrorRecord:
-    made = compare("output", 0, np.array(got, np.float32), want, "cpu")
-    assert made is not None
-    return made
 
 
 def _by_all_elements(got: np.ndarray, value: np.ndarray, unit: np.ndarray) -> dict[str, Any]:
@@ -594,38 +576,43 @@ def test_the_figures_are_those_of_all_elements(dtype: Any, undefined: float, see
             assert getattr(made, name) == pytest.approx(figure, rel=0, abs=0, nan_ok=True), name
 
 
-def test_the_reported_element_is_a_defined_one() -> None:
-    exact = figures([math.nan, 2.0], expected([0.0, 2.0], [math.nan, 0.5]))
-    assert (exact.index, exact.got, exact.want) == ((1,), 2.0, 2.0)
-    assert (exact.share, exact.absolute, exact.relative) == (0.0, 0.0, 0.0)
+INF, NAN = math.inf, math.nan
+STEP = float(np.nextafter(np.float32(1), np.float32(2)))
+
+
+@pytest.mark.parametrize(
+    ("got", "value", "unit", "share", "index"),
+    [
+        ([NAN, 2.0], [0.0, 2.0], [NAN, 0.5], 0.0, 1),  # of the defined elements
+        # An infinity is right only where the oracle has it.
+        *(([sign * INF, 1.0], [sign * INF, 1.0], [INF, 0.5], 0.0, 0) for sign in (1, -1)),
+        *(([other, 1.0], [INF, 1.0], [INF, 0.5], INF, 0) for other in (-INF, 3e38, 0.0, NAN)),
+        *(([other, 1.0], [-INF, 1.0], [INF, 0.5], INF, 0) for other in (INF, -3e38, 0.0, NAN)),
+        ([INF, INF], [INF, 1.0], [INF, 0.5], INF, 1),
+        # NaN is equal to nothing, not even to NaN.
+        ([NAN], [NAN], [0.0], INF, 0),
+        ([NAN], [1.0], [1e30], INF, 0),
+        # A copy has no budget.
+        ([1.0], [1.0], [0.0], 0.0, 0),
+        ([STEP], [1.0], [0.0], INF, 0),
+    ],
+)
+def test_the_figures_of_single_elements(
+    got: list[float], value: list[float], unit: list[float], share: float, index: int
+) -> None:
+    want = expected_of(np.array(value), np.array(unit), np.dtype(np.float32))
+    made = compare("output", 0, np.array(got, np.float32), want, "cpu")
+    assert made is not None
+    assert (made.share, made.index) == (share, (index,))
+    if share == 0.0:
+        assert (made.got, made.absolute, made.relative) == (got[index], 0.0, 0.0)
+    elif got[index] != STEP:
+        assert (made.absolute, made.relative) == (INF, INF)
 
 
 def test_an_output_without_defined_elements_has_no_figures() -> None:
-    want = expected([0.0, 0.0], [math.nan, math.nan])
+    want = expected_of(np.zeros(2), np.full(2, np.nan), np.dtype(np.float32))
     assert compare("output", 0, np.zeros(2, np.float32), want, "cpu") is None
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_an_infinity_is_right_only_where_the_oracle_has_it(sign: int) -> None:
-    want = expected([sign * math.inf, 1.0], [math.inf, 0.5])
-    assert figures([sign * math.inf, 1.0], want).share == 0.0
-    for other in (-sign * math.inf, sign * 3e38, 0.0, math.nan):
-        made = figures([other, 1.0], want)
-        assert (made.share, made.index) == (math.inf, (0,))
-        assert made.relative == math.inf
-    assert figures([sign * math.inf, math.inf], want).index == (1,)
-
-
-def test_nan_is_equal_to_nothing_not_even_to_nan() -> None:
-    for want in (expected([math.nan], [0.0]), expected([1.0], [1e30])):
-        made = figures([math.nan], want)
-        assert (made.share, made.absolute, made.relative) == (math.inf, math.inf, math.inf)
-
-
-def test_a_copy_has_no_budget() -> None:
-    step = float(np.nextafter(np.float32(1), np.float32(2)))
-    assert figures([1.0], expected([1.0], [0.0])).share == 0.0
-    assert figures([step], expected([1.0], [0.0])).share == math.inf
 
 
 # Maps of the errors
@@ -839,10 +826,8 @@ def test_a_bundle_without_values(contract: Contract, verdict: str | None) -> Non
     assert "heads that do not divide" in (made.hazard or made.reason)
 
 
-def test_a_crash_needs_no_oracle() -> None:
-    bundle = without_values("no")
-    assert verdict_on(TimedOut(seconds=1.0), bundle=bundle).verdict == "timeout"
-    assert verdict_on(rejected("no"), bundle=bundle).verdict == "unsupported"
+def test_a_rejection_needs_no_oracle() -> None:
+    assert verdict_on(rejected("no"), bundle=without_values("no")).verdict == "unsupported"
 
 
 # Invalid outputs of runners
@@ -864,19 +849,6 @@ def test_missing_and_extra_outputs_are_the_runners_error(run: int) -> None:
             verdict_on(ran(*runs))
 
 
-BROKEN = {
-    "empty": b"",
-    "no protobuf": b"\xff" * 64,
-    "cut short": numpy_helper.from_array(np.ones((1, 5, 64), np.float32)).SerializeToString()[:99],
-    "too few values": TensorProto(
-        dims=[1, 5, 64], data_type=1, raw_data=b"abcd"
-    ).SerializeToString(),
-    "half a value": TensorProto(dims=[1], data_type=1, raw_data=b"abc").SerializeToString(),
-    "a huge shape": TensorProto(dims=[2**40, 2**40], data_type=1).SerializeToString(),
-    "an unknown type": TensorProto(dims=[1], data_type=99, raw_data=b"a").SerializeToString(),
-}
-
-
 def invalid(content: bytes, run: int = 0) -> str:
     """Why the file of output in one of two runs is not a valid tensor."""
     outcome = ran(right(PROMPT), right(PROMPT))
@@ -891,14 +863,22 @@ def invalid(content: bytes, run: int = 0) -> str:
 
 
 @pytest.mark.parametrize("run", [0, 1])
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_file_that_is_not_a_tensor_is_the_runners_error(what: str, run: int) -> None:
-    assert invalid(BROKEN[what], run)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff" * 64, file(np.ones((1, 5, 64), np.float32), "output")[:99]],
+    ids=["empty", "no protobuf", "cut short"],
+)
+def test_a_file_that_is_not_a_tensor_is_the_runners_error(content: bytes, run: int) -> None:
+    assert invalid(content, run)
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
+        ({"raw_data": b"abcd"}, ""),  # too few values
+        ({"dims": [1], "raw_data": b"abc"}, ""),  # half a value
+        ({"dims": [2**40, 2**40], "raw_data": None}, ""),
+        ({"dims": [1], "data_type": 99, "raw_data": b"a"}, ""),
         ({"dims": [-1, 5, 64]}, "it has a dimension of -1"),
         ({"dims": [1] * 65}, ""),
         ({"name": "present_key"}, "it has the name 'present_key'"),

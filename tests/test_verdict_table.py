@@ -8,10 +8,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -48,6 +47,7 @@ from conformance.results.verdicts import (
     PRESENTS,
     TABLE,
     VERDICTS,
+    ExpectedVerdict,
     Verdict,
     VerdictRow,
     is_red,
@@ -126,41 +126,35 @@ def test_signs_differ_and_groups_are_neighbours() -> None:
 HARMLESS, SILENT, OPEN = (_result("accepted", right) for right in (True, False, None))
 
 
-def test_accepted_with_wrong_values_is_a_silent_failure() -> None:
-    assert is_silent_failure(SILENT)
-    assert severity(SILENT) == severity(_result("wrong"))
-    assert all(is_red(SILENT, basis) for basis in BASES)
-
-
-def test_accepted_with_correct_values_is_never_red() -> None:
-    assert not is_silent_failure(HARMLESS)
-    assert not any(is_red(HARMLESS, basis) for basis in BASES)
-    assert severity(HARMLESS) > max(
-        severity(_result(v)) for v in VERDICTS if TABLE[v].red == "always"
-    )
-
-
-@pytest.mark.parametrize("right", [True, False, None])
-def test_a_run_is_red_for_accepted_unless_it_is_harmless(
-    tmp_path: Path, right: bool | None
+@pytest.mark.parametrize(
+    ("one", "like", "red"),
+    [
+        (SILENT, "wrong", True),
+        (HARMLESS, "unsupported", False),
+        (OPEN, "accepted", True),  # nobody can compare its values
+        *(
+            (_result(v, right), v, None)
+            for v in VERDICTS
+            if v != "accepted"
+            for right in ACCEPTANCES
+        ),
+    ],
+)
+def test_accepted_and_nothing_else_ranks_by_its_values(
+    tmp_path: Path, one: ResultRecord, like: Verdict, red: bool | None
 ) -> None:
-    (one,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
+    assert ranks_as(one) == like
+    assert severity(one) == severity(_result(like))
+    assert is_silent_failure(one) == (like == "wrong")
+    if red is None:
+        return
+    assert {is_red(one, basis) for basis in BASES} == {red}
+    (about,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
     ready = DescribedTarget(target_for("cpu"), None, None, None)
-    judged = Judgement("accepted", "It ran.", values_right=right)
+    judged = Judgement("accepted", "It ran.", values_right=one.values_right)
     outcome = Rejected(stage="run", step=0, code="", message="")
-    assert result_record(one, ready, judged, outcome, ()).unexpected is (right is not True)
-
-
-def test_accepted_that_nobody_can_compare_is_red_and_ranks_by_its_row() -> None:
-    assert not is_silent_failure(OPEN)
-    assert all(is_red(OPEN, basis) for basis in BASES)
-    assert ranks_as(OPEN) == "accepted"
-
-
-def test_values_matter_for_accepted_alone() -> None:
-    for verdict in set(VERDICTS) - {"accepted"}:
-        for right in (True, False):
-            assert ranks_as(_result(verdict, right)) == verdict
+    assert result_record(about, ready, judged, outcome, ()).unexpected is red
+    assert kills(Mutant("m", "a", "w"), about, one)
 
 
 def test_the_worst_is_the_first_of_the_most_severe() -> None:
@@ -174,31 +168,19 @@ def test_the_worst_is_the_first_of_the_most_severe() -> None:
 # ── Who shows verdicts ──────────────────────────────────────────────────────────────────────────
 
 
-@ROWS
-def test_the_page_has_a_drawing_of_it(row: VerdictRow) -> None:
+def test_the_page_has_a_drawing_of_each_and_of_nothing_else() -> None:
     drawings = re.findall(r'<symbol id="([\w-]+)"', TEMPLATE.read_text(encoding="utf-8"))
-    file = "reports/report.html.j2"
-    must(drawings.count(row.name) == 1, file, f'draw <symbol id="{row.name}" …> in the sprite')
+    wanted = sorted((*VERDICTS, PRESENTS))
+    must(sorted(drawings) == wanted, "reports/report.html.j2", f"draw a <symbol id=…> of {wanted}")
 
 
-def test_the_page_draws_nothing_else() -> None:
-    drawings = re.findall(r'<symbol id="([\w-]+)"', TEMPLATE.read_text(encoding="utf-8"))
-    extra = set(drawings) - {*VERDICTS, PRESENTS}
-    must(not extra, "reports/report.html.j2", f"{extra} is drawn and is no verdict")
-
-
-@ROWS
-def test_the_page_has_its_colours_in_light_and_dark(row: VerdictRow) -> None:
+def test_the_page_has_colours_of_each_and_of_nothing_else() -> None:
+    """Each in light and dark."""
     style = STYLE.read_text(encoding="utf-8")
-    for name in (f"--{row.name}-{strength}" for strength in ("ink", "tint", "loud")):
-        number = len(re.findall(rf"{name}: #[0-9a-f]{{6}};", style))
-        must(number == 2, "reports/report.css", f"set {name} in both :root, light and dark")
-
-
-def test_the_page_has_colours_of_nothing_else() -> None:
-    coloured = set(re.findall(r"--(\w+)-ink:", STYLE.read_text(encoding="utf-8")))
-    extra = coloured - {*VERDICTS, PRESENTS}
-    must(not extra, "reports/report.css", f"{extra} has colours and is no verdict")
+    for strength in ("ink", "tint", "loud"):
+        coloured = re.findall(rf"--(\w+)-{strength}: #[0-9a-f]{{6}};", style)
+        wanted = sorted(2 * (*VERDICTS, PRESENTS))
+        must(sorted(coloured) == wanted, "reports/report.css", f"set --…-{strength} of {wanted}")
 
 
 def test_the_page_shows_each_with_its_group_and_sentence(joined: Table) -> None:
@@ -253,20 +235,25 @@ def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
     for row in TABLE.values():
         head = f"{row.sign} {row.name}"
         must(head in text, "conformance/cli/terminal.py", f"the table has no column '{head}'")
-
-
-def test_the_terminal_counts_wrong_presents_apart(tmp_path: Path) -> None:
+    assert "only in presents" not in text
     presents = _result("wrong").model_copy(update={"wrong_outputs": ("presents",)})
     assert "□ only in presents" in _shown(tmp_path, presents, _result("wrong"))
-    assert "only in presents" not in _shown(tmp_path, _result("wrong"))
 
 
-def test_the_terminal_colours_a_silent_failure_as_wrong(tmp_path: Path) -> None:
-    red = _styled("wrong", "1")
-    assert red in _shown(tmp_path, SILENT)
-    assert red not in _shown(tmp_path, OPEN)
-    assert red not in _shown(tmp_path, HARMLESS)
-    assert _styled("accepted", "1") in _shown(tmp_path, OPEN)
+@pytest.mark.parametrize(("one", "like"), [(SILENT, "wrong"), (OPEN, "accepted")])
+def test_accepted_has_the_colours_of_what_it_ranks_as(
+    tmp_path: Path, one: ResultRecord, like: Verdict
+) -> None:
+    colours = verdict_colours()
+    unexpected = one.model_copy(update={"unexpected": True})
+    run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [unexpected]))])
+    (badge,) = badges(run)
+    for verdict in ("wrong", "accepted"):
+        style = Style.parse(TABLE[verdict].style)
+        number = style.render("1", color_system=ColorSystem.TRUECOLOR)
+        assert (number in _shown(tmp_path, one)) == (verdict == like)
+        assert (f'fill="{colours[verdict]}"' in badge.svg) == (verdict == like)
+        assert number not in _shown(tmp_path, HARMLESS)
 
 
 def test_a_result_s_lines_tell_the_two_kinds_of_accepted_apart() -> None:
@@ -282,17 +269,13 @@ def test_junit_counts_each(joined: Table) -> None:
         must(f"verdict.{verdict}" in names, "conformance/report/junit.py", f"no count of {verdict}")
 
 
-def test_the_markdown_counts_each(joined: Table) -> None:
-    results = summary_markdown(joined).partition("## Results\n")[2]
+def test_the_markdown_counts_each_and_all_silent_failures(joined: Table) -> None:
+    text = summary_markdown(joined)
+    results = text.partition("## Results\n")[2]
     head = next(line for line in results.splitlines() if "| target" in line)
     for verdict in VERDICTS:
         must(f" {verdict} |" in head, "conformance/report/markdown.py", f"no column of {verdict}")
-
-
-def test_the_markdown_counts_both_kinds_of_silent_failure(joined: Table) -> None:
-    silent = sum(map(is_silent_failure, joined.results.values()))
-    assert silent == 2
-    assert f"## Silently wrong results: {silent}" in summary_markdown(joined)
+    assert "## Silently wrong results: 2" in text
 
 
 def test_a_badge_has_a_colour_for_each(joined: Table) -> None:
@@ -301,14 +284,6 @@ def test_a_badge_has_a_colour_for_each(joined: Table) -> None:
     (badge,) = badges(joined)
     for verdict, colour in verdict_colours().items():
         must(f'fill="{colour}"' in badge.svg, file, f"the strip lacks {verdict}")
-
-
-def test_a_badge_colours_a_silent_failure_as_wrong(tmp_path: Path) -> None:
-    one = SILENT.model_copy(update={"unexpected": True})
-    run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [one]))])
-    (badge,) = badges(run)
-    assert f'fill="{verdict_colours()["wrong"]}"' in badge.svg
-    assert verdict_colours()["accepted"] not in badge.svg
 
 
 def test_the_other_forms_have_each(joined: Table) -> None:
@@ -345,25 +320,9 @@ def test_every_schema_has_each() -> None:
     )
 
 
-def _generated(name: str, made: Any) -> None:
-    file = ROOT / name
-    if not (ROOT / "pyproject.toml").is_file():
-        pytest.skip("not a checkout")
-    fresh = json.loads(file.read_text(encoding="utf-8")) == made
-    must(fresh, name, "by python -m conformance.maintain.generate")
-
-
-def test_the_schemas_on_disk_have_each() -> None:
-    _generated("reports/results.schema.json", results_schema())
-    _generated("expectations/schema.json", expectations_schema())
-
-
-@ROWS
-def test_an_expectation_covers_the_contracts_that_it_can_occur_under(row: VerdictRow) -> None:
-    if row.name not in EXPECTED_VERDICTS:
-        pytest.skip("no expectation names it")
-    known = Known(cases=("a/b",), versions=">=1", verdict=row.name, link="x", why="Because.")
-    assert known.verdict == row.name
+@pytest.mark.parametrize("verdict", EXPECTED_VERDICTS)
+def test_an_expectation_can_be_of_it(verdict: ExpectedVerdict) -> None:
+    Known(cases=("a/b",), versions=">=1", verdict=verdict, link="x", why="Because.")
 
 
 @ROWS
@@ -376,11 +335,6 @@ def test_a_mutant_is_killed_by_what_is_red(row: VerdictRow, tmp_path: Path) -> N
         told = kills(mutant, one, _result(row.name))
         rejected = (row.name, basis) == ("unsupported", "established")
         must(told is (rejected or row.red_under(basis)), "conformance/maintain/power.py", row.name)
-
-
-def test_a_mutant_is_killed_though_the_values_that_it_accepts_are_correct(tmp_path: Path) -> None:
-    (one,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
-    assert kills(Mutant("m", "a", "w"), one, HARMLESS)
 
 
 @ROWS
@@ -396,26 +350,15 @@ def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Table) -> None:
 # ── README and glossary ───────────────────────────────────────────────────────────────────────────
 
 
-def _plain(markdown: str) -> str:
-    """Markdown of one line without its links and emphasis."""
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown).replace("*", "").replace("`", "")
-
-
-def _readme_rows() -> Sequence[tuple[str, str]]:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.split("\n## Verdicts\n")[1].split("\n## ")[0]
-    return re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.M)
-
-
 @pytest.mark.skipif(not (ROOT / "README.md").is_file(), reason="not a checkout")
 def test_the_readme_has_the_same_table() -> None:
-    shown = {name: _plain(text) for name, text in _readme_rows()}
-    for row in TABLE.values():
-        line = f"| `{row.name}` | {row.sentence} |"
-        must(shown.get(row.name) == row.sentence, "README.md", f"under Verdicts, write: {line}")
-    must(
-        tuple(shown) == VERDICTS, "README.md", f"the order under Verdicts is {', '.join(VERDICTS)}"
-    )
+    """But for links and emphasis."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.split("\n## Verdicts\n")[1].split("\n## ")[0]
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|[*`]", r"\1", section)
+    _, *shown = re.findall(r"^\| (\w+) \| (.*) \|$", plain, re.M)
+    wanted = [(row.name, row.sentence) for row in TABLE.values()]
+    must(shown == wanted, "README.md", f"the rows under Verdicts are {wanted}")
 
 
 @pytest.mark.skipif(not (ROOT / "README.md").is_file(), reason="not a checkout")

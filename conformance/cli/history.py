@@ -47,7 +47,7 @@ from conformance.cli.run import (
 )
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Judged, Run, read
+from conformance.results.reader import Judged, Memory, Run, read
 from conformance.results.records import ResultRecord, Selection
 from conformance.results.table import Table, tabulate, with_shared_cases
 from conformance.run.records import case_record, header, selection_of
@@ -150,10 +150,9 @@ def _of_files(
 
 def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
+    kept = Memory if whole else _Light
     try:
-        return with_shared_cases(
-            read(file) if whole else read(file, _light) for file in dict.fromkeys(files)
-        )
+        return with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
     except ResultsError as error:
         raise BadArgument(str(error)) from None
 
@@ -161,6 +160,11 @@ def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
 def _light(result: ResultRecord) -> ResultRecord:
     """A result without its figures and what the runner wrote: most of its memory."""
     return result.model_copy(update={"errors": (), "faults": (), "relation": None, "stderr": ""})
+
+
+class _Light(Memory):
+    def keep_result(self, record: ResultRecord, line: bytes) -> None:
+        super().keep_result(_light(record), line)
 
 
 def _only(joined: Table, ids: set[str]) -> Table:

@@ -25,7 +25,6 @@ from conformance.cli.common import (
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import part_file
 from conformance.results.reader import Run, read
-from conformance.results.store import database_errors, stored
 from conformance.results.table import Table, tabulate, with_shared_cases
 
 if TYPE_CHECKING:
@@ -346,8 +345,10 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
 
 def _compared(old: Path, new: Path) -> Changes:
     """The changes from ``old`` to ``new``, files of any size; all changes are in memory."""
+    from conformance.results.store import stored
+
     try:
-        with database_errors(), stored(old) as before, stored(new) as after:
+        with stored(old) as before, stored(new) as after:
             return _changes(after, before)
     except ResultsError as error:
         raise BadArgument(str(error)) from None

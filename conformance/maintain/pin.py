@@ -26,7 +26,7 @@ from conformance.base.paths import ROOT, file_to_write
 from conformance.base.processes import start
 from conformance.base.words import listed, plural
 from conformance.results.errors import ResultsError
-from conformance.results.reader import MOST_BYTES, MOST_LINES, stream
+from conformance.results.reader import stream
 from conformance.results.records import Header, TargetRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
@@ -257,7 +257,7 @@ def _check(results: Results, pin: Pin, old: str, new: str) -> None:
 
 def _targets(file: Path) -> tuple[TargetRecord, ...]:
     """The targets that have results in a file. Raises `ResultsError`."""
-    _, header = next(iter(stream(file, [], MOST_LINES, MOST_BYTES)))
+    _, header = next(iter(stream(file, [])))
     return header.targets if isinstance(header, Header) else ()
 
 

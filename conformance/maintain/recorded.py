@@ -18,7 +18,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.judge.expectations import Expectation, instability_for, load_expectations
 from conformance.results.packed import packing
-from conformance.results.reader import MOST_STREAMED_BYTES, MOST_STREAMED_LINES, stream
+from conformance.results.reader import stream
 from conformance.results.records import (
     Footer,
     Header,
@@ -112,7 +112,7 @@ def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]
     """
     expected: Expected | None = None
     unexpected = 0
-    for line, record in stream(path, [], MOST_STREAMED_LINES, MOST_STREAMED_BYTES):
+    for line, record in stream(path, []):
         match record:
             case Header():
                 expected = Expected(record.targets, cases)

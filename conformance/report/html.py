@@ -76,12 +76,8 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["fragment"] = _fragment
-    environment.filters["when"] = _when
-    environment.filters["clean"] = clean
-    environment.filters["colour_of"] = colour_of
-    environment.filters["drawing_of"] = drawing_of
-    environment.filters["quoted"] = quoted
+    filters = (clean, colour_of, digest, drawing_of, fragment, quoted, when)
+    environment.filters |= {each.__name__: each for each in filters}
     environment.globals["query"] = _query
     return environment.get_template("report.html.j2").render(
         page=shown,
@@ -97,8 +93,6 @@ def render(
         # The policy allows only these scripts and this style, by their digests.
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
-        style_digest=digest(style),
-        script_digests=[digest(script) for script in scripts],
         cells=_packed(cells),
         reports=_packed(reports),
     )
@@ -156,20 +150,16 @@ HISTORIES = {"regressed": "right before, not now", "mended": "broken for a time"
 
 def _history_filter(cells: dict[str, Any]) -> dict[str, str]:
     """The values of the filter by history: what became of a case, and where it changed."""
-    pool, offered = cells["pool"], dict[str, str]()
-    for number, series in enumerate(cells["series"]):
-        every = [pool[case["history"][number]] for case in cells["cases"]]
-        if any(one["regressed"] for one in every):
-            offered["regressed"] = HISTORIES["regressed"]
-        if any(one["broken"] and not one["regressed"] for one in every):
-            offered["mended"] = HISTORIES["mended"]
-        for kind in CHANGE_KINDS:
-            changed = {version for one in every for version in one[kind]}
-            for version in dict.fromkeys(series["versions"]):
-                if version in changed:
-                    value = f"{series['label']} {version}"
-                    offered[f"{kind}:{value}"] = f"{kind} in {value}"
-    return offered
+    places = {place for case in cells["cases"] for place in case.get("history", ())}
+    used = {value for place in places for value in cells["pool"][place]["filters"]}
+    changes = (
+        f"{kind}:{series['label']} {version}"
+        for series in cells["series"]
+        for kind in CHANGE_KINDS
+        for version in series["versions"]
+    )
+    offered = HISTORIES | {value: value.replace(":", " in ", 1) for value in changes}
+    return {value: words for value, words in offered.items() if value in used}
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
@@ -211,7 +201,7 @@ def _linked(
             yield token
 
 
-def _fragment(id: str) -> str:
+def fragment(id: str) -> str:
     """A case id as the part of a link after ``#``."""
     return "#" + quote(id, safe="/=,:@.~")
 
@@ -221,7 +211,7 @@ def _query(**parameters: str | Sequence[str]) -> str:
     return "#?" + urlencode(parameters, doseq=True)
 
 
-def _when(time: str) -> str:
+def when(time: str) -> str:
     """An ISO time to the minute, in its own zone."""
     moment = datetime.fromisoformat(time)
     return f"{moment:%Y-%m-%d %H:%M} {moment.tzname()}"

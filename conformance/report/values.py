@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -123,7 +124,7 @@ def values_of(case: Case, prepared: Prepared, asked: Asked, returned: Returned |
     step, element = _element(prepared, asked, returned)
     computation, expected = computation_of(case.call, prepared, step), prepared.expected[step]
     call = computation.call
-    place = _Place() if element is None else _place(element, computation)
+    batch, head, token, row = _NOWHERE if element is None else _place(element, computation)
     sizes = {"batch": call.batch_size, "head": call.num_heads, "token": call.sequence_length}
     for name, size in sizes.items():
         number = getattr(asked, name)
@@ -132,11 +133,14 @@ def values_of(case: Case, prepared: Prepared, asked: Asked, returned: Returned |
             raise NoSuchPlace(f"There is no {name} {number}: the call has {there}.")
     if not call.batch_size:
         return Values(step, None, None, element)
-    place = place.but(asked)
-    batch, head, kv_head = place.batch, place.head, place.head // computation.group
-    token = last_token(computation, batch) if place.token is None else place.token
+    if asked.batch is not None and asked.batch != batch:
+        batch, token, row = asked.batch, None, None
+    if asked.token is not None and asked.token != token:
+        token, row = asked.token, None
+    head = head if asked.head is None else asked.head
+    kv_head = head // computation.group
+    token = last_token(computation, batch) if token is None else token
     query = query_values(computation, batch, head, token) if call.sequence_length else None
-    row = place.row
     if row is None:  # that of the token itself; of padding, that of the last token
         last = int(call.lengths[batch]) - 1
         row = int(present_rows(call, batch)[last if query is None else min(query.place, last)])
@@ -155,24 +159,10 @@ def values_of(case: Case, prepared: Prepared, asked: Asked, returned: Returned |
     return Values(step, query, stored, element, outputs)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A query, and a row of the presents. None has to be chosen: the last token, its own row."""
-
-    batch: int = 0
-    head: int = 0
-    token: int | None = None
-    row: int | None = None
-
-    def but(self, asked: Asked) -> _Place:
-        """The place with what ``asked`` has in its stead."""
-        token, row = self.token, self.row
-        if asked.batch not in (None, self.batch):
-            token = row = None
-        if asked.token not in (None, token):
-            token, row = asked.token, None
-        batch = self.batch if asked.batch is None else asked.batch
-        return _Place(batch, self.head if asked.head is None else asked.head, token, row)
+#: The batch, the head, the token and the row of the presents of a query. None has to be chosen:
+#: the last token, its own row.
+_Place = tuple[int, int, int | None, int | None]
+_NOWHERE: Final[_Place] = (0, 0, None, None)
 
 
 def _element(
@@ -211,15 +201,15 @@ def _place(element: Element, computation: Computation) -> _Place:
     """The place to which an element belongs; of a present, the token that wrote it, if one did."""
     call, index = computation.call, element.index
     if element.output == "output":
-        return _Place(index[0], index[2] // call.head_size, index[1])
+        return index[0], index[2] // call.head_size, index[1], None
     if element.output == "output_qk":
-        return _Place(*index[:3])
+        return index[0], index[1], index[2], None
     batch, kv_head, row = index[:3]
     stored = row_values(computation, batch, kv_head, row)
     token = None
     if stored is not None and 0 <= stored.place - call.query_starts[batch] < call.sequence_length:
         token = stored.place - int(call.query_starts[batch])
-    return _Place(batch, kv_head * computation.group, token, row)
+    return batch, kv_head * computation.group, token, row
 
 
 def _compared(

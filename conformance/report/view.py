@@ -14,10 +14,11 @@ from typing import Any, Final
 from pydantic_core import to_json, to_jsonable_python
 
 from conformance.base.text import clean, deep_clean
+from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
-from conformance.report.repro.program import program_of, template_text
+from conformance.report.repro.program import no_program, program_of, template_text
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text, is_unstable
@@ -160,8 +161,9 @@ def page(
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
-    The cells are ``{"verdicts": […], "colours": […], "looks": […], "targets": […], "series": […],
-    "themes": […], "groups": […], "cases": […], "results": […], "pool": […], "error_fields": […]}``.
+    The cells are ``{"verdicts": […], "bases": {…}, "colours": […], "looks": […], "targets": […],
+    "series": […], "themes": […], "groups": […], "cases": […], "results": […], "pool": […],
+    "error_fields": […]}``.
     A case has its history in each series, the index of its first report, and those of its results
     in the order of the targets, null where there is none. Many releases have the same result;
     `looks` has what those that look alike have in common. Other values that many cases or results
@@ -382,11 +384,14 @@ def _cells(
                 ]
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
         if found:
-            row["history"] = [pool.add(_history_details(one.cases[id])) for one in found]
+            row["history"] = [
+                pool.add(_history_details(one.cases[id], one.series.name)) for one in found
+            ]
         rows.append(row)
     worst_first: list[Any] = sorted(looks.values, key=lambda look: look["severity"])
     cells = {
         "verdicts": VERDICTS,
+        "bases": {name: f"{name}: {text[0].lower()}{text[1:-1]}" for name, text in BASES.items()},
         "colours": list(dict.fromkeys(look["colour"] for look in worst_first)),
         "looks": looks.values,
         "targets": [
@@ -395,6 +400,7 @@ def _cells(
                 "device": head.device,
                 "unavailable": bool(head.unavailable),
                 "template": template_of(column.target),
+                "no_program": no_program(column.target.ep),
             }
             for head, column in zip(heads, table.columns, strict=True)
         ],
@@ -425,16 +431,23 @@ def template_of(target: TargetRecord) -> str | None:
     return script.template if script and script.template.endswith(".py") else None
 
 
-def _history_details(history: CaseHistory) -> dict[str, Any]:
-    """What the page shows of a case's history. ``since`` is null if it is not right now."""
+def _history_details(history: CaseHistory, series: str) -> dict[str, Any]:
+    """What the page shows of a case's history, and the values of the filter ``history`` it has.
+
+    ``since`` is null if it is not right now.
+    """
     last = history.spans[-1] if history.spans else None
+    filters = {
+        "regressed": history.regressed,
+        "mended": history.mended,
+        **{f"broken:{series} {version}": True for version in history.broken_in},
+        **{f"fixed:{series} {version}": True for version in history.fixed_in},
+    }
     return {
         "text": clean(sentence(history)),
         "since": clean(last.first) if last and history.since else None,
         "earliest": last is not None and last.earliest,
-        "broken": [clean(version) for version in history.broken_in],
-        "fixed": [clean(version) for version in history.fixed_in],
-        "regressed": history.regressed,
+        "filters": [clean(value) for value, has in filters.items() if has],
     }
 
 

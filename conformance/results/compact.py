@@ -18,8 +18,6 @@ LEFT_OUT: Final = (
     "figures, kernels, placement and reproduction of results that pass",
 )
 
-_ALWAYS: Final = ("ms",)
-_IF_EXPECTED: Final = ("stderr",)
 _OF_A_PASS: Final = ("errors", "share", "relation", "bits", "placement", "kernels")
 
 _DEFAULTS: Final = {
@@ -29,12 +27,12 @@ _DEFAULTS: Final = {
 }
 
 
-def compact(line: bytes, record: ResultRecord) -> bytes:
+def compacted(line: bytes, record: ResultRecord) -> bytes:
     """The line of ``record`` without what `LEFT_OUT` says and without fields that say nothing."""
     kept: dict[str, Any] = json.loads(line)
-    drop = list(_ALWAYS)
+    drop = ["ms"]
     if not record.unexpected:
-        drop += _IF_EXPECTED
+        drop.append("stderr")
     if record.verdict == "pass":
         drop += _OF_A_PASS
         kept["reproduce"] = ""
@@ -48,4 +46,4 @@ def compact(line: bytes, record: ResultRecord) -> bytes:
             del kept[name]
     if not kept.get("wrong_outputs") and record.verdict != "wrong":
         kept.pop("wrong_outputs", None)
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()

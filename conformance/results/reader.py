@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import lzma
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import eq
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Final, Protocol, cast
 
 from pydantic import ValidationError
 
-from conformance.base.files import open_plain, own_descriptor
 from conformance.results.errors import ResultsError, cause_of
-from conformance.results.packed import Unpacked
+from conformance.results.packed import unpacking
 from conformance.results.records import (
     FORMAT,
     MOST_BYTES_A_LINE,
@@ -30,55 +28,74 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import VERDICTS, Verdict, severity
 
-#: What a results file may have, unpacked. All cases on one target are 41 MB in 13,700 lines.
-#: Reading takes up to nine times as much memory.
+#: The largest file that is read into memory, unpacked. All cases on one target are 37 MB in 15,500
+#: lines. Reading takes eight to ten times as much memory.
 MOST_BYTES: Final = 1 << 28
 MOST_LINES: Final = 500_000
 MOST_TARGETS: Final = 1_000
-#: What a file may have that is never in memory as a whole.
-MOST_STREAMED_BYTES: Final = 1 << 38
-MOST_STREAMED_LINES: Final = 100_000_000
+
+
+class Kept(Protocol):
+    """The cases of a file by id, and its results by case and target."""
+
+    @property
+    def cases(self) -> Mapping[str, CaseRecord]: ...
+
+    @property
+    def worst(self) -> Mapping[tuple[str, str], ResultRecord]: ...
+
+    def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
+        """Keep a case unless there is one with its id; returns the one that is kept."""
+
+    def keep_result(self, record: ResultRecord, line: bytes) -> None:
+        """Keep a result, in the place of another one of its case and target."""
+
+
+class Memory:
+    """Cases and results in memory."""
+
+    def __init__(self) -> None:
+        self.cases: dict[str, CaseRecord] = {}
+        self.worst: dict[tuple[str, str], ResultRecord] = {}
+
+    def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
+        return self.cases.setdefault(record.id, record)
+
+    def keep_result(self, record: ResultRecord, line: bytes) -> None:
+        self.worst[record.case, record.target] = record
 
 
 class Judged:
     """The results of a file by case and target: of several of one case on one target, the worst.
 
-    ``counts`` are of all results, by target and verdict, and so is the number of ``unexpected``.
-    ``twice`` has the cases and targets with several.
+    ``counts`` are of all results, by target and verdict, and so is the number of ``unexpected``;
+    ``totals`` are of those that are kept. ``twice`` has the cases and targets with several.
     """
 
-    def __init__(
-        self,
-        results: Iterable[ResultRecord] = (),
-        worst: MutableMapping[tuple[str, str], ResultRecord] | None = None,
-    ) -> None:
-        self.worst = {} if worst is None else worst
+    def __init__(self, results: Iterable[ResultRecord] = (), kept: Kept | None = None) -> None:
+        self._kept = Memory() if kept is None else kept
+        self.worst = self._kept.worst
         self.counts: dict[str, Counter[Verdict]] = {}
+        self.totals: dict[str, Counter[Verdict]] = {}
         self.unexpected = 0
         self.twice: dict[tuple[str, str], None] = {}
-        self._replaced: dict[str, Counter[Verdict]] = {}
         for result in results:
             self.add(result)
 
-    def add(self, result: ResultRecord) -> None:
+    def add(self, result: ResultRecord, line: bytes = b"") -> None:
         """Count a result, and keep it unless it is better than another of its case and target."""
         self.counts.setdefault(result.target, Counter())[result.verdict] += 1
         self.unexpected += result.unexpected
+        totals = self.totals.setdefault(result.target, Counter())
         key = result.case, result.target
         before = self.worst.get(key)
         if before is not None:
             self.twice[key] = None
-            better = before if severity(result) < severity(before) else result
-            self._replaced.setdefault(result.target, Counter())[better.verdict] += 1
-            if better is result:
+            if severity(result) >= severity(before):
                 return
-        self.worst[key] = result
-
-    @property
-    def totals(self) -> dict[str, Counter[Verdict]]:
-        """The number of the worst results, by target and verdict."""
-        none = Counter[Verdict]()
-        return {name: n - self._replaced.get(name, none) for name, n in self.counts.items()}
+            totals[before.verdict] -= 1
+        totals[result.verdict] += 1
+        self._kept.keep_result(result, line)
 
 
 @dataclass
@@ -87,12 +104,18 @@ class Run:
 
     path: Path
     header: Header
-    cases: MutableMapping[str, CaseRecord] = field(default_factory=dict)
+    cases: Mapping[str, CaseRecord] = field(default_factory=dict)
     judged: Judged = field(default_factory=Judged)
     infrastructure: list[InfrastructureRecord] = field(default_factory=list)
     footer: Footer | None = None
     problems: tuple[str, ...] = ()
     instability: list[InstabilityRecord] = field(default_factory=list)
+    redescribed: list[str] = field(default_factory=list)
+    """Cases that are described again, as another case."""
+    undescribed: list[str] = field(default_factory=list)
+    """Cases that have a result, and no description."""
+    goes_on: bool = False
+    """Whether there is more after the footer."""
 
     @property
     def results(self) -> tuple[ResultRecord, ...]:
@@ -100,129 +123,115 @@ class Run:
         return tuple(self.judged.worst.values())
 
 
-def read(
-    path: Path | str, light: Callable[[ResultRecord], ResultRecord] = lambda result: result
-) -> Run:
+def read(path: Path | str, kept: Kept | None = None) -> Run:
     """Read a results file, complete or cut short; one whose name ends in ``.xz`` is unpacked.
 
     A file that ends too early is read as far as possible, and its ``problems`` say so. Any other
     error raises `ResultsError` with ``file:line``, and so does a file that is no regular one, or
-    larger than a run can be. A pipe of this process (``/dev/stdin``) is read to its end. ``light``
-    gives what is kept of a result.
+    is too large. A pipe of this process (``/dev/stdin``) is read to its end. ``kept`` gets the
+    cases and results.
     """
-    return read_into(path, {}, Judged(), MOST_LINES, MOST_BYTES, light)
+    return doubted(take(Path(path), kept or Memory(), bounded=True))
 
 
-def read_into(
-    path: Path | str,
-    cases: MutableMapping[str, CaseRecord],
-    judged: Judged,
-    most_lines: int,
-    most_bytes: int,
-    light: Callable[[ResultRecord], ResultRecord] = lambda result: result,
+def take(
+    path: Path,
+    kept: Kept,
+    *,
+    bounded: bool = False,
+    same: Callable[[CaseRecord, CaseRecord], bool] = eq,
 ) -> Run:
-    """Read a results file as `read` does, with other bounds, into ``cases`` and ``judged``."""
-    path, problems = Path(path), list[str]()
-    records = stream(path, problems, most_lines, most_bytes)
-    run = Run(path, cast(Header, next(records)[1]), cases, judged)
-    for _, record in records:
-        if run.footer is not None and _AFTER not in problems:
-            problems.append(_AFTER)
+    """Read a results file into ``kept``, which may have more; a file of any size unless `bounded`.
+
+    The ``problems`` say only whether it ends too early. ``same`` compares two descriptions of one
+    case that are not equal. Raises `ResultsError` as `read` does.
+    """
+    problems: list[str] = []
+    records = stream(path, problems, bounded=bounded)
+    header = cast(Header, next(records)[1])
+    run = Run(path, header, kept.cases, Judged(kept=kept))
+    described, judged = set[str](), dict[str, None]()
+    for line, record in records:
+        run.goes_on = run.footer is not None
         match record:
             case CaseRecord():
-                if cases.setdefault(record.id, record) != record:
-                    problems.append(f"Case {record.id} is described twice, differently.")
+                described.add(record.id)
+                first = kept.keep_case(record, line)
+                if first != record and not same(first, record):
+                    run.redescribed.append(record.id)
             case ResultRecord():
-                judged.add(light(record))
+                judged[record.case] = None
+                run.judged.add(record, line)
             case InfrastructureRecord():
                 run.infrastructure.append(record)
             case InstabilityRecord():
                 run.instability.append(record)
             case Footer():
                 run.footer = record
-    for target in run.header.targets:
-        judged.counts.setdefault(target.name, Counter())
-    if len(judged.counts) > MOST_TARGETS:
+    for target in header.targets:
+        for numbers in (run.judged.counts, run.judged.totals):
+            numbers.setdefault(target.name, Counter())
+    if len(run.judged.counts) > MOST_TARGETS:
         raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
-    run.problems = tuple(dict.fromkeys([*problems, *_doubts(run)]))
+    run.undescribed = [id for id in judged if id not in described and id not in kept.cases]
+    run.problems = tuple(problems)
     return run
 
 
-_AFTER: Final = "There is more after its footer."
-
-
 def stream(
-    path: Path,
-    problems: list[str],
-    most_lines: int,
-    most_bytes: int,
+    path: Path, problems: list[str], *, bounded: bool = False
 ) -> Iterator[tuple[bytes, Record]]:
     """Each line of a results file with its record, one at a time; the first is a header.
 
-    ``problems`` gets a sentence if the file ends too early. Raises `ResultsError` as `read` does,
-    with the given bounds for the unpacked file.
+    ``problems`` gets a sentence if the file ends too early. Raises `ResultsError` as `read` does;
+    only a ``bounded`` file can have too many lines or bytes.
     """
     begun = False
+    broken: ResultsError | None = None
     try:
-        with _opened(path) as raw:
-            packed = Unpacked(raw) if path.suffix == ".xz" else None
-            file = io.BufferedReader(packed) if packed is not None else raw
-            lines = _lines(path, file, most_lines, most_bytes)
-            for line, record in _records(path, lines, problems):
+        with unpacking(path) as file:
+            for number, line in enumerate(_lines(path, file, bounded), 1):
+                if broken is not None:
+                    raise broken
+                if line.isspace():
+                    continue
+                try:
+                    record = RECORD_LINE.validate_json(line)
+                except ValidationError as error:
+                    broken = ResultsError(f"{path}:{number}: {_what(error, line)}.")
+                    if number == 1 or not _is_no_json(error):
+                        raise broken from None
+                    continue
                 if not begun and not isinstance(record, Header):
                     break
+                if begun and isinstance(record, Header):
+                    sentence = f"{path}:{number}: a second header; give each file by itself."
+                    raise ResultsError(sentence)
                 begun = True
                 yield line, record
-            if packed is not None and packed.cut:
-                problems.append("Its compressed data is broken off.")
-    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+    except EOFError:
+        problems.append("Its compressed data is broken off.")
+    except (OSError, lzma.LZMAError, ValueError) as error:
         raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
     if not begun:
         raise ResultsError(f"{path}: not a results file: it does not begin with a header.")
+    if broken is not None:
+        problems.append("Its last line is broken off.")
 
 
-def _opened(path: Path) -> IO[bytes]:
-    own = own_descriptor(path)
-    return os.fdopen(open_plain(path) if own is None else os.dup(own), "rb")
-
-
-def _lines(path: Path, file: IO[bytes], most_lines: int, most_bytes: int) -> Iterator[bytes]:
-    """The lines of ``file``, each and all of them within the bounds."""
+def _lines(path: Path, file: IO[bytes], bounded: bool) -> Iterator[bytes]:
+    """The lines of ``file``, each within its bound and, if ``bounded``, all of them."""
     number = size = 0
     while line := file.readline(MOST_BYTES_A_LINE + 1):
         number += 1
         size += len(line)
         if len(line) > MOST_BYTES_A_LINE:
             raise ResultsError(f"{path}:{number}: longer than {MOST_BYTES_A_LINE:,} bytes.")
-        if number > most_lines:
-            raise ResultsError(f"{path}: no results file: it has more than {most_lines:,} lines.")
-        if size > most_bytes:
-            raise ResultsError(f"{path}: no results file: it has more than {most_bytes:,} bytes.")
+        if bounded and number > MOST_LINES:
+            raise ResultsError(f"{path}: no results file: it has more than {MOST_LINES:,} lines.")
+        if bounded and size > MOST_BYTES:
+            raise ResultsError(f"{path}: no results file: it has more than {MOST_BYTES:,} bytes.")
         yield line
-
-
-def _records(
-    path: Path, file: Iterable[bytes], problems: list[str]
-) -> Iterator[tuple[bytes, Record]]:
-    """Each line with its record; a last line that is not JSON is one more problem, not an error."""
-    broken: ResultsError | None = None
-    for number, line in enumerate(file, 1):
-        if broken is not None:
-            raise broken
-        if line.isspace():
-            continue
-        try:
-            record = RECORD_LINE.validate_json(line)
-            if number > 1 and isinstance(record, Header):
-                raise ResultsError(f"{path}:{number}: a second header; give each file by itself.")
-            yield line, record
-        except ValidationError as error:
-            failure = ResultsError(f"{path}:{number}: {_what(error, line)}.")
-            if number == 1 or not _is_no_json(error):
-                raise failure from None
-            broken = failure
-    if broken is not None:
-        problems.append("Its last line is broken off.")
 
 
 #: Of a line with more errors, only their number is known: each costs a kilobyte.
@@ -251,8 +260,16 @@ def _what(error: ValidationError, line: bytes) -> str:
     return f"{where}: {what}" if where else what
 
 
+def doubted(run: Run) -> Run:
+    """The run, with everything in its ``problems`` that makes it unreliable."""
+    return replace(run, problems=tuple(dict.fromkeys([*run.problems, *_doubts(run)])))
+
+
 def _doubts(run: Run) -> Iterator[str]:
-    """Why a run is unreliable."""
+    if run.goes_on:
+        yield "There is more after its footer."
+    for id in run.redescribed:
+        yield f"Case {id} is described twice, differently."
     counts = run.judged.counts
     footer, selection = run.footer, run.header.selection
     if footer is None:
@@ -292,9 +309,9 @@ def _doubts(run: Run) -> Iterator[str]:
     for name in counts:
         if name not in known:
             yield f"Results for {name}, which is no target of the run."
-    described = set(run.cases)
-    if names := sorted({case for case, _ in run.judged.worst if case not in described}):
-        yield f"Results for cases that are not described: {abbreviated(names)}."
+    if run.undescribed:
+        names = abbreviated(sorted(run.undescribed))
+        yield f"Results for cases that are not described: {names}."
     if pairs := [f"{case} on {target}" for case, target in run.judged.twice]:
         yield f"More than one result for {abbreviated(pairs)}."
 

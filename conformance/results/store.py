@@ -1,139 +1,148 @@
-"""A results file of any size: what is too much for the memory is in a database on the disk.
+"""Results files of any size: their lines are in a database.
 
-The database is a file that SQLite keeps, and removes. Nothing of a small file is there, so that
-each of its records is read once only.
+SQLite keeps it in memory while it is small, beyond that in a file, and removes it.
 """
 
 from __future__ import annotations
 
-import pickle
-import sys
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, Final
 
 from conformance.results.errors import ResultsError
-from conformance.results.reader import (
-    MOST_STREAMED_BYTES,
-    MOST_STREAMED_LINES,
-    Judged,
-    read_into,
-)
+from conformance.results.reader import Run, doubted, take
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.results.table import Table, tabulate
+from conformance.results.table import Table, is_same_case, tabulate
 
-if TYPE_CHECKING:
+try:
     import sqlite3
-
-#: So many cases, and as many results, stay in memory.
-MOST_IN_MEMORY: Final = 10_000
+except ImportError:
+    raise ResultsError(
+        "This Python was built without SQLite, which gqa merge and gqa diff need."
+    ) from None
 
 _TABLES: Final = """
-CREATE TABLE records (place INTEGER PRIMARY KEY, name TEXT UNIQUE, key BLOB, record BLOB);
+PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
+CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT UNIQUE, file INTEGER, line BLOB);
+CREATE TABLE results (place INTEGER PRIMARY KEY, id TEXT, target TEXT, file INTEGER, line BLOB,
+                      UNIQUE (id, target));
+BEGIN;
 """
-
-_Key = TypeVar("_Key")
-_Record = TypeVar("_Record")
 
 
 @contextmanager
 def stored(path: Path) -> Iterator[Table]:
-    """A file alone, as `join` gives it; its cases and results can be read until the context ends.
+    """A file alone, as `tabulate` gives it; its records can be read until the context ends.
 
-    Raises `ResultsError` as :func:`conformance.results.reader.read` does, and
-    :class:`sqlite3.Error` if the database cannot be written (`database_errors`).
+    Raises `ResultsError` as :func:`conformance.results.reader.read` does, and :class:`OSError` as
+    `opened` does.
     """
-    cases, results = Records[str, CaseRecord](), Records[tuple[str, str], ResultRecord]()
-    try:
-        bounds = MOST_STREAMED_LINES, MOST_STREAMED_BYTES
-        yield tabulate([read_into(path, cases, Judged(worst=results), *bounds)])
-    finally:
-        cases.close()
-        results.close()
+    with opened() as store:
+        yield tabulate([doubted(take(path, store))])
 
 
-class Records(MutableMapping[_Key, _Record]):
-    """Records by their key, in the order in which they came; they are replaced in their place.
-
-    The first `MOST_IN_MEMORY` are in memory. The others are in a database, and each use reads them.
-    """
-
-    def __init__(self) -> None:
-        self._here: dict[_Key, _Record] = {}
-        self._table: sqlite3.Connection | None = None
-
-    def close(self) -> None:
-        """Remove the database."""
-        if self._table is not None:
-            self._table.close()
-
-    def __getitem__(self, key: _Key) -> _Record:
-        if self._table is None or key in self._here:
-            return self._here[key]
-        query = "SELECT record FROM records WHERE name = ?"
-        found = self._table.execute(query, (repr(key),)).fetchone()
-        if found is None:
-            raise KeyError(key)
-        record: _Record = pickle.loads(found[0])
-        return record
-
-    def __setitem__(self, key: _Key, record: _Record) -> None:
-        if key in self._here or (self._table is None and len(self._here) < MOST_IN_MEMORY):
-            self._here[key] = record
-            return
-        if self._table is None:
-            self._table = database(_TABLES)
-        self._table.execute(
-            "INSERT INTO records (name, key, record) VALUES (?, ?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET record = excluded.record",
-            (repr(key), pickle.dumps(key), pickle.dumps(record, pickle.HIGHEST_PROTOCOL)),
-        )
-
-    def __delitem__(self, key: _Key) -> None:
-        raise TypeError("records are never removed")
-
-    def __iter__(self) -> Iterator[_Key]:
-        yield from self._here
-        if self._table is not None:
-            for (key,) in self._table.execute("SELECT key FROM records ORDER BY place"):
-                yield pickle.loads(key)
-
-    def __len__(self) -> int:
-        if self._table is None:
-            return len(self._here)
-        (there,) = self._table.execute("SELECT count(*) FROM records").fetchone()
-        return len(self._here) + int(there)
-
-
-def database(tables: str) -> sqlite3.Connection:
-    """An empty database with these ``tables``, which is gone when it is closed.
-
-    Raises `ResultsError` if this Python has no SQLite.
-    """
-    try:
-        import sqlite3
-    except ImportError:
-        raise ResultsError(
-            "This Python was built without SQLite, which gqa merge and large results files need."
-        ) from None
-    made = sqlite3.connect("", isolation_level=None)
-    made.executescript(
-        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;" + tables
-    )
-    made.execute("BEGIN")
-    return made
+def _as_it_is(line: bytes, record: ResultRecord) -> bytes:
+    return line
 
 
 @contextmanager
-def database_errors() -> Iterator[None]:
-    """Raises :class:`OSError` for what a database cannot write."""
+def opened(shorten: Callable[[bytes, ResultRecord], bytes] = _as_it_is) -> Iterator[Store]:
+    """An empty store, until the context ends; ``shorten`` gives the line of a result for it.
+
+    Raises :class:`OSError` for what the database cannot write.
+    """
     try:
-        yield
-    except Exception as error:
-        sqlite = sys.modules.get("sqlite3")  # which is not imported without a database
-        if sqlite is None or not isinstance(error, sqlite.Error):
-            raise
-        raise OSError(
-            f"{error}, in the folder for temporary files; TMPDIR can name another one"
-        ) from None
+        with closing(sqlite3.connect("", isolation_level=None)) as database:
+            database.executescript(_TABLES)
+            yield Store(database, shorten)
+    except sqlite3.Error as error:
+        where = "in the folder for temporary files; TMPDIR can name another one"
+        raise OSError(f"{error}, {where}") from None
+
+
+class Store:
+    """The lines of results files by case and target."""
+
+    def __init__(
+        self, database: sqlite3.Connection, shorten: Callable[[bytes, ResultRecord], bytes]
+    ) -> None:
+        self._database = database
+        self._shorten = shorten
+        self._file = -1
+        self.cases: Mapping[str, CaseRecord] = _Cases(self._database)
+        self.worst: Mapping[tuple[str, str], ResultRecord] = _Results(self._database)
+
+    def add(self, path: Path) -> Run:
+        """Take over a file, the next one by number. Raises `ResultsError` if it cannot be read."""
+        self._file += 1
+        return take(path, self, same=is_same_case)
+
+    def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
+        """Keep a case unless there is one with its id; returns the one that is kept."""
+        sql = "INSERT OR IGNORE INTO cases (id, file, line) VALUES (?, ?, ?)"
+        line = line.rstrip()
+        if self._database.execute(sql, (record.id, self._file, line)).rowcount:
+            return record
+        first = _value(self._database, "line FROM cases WHERE id = ?", record.id)
+        return record if first == line else CaseRecord.model_validate_json(first)
+
+    def keep_result(self, record: ResultRecord, line: bytes) -> None:
+        """Keep a result, in the place of another one of its case and target."""
+        self._database.execute(
+            "INSERT INTO results (id, target, file, line) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id, target) DO UPDATE SET line = excluded.line",
+            (record.case, record.target, self._file, self._shorten(line.rstrip(), record)),
+        )
+
+    def first(self, case: str, target: str | None = None) -> int:
+        """The number of the first file with a case or, on a ``target``, with a result of it."""
+        if target is None:
+            return int(_value(self._database, "file FROM cases WHERE id = ?", case))
+        where = "file FROM results WHERE id = ? AND target = ?"
+        return int(_value(self._database, where, case, target))
+
+    def by_case(self, targets: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
+        """The lines of each case: its own, and those of its results in the order of ``targets``."""
+        for id, line in self._database.execute("SELECT id, line FROM cases ORDER BY place"):
+            sql = "SELECT target, line FROM results WHERE id = ?"
+            found = dict(self._database.execute(sql, (id,)))
+            yield id, [line, *(found[target] for target in targets if target in found)]
+
+
+class _Cases(Mapping[str, CaseRecord]):
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __getitem__(self, id: str) -> CaseRecord:
+        line = _value(self._database, "line FROM cases WHERE id = ?", id)
+        return CaseRecord.model_validate_json(line)
+
+    def __iter__(self) -> Iterator[str]:
+        return (id for (id,) in self._database.execute("SELECT id FROM cases ORDER BY place"))
+
+    def __len__(self) -> int:
+        return int(_value(self._database, "count(*) FROM cases"))
+
+
+class _Results(Mapping[tuple[str, str], ResultRecord]):
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __getitem__(self, key: tuple[str, str]) -> ResultRecord:
+        line = _value(self._database, "line FROM results WHERE id = ? AND target = ?", *key)
+        return ResultRecord.model_validate_json(line)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._database.execute("SELECT id, target FROM results ORDER BY place"))
+
+    def __len__(self) -> int:
+        return int(_value(self._database, "count(*) FROM results"))
+
+
+def _value(database: sqlite3.Connection, select: str, *key: str) -> Any:
+    """The value that ``select`` finds. Raises :class:`KeyError` if there is none."""
+    found = database.execute(f"SELECT {select}", key).fetchone()
+    if found is None:
+        raise KeyError(key)
+    return found[0]

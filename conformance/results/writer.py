@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import stat
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -15,7 +13,6 @@ from typing import Self, cast
 
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
-from conformance.results.reader import MOST_BYTES, MOST_LINES
 from conformance.results.records import (
     MOST_BYTES_A_LINE,
     CaseRecord,
@@ -36,7 +33,8 @@ class Writer:
 
     The first failure raises `ResultsError`, whether it is the folder, the permissions or the disk.
     Later records are dropped without an error, so that the run can continue in the terminal.
-    `failure` is that first error. A `Place` that is given stays open: its owner settles it.
+    `failure` is that first error; the last line may then be broken off. A `Place` that is given
+    stays open: its owner settles it.
     """
 
     def __init__(self, place: Place | Path | str, header: Header) -> None:
@@ -44,7 +42,7 @@ class Writer:
         self._place = self._own or cast(Place, place)
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
-        self._infrastructure = self._unexpected = self._size = self._lines = self._unstable = 0
+        self._infrastructure = self._unexpected = self._unstable = 0
         self._finished = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
@@ -135,25 +133,11 @@ class Writer:
         try:
             if len(line) > MOST_BYTES_A_LINE:
                 raise OSError(errno.EFBIG, f"a record has more than {MOST_BYTES_A_LINE:,} bytes")
-            if self._size + len(line) > MOST_BYTES:
-                raise OSError(errno.EFBIG, f"no file of more than {MOST_BYTES:,} bytes can be read")
-            if self._lines == MOST_LINES:
-                raise OSError(errno.EFBIG, f"no file of more than {MOST_LINES:,} lines can be read")
             rest = memoryview(line)
             while rest:
                 rest = rest[os.write(self._place.descriptor, rest) :]
         except OSError as error:
-            failure = self._failed(error)
-            self._cut()
-            raise failure from None
-        self._size += len(line)
-        self._lines += 1
-
-    def _cut(self) -> None:
-        """Remove the part of a line that was written."""
-        with contextlib.suppress(OSError):  # the reader accepts an incomplete last line
-            if stat.S_ISREG(os.fstat(self._place.descriptor).st_mode):
-                os.ftruncate(self._place.descriptor, self._size)
+            raise self._failed(error) from None
 
     def _failed(self, error: OSError) -> ResultsError:
         name = self._place.named

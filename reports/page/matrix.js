@@ -5,7 +5,7 @@
 const PORTION = 5; // ms of building rows in a frame; layout takes as long again
 const EXPANDED_ROWS = 40; // themes expand by themselves while the query selects no more rows
 const EXPANDED_CASES = 16; // rows expand by themselves while it selects no more cases
-const [LEAST_CELL, DENSE_CELL, MOST_CELL] = [6.9, 8, 11]; // rem: the width of a target's column
+const [LEAST_CELL, DENSE_CELL, MOST_CELL] = [6.9, 9.5, 11]; // rem: the width of a target's column
 const [LEAST_NAMES, SMALL_NAMES, NAMES] = [10, 14, 26]; // rem: of the names, beside many and beside few columns
 const ALIKE = 8; // so many cases of a row that die in the same way are folded into one
 
@@ -20,6 +20,7 @@ class Matrix {
   constructor(table, cells, { open, fold, unfold }) {
     this.table = table;
     new ResizeObserver(() => this.fit()).observe(table.parentElement);
+    addEventListener("scroll", () => this.#keepHeads(), { passive: true });
     this.cells = cells;
     this.current = ""; // "COLUMN ROW-ID" of the one cell that the tab key reaches
     table.addEventListener("click", (event) => {
@@ -54,6 +55,7 @@ class Matrix {
     this.table.append(this.#head());
     this.#rows = this.#rowGenerator();
     this.#buildRows(PORTION);
+    this.#keepHeads();
     this.#current()?.setAttribute("tabindex", "0");
     if (focused) this.#current(focused)?.focus({ preventScroll: true });
   }
@@ -70,6 +72,16 @@ class Matrix {
     document.documentElement.style.setProperty("--table", `${SMALL_NAMES + LEAST_CELL * number}rem`); // the panel leaves it room
     this.table.style.minWidth = `${least}rem`;
     this.table.parentElement.classList.toggle("scrolls", least * rem > room);
+    this.#keepHeads();
+  }
+
+  /** Keeps the heads on the screen in a box that scrolls, where they cannot be sticky. */
+  #keepHeads() {
+    const head = this.table.tHead;
+    if (!head) return;
+    const { top, height } = this.table.getBoundingClientRect();
+    const down = this.table.parentElement.matches(".scrolls") ? Math.min(-top, height - head.offsetHeight) : 0;
+    head.style.transform = down > 0 ? `translateY(${down}px)` : "";
   }
 
   /** The row of a theme, an entry or a case, built if it is pending; null if it is not shown. */
@@ -382,7 +394,7 @@ class Matrix {
         `button.v.tally.${worst.colour}.${marks[mark] ? mark : ""}`,
         icon(worst.drawing),
         make("span", worst.verdict),
-        make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", " ·"))])),
+        make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", "\u00a0·"))])),
       );
       const parts = this.cells.verdicts.filter((name) => verdicts[name]);
       control.title = [...parts.map((name) => `${verdicts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
@@ -446,8 +458,8 @@ class Matrix {
   #past(i, column) {
     const series = this.selection.folded.get(column);
     if (series == null) return null;
-    const { text, regressed } = this.cells.historyOf(i, series);
-    return make(regressed ? "small.past.regressed" : "small.past", text);
+    const { text, filters } = this.cells.historyOf(i, series);
+    return make(filters.includes("regressed") ? "small.past.regressed" : "small.past", text);
   }
 
   #axes(one, widths) {

@@ -13,11 +13,6 @@ const DEMANDS = {
   rejects: "must be rejected, with an error that names the cause",
   either: "must compute the correct values or be rejected",
 };
-const BASIS = {
-  specified: "specified: a released text or a merged decision says it in words",
-  established: "established: no text says it; the reference kernels agree on it and exporters rely on it",
-  requested: "requested: an issue asks for it; nobody promised it",
-};
 
 let pendingReports;
 /** Scripts and bug reports: most of the text of the page, unpacked when the first is shown. */
@@ -100,7 +95,7 @@ class Details {
     const number = cells.seriesOf[column];
     if (number == null) return null;
     const { columns, versions } = cells.series[number];
-    const { text, regressed } = cells.historyOf(cells.numbers.get(about.id), number);
+    const { text, filters } = cells.historyOf(cells.numbers.get(about.id), number);
     const items = columns.map((other, i) => {
       const result = about.results[other];
       if (!result) return make("li", make("span.v.skip", make("bdi", versions[i]), make("small", "no result")));
@@ -111,7 +106,7 @@ class Details {
       if (other === column) link.setAttribute("aria-current", "true");
       return make("li", link);
     });
-    return [make("h3", "Releases"), text && make(regressed ? "p.regressed" : "p", text), make("ul.releases", items.reverse())];
+    return [make("h3", "Releases"), text && make(filters.includes("regressed") ? "p.regressed" : "p", text), make("ul.releases", items.reverse())];
   }
 
   message() {
@@ -211,7 +206,7 @@ class Details {
       make("h3", "Contract"),
       make("p", `The call ${DEMANDS[demands] ?? demands}. `, make("bdi", why ?? "")),
       list([
-        ["basis", demands !== "either" && (BASIS[basis] ?? basis)],
+        ["basis", demands !== "either" && (this.cells.bases[basis] ?? basis)],
         ["source", link(source)],
         ["disputed by", disputed && link(disputed)],
         ["other readings", readings?.length > 0 && make("bdi", readings.join(", "))],
@@ -267,7 +262,7 @@ class Details {
         this.described &&
         this.look.outcome !== "unavailable" &&
         this.command && [
-          make("p.why", "Without this suite: the model, its inputs, and a script that needs only the runtime."),
+          make("p.why", `Without this suite: the model, its inputs, and ${this.target.no_program ? `no program. ${this.target.no_program}` : "a script that needs only the runtime."}`),
           copyable(this.command.replace(/^gqa run ((?:'[^']*'|"[^"]*"|[^\s'"])+)/, "gqa export $1 repro"), "export"),
         ],
       reported,

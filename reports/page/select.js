@@ -72,16 +72,7 @@ class Cells {
 
   /** Whether a case has one of the values of the filter `history` in one of the series. */
   #hasHistory(i, values, numbers) {
-    return numbers.some((number) => {
-      const { broken, fixed, regressed } = this.historyOf(i, number);
-      const { label } = this.series[number];
-      return (
-        (values.has("regressed") && regressed) ||
-        (values.has("mended") && broken.length > 0 && !regressed) ||
-        broken.some((version) => values.has(`broken:${label} ${version}`)) ||
-        fixed.some((version) => values.has(`fixed:${label} ${version}`))
-      );
-    });
+    return numbers.some((number) => this.historyOf(i, number).filters.some((value) => values.has(value)));
   }
 
   /**
@@ -165,8 +156,8 @@ class Cells {
     let right = cases.length > 0;
     for (const i of cases) {
       const history = this.historyOf(i, number);
-      if (history.regressed) regressed += 1;
-      else if (history.broken.length) mended += 1;
+      if (history.filters.includes("regressed")) regressed += 1;
+      if (history.filters.includes("mended")) mended += 1;
       if (history.since == null) right = false;
       const at = versions.indexOf(history.since);
       if (at > since) [since, earliest] = [at, history.earliest];

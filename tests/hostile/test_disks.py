@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -227,21 +226,6 @@ def test_a_full_disk_leaves_the_old_file_whole(
     assert sentence(done).endswith(" to disk/out: No space left on device.")
     assert old.read_text() == "the old report\n"
     assert sorted(os.listdir(small_disk)) == ["out", "rest"]
-
-
-def test_a_run_on_a_full_disk_keeps_the_earlier_results(
-    desk: Desk, before: bytes, small_disk: Path
-) -> None:
-    shutil.copy(desk.folder / "keep.jsonl", small_disk / "keep.jsonl")
-    with suppress(OSError), (small_disk / "rest").open("wb", buffering=0) as rest:
-        while rest.write(b"x" * 1024):
-            pass
-    done = desk.gqa(*complete_run(desk, "disk/keep.jsonl"))
-    check_ending(done)
-    assert done.status == 3
-    assert "3 results, 0 unexpected" in done.out
-    assert "No space left on device" in done.both
-    assert (small_disk / "keep.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize("size", [2_500, pytest.param(20_000, marks=pytest.mark.slow)])

@@ -65,6 +65,4 @@ def fence_around(text: str) -> str:
 
 
 def _longest(text: str, character: str) -> int:
-    if character not in text:
-        return 0
-    return max(len(run) for run in re.findall(f"{re.escape(character)}+", text))
+    return max(map(len, re.findall(f"{re.escape(character)}+", text)), default=0)

@@ -27,7 +27,8 @@ from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, OP_TYPE, OUTPUTS, PLAIN_NAME
 from conformance.base.text import one_line
 from conformance.bundle.model import declare, filled_model, model_of
-from conformance.bundle.script import CARRY
+from conformance.bundle.script import ALIASES, CARRY
+from conformance.case.graph import parsed, shared_pasts
 from conformance.report.repro.checks import (
     has_fault,
     is_of_the_variant,
@@ -125,11 +126,20 @@ def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> 
     return Program(template, comment([*head, "", missing or ""], mark), missing=missing)
 
 
+def no_program(ep: str) -> str | None:
+    """Why no result of the target has a program; None if that depends on the result."""
+    if script_of(ep) is not None:
+        return None
+    if entry_of(ep) is not None:
+        return "A captured graph is replayed, which only the suite's runner does."
+    return f"This version of the suite cannot write a program for {one_line(ep)}."
+
+
 def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
     """Why no program can be written for this result; None if it depends on its inputs."""
     script = script_of(target.ep)
     if script is None:
-        return f"This version of the suite cannot write a program for {one_line(target.ep)}."
+        return no_program(target.ep)
     if result.verdict == "skip":
         return "The case was not run, so there is nothing to reproduce."
     if result.other_kernel:
@@ -147,8 +157,6 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
     names = [*(tensor.name for tensor in connected), *(tensor.name for tensor in made)]
     if not made or not all(map(PLAIN_NAME.fullmatch, names)):
         return "The results file describes tensors that this version does not know."
-    if call.shared_buffer and call.graph is not None:
-        return "Past and present share memory, which programs for graphs do not express."
     if call.shared_buffer and not script.shared_buffer:
         return "Past and present share memory, which this runtime's interface cannot express."
     return None
@@ -174,7 +182,7 @@ def _case_lines(case: CaseRecord) -> list[str]:
         "later": [{own.name: _drawn(fed[own.name], own) for own in step} for step in call.later],
         "outputs": outputs,
         "carry": carry if call.steps > 1 else {},
-        "share": carry if call.shared_buffer else {},
+        "share": {past: present for present, past in _aliases(call).items()},
     }
     return [*_lines(data)]
 
@@ -263,10 +271,21 @@ def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
             yield name if tensor.state == "connected" else ""
 
 
+def _aliases(call: CallRecord) -> Mapping[str, str]:
+    """Each output that occupies the memory of an input, with that input."""
+    if not call.shared_buffer:
+        return {}
+    return ALIASES if call.graph is None else shared_pasts(parsed(_content(call.graph)))
+
+
+def _content(graph: GraphRecord) -> bytes:
+    """The file of a graph."""
+    return zlib.decompressobj().decompress(base64.b64decode(graph.content), _GRAPH_BYTES)
+
+
 def _graph_model(graph: GraphRecord) -> onnx.ModelProto:
     """The model of a graph, without those of its constants whose values are drawn."""
-    content = zlib.decompressobj().decompress(base64.b64decode(graph.content), _GRAPH_BYTES)
-    model = filled_model(content, {})
+    model = filled_model(_content(graph), {})
     drawn = {tensor.name for tensor in graph.weights}
     kept = [tensor for tensor in model.graph.initializer if tensor.name not in drawn]
     del model.graph.initializer[:]
