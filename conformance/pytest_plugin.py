@@ -18,6 +18,7 @@ import pytest
 
 from conformance.base.paths import (
     CASE_FILE_ENDINGS,
+    PROFILES,
     data_path,
     is_case_file,
     is_of_case_file,
@@ -160,6 +161,13 @@ def _collect_profiles(config: pytest.Config, names: list[str]) -> None:
         raise pytest.UsageError(str(error)) from None
     given = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
     config.args = [*given, *dict.fromkeys(files)]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the profiles where the corpus is collected."""
+    if collection_path.name != PROFILES or collection_path.parent != data_path("cases"):
+        return None
+    return None if any(PROFILES in argument for argument in config.args) else True
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

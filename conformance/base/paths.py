@@ -29,6 +29,10 @@ INSTALLED: Final = _INSTALLED.is_dir()
 ROOT = _INSTALLED if INSTALLED else PACKAGE.parent
 
 
+#: The folder of case files that are run by name only, in that of the cases.
+PROFILES: Final = "profiles"
+
+
 def data_path(name: str) -> Path:
     """The folder ``name`` (``cases``, ``runners``, ``expectations``, ``reports`` or ``docs``)."""
     return ROOT / name

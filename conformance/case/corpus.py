@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from urllib.parse import quote, unquote
 
 from conformance.base.explain import did_you_mean
-from conformance.base.paths import CASE_FILE_ENDINGS, data_path
+from conformance.base.paths import CASE_FILE_ENDINGS, PROFILES, data_path
 from conformance.case.case import TARGET_AXIS, Case
 from conformance.case.load import load
 
@@ -254,7 +254,7 @@ def names_of(case: Case, target: str | None) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def _is_shipped(file: Path) -> bool:
     shipped, place = data_path("cases").resolve(), file.resolve()
-    return place.is_relative_to(shipped) and place.parent != shipped / "profiles"
+    return place.is_relative_to(shipped) and place.parent != shipped / PROFILES
 
 
 def is_shipped(case: Case) -> bool:
@@ -274,7 +274,7 @@ def profile_files(wanted: str) -> list[Path]:
 
     A profile has the calls of a model; none is part of the corpus. Raises :class:`NothingMeant`.
     """
-    files = sorted((data_path("cases") / "profiles").glob("*.yaml"))
+    files = sorted((data_path("cases") / PROFILES).glob("*.yaml"))
     plain = re.sub(r"[^a-z0-9]", "", wanted.lower())
     found = [file for file in files if plain and plain in file.stem.replace("_", "")]
     if not found:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from conformance.base.explain import did_you_mean, explain, explained
-from conformance.base.paths import is_case_file, shown
+from conformance.base.paths import PROFILES, is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
 from conformance.case.call import (
@@ -58,8 +58,7 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
                 file
                 for ending in ("*.yaml", "*.yml")
                 for file in path.rglob(ending)
-                if not any(part.startswith(".") for part in file.relative_to(path).parts)
-                and is_case_file(file)
+                if not any(map(_is_left_out, file.relative_to(path).parts)) and is_case_file(file)
             )
             if not files:
                 problems.append(
@@ -76,6 +75,11 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
     for file in found:
         unique.setdefault(file.parent.resolve() / file.name, file)
     return list(unique.values())
+
+
+def _is_left_out(part: str) -> bool:
+    """Whether a folder is no part of the one above: a hidden one, and that of the profiles."""
+    return part.startswith(".") or part == PROFILES
 
 
 def load(paths: Sequence[Path], *, checked: bool = True) -> list[Case]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -246,18 +246,3 @@ def matching(models: Models, wanted: str) -> list[RecordedModel]:
 
 def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
-
-
-def rows_by_cell(
-    models: Models, use: str = USES[0]
-) -> Iterator[tuple[RecordedModel, dict[str, AnswerCell]]]:
-    """Each row with its cell on each runtime."""
-    for row in models.rows:
-        yield (
-            row,
-            {
-                name: row.runtimes[name].cell(use)
-                for name in models.runtimes
-                if name in row.runtimes
-            },
-        )

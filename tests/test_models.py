@@ -1,0 +1,261 @@
+"""Which model runs where: cells from recorded answers, names, configurations, and profiles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from conformance.base.paths import ROOT, data_path
+from conformance.case.corpus import NothingMeant, find, profile_files
+from conformance.cli.commands import gqa
+from conformance.maintain.models import merged, on_runtimes, row, text
+from conformance.model.config_calls import differences, read_configuration
+from conformance.model.exports import recipes
+from conformance.model.profiles import profiles, real_models
+from conformance.model.reading import ModelError
+from conformance.report.models import USES, Models, OnRuntime, UseAnswer, matching, models_of
+
+CHAT = USES[0]
+
+
+def on(**answers: str) -> OnRuntime:
+    """Answers for one chat by release, written ``v1_20``: a word, or `wrong` with its place."""
+    found: dict[str, Mapping[str, UseAnswer]] = {}
+    for name, told in answers.items():
+        answer, _, where = told.partition(" ")
+        one = UseAnswer(answer, where)  # type: ignore[arg-type]
+        found[name.removeprefix("v").replace("_", ".")] = {CHAT: one} if answer != "none" else {}
+    return OnRuntime(found)
+
+
+@pytest.mark.parametrize(
+    ("answers", "words", "verdict"),
+    [
+        ({"v1_20": "right", "v1_21": "right"}, "right since ≤1.20", "pass"),
+        ({"v1_20": "refused", "v1_21": "right"}, "right since 1.21", "pass"),
+        ({"v1_20": "wrong from 9 tokens on"}, "silently wrong from 9 tokens on", "wrong"),
+        (
+            {"v1_20": "right", "v1_21": "wrong"},
+            "silently wrong since 1.21, right until 1.20",
+            "wrong",
+        ),
+        ({"v1_20": "crash", "v1_21": "refused"}, "refused", "unsupported"),
+        ({"v1_20": "right", "v1_21": "untried"}, "right since ≤1.20", "pass"),
+        ({"v1_20": "untried", "v1_21": "none"}, "not tried", "skip"),
+    ],
+)
+def test_a_cell_says_what_the_newest_release_does_and_since_when(
+    answers: dict[str, str], words: str, verdict: str
+) -> None:
+    cell = on(**answers).cell(CHAT)
+    assert (cell.words, cell.verdict) == (words, verdict)
+
+
+def test_a_cell_has_what_every_release_does() -> None:
+    cell = on(v1_20="refused", v1_21_0="refused", v1_22="right").cell(CHAT)
+    assert cell.releases == (("1.20–1.21", "refused"), ("1.22", "right"))
+
+
+def answered(target: str, **uses: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"answers": {target: {"answer": "", "unseen": "", "uses": uses}}}
+
+
+def part(answer: str, where: str = "", message: str = "") -> dict[str, Any]:
+    return {"answer": answer, "where": where, "message": message, "cases": ["t/c"]}
+
+
+def document(*rows: dict[str, Any]) -> dict[str, Any]:
+    """A document of ``gqa check`` on one release."""
+    target = {"name": "cpu@1.20", "base": "cpu", "version": "1.20", "adapter": None}
+    about = {"layers": [0, 1], "one_graph": False}
+    return {"targets": [target], "rows": [about | one for one in rows], "causes": []}
+
+
+def test_the_worst_layer_is_recorded_and_a_part_of_several_nodes_only_if_it_alone_fails() -> None:
+    good = answered("cpu@1.20", **{CHAT: [part("right")]})
+    bad = answered("cpu@1.20", **{CHAT: [part("right"), part("refused", "for prompts", "no")]})
+    worse = answered("cpu@1.20", **{CHAT: [part("wrong")]}) | {"one_graph": True}
+
+    def recorded(*rows: dict[str, Any]) -> dict[str, str]:
+        found: dict[str, str] = on_runtimes(document(*rows))["cpu"]["answers"]["1.20"][CHAT]
+        return found
+
+    assert recorded(good) == {"answer": "right"}
+    assert recorded(good, bad, worse) == {
+        "answer": "refused", "where": "for prompts", "layers": "0–1", "message": "no",
+        "case": "t/c",
+    }  # fmt: skip
+    assert recorded(good, worse)["answer"] == "wrong"
+    unseen = json.loads(json.dumps(good).replace('"unseen": ""', '"unseen": "why"'))
+    assert recorded(unseen) == {"answer": "untried"}
+
+
+def test_a_new_release_is_added_to_those_recorded_before() -> None:
+    cause = {"said": "no", "where": "cpu@1.9"}
+    old = {"answers": {"1.9": {}, "1.10": {}}, "causes": [cause]}
+    both = merged(old, {"answers": {"1.11": {}, "1.10": {"x": 1}}, "causes": []})
+    assert [*both["answers"].items()] == [("1.9", {}), ("1.10", {"x": 1}), ("1.11", {})]
+    assert both["causes"] == [cause]
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Models:
+    """Two recorded models, which the command answers from."""
+    answer = {"uses": {CHAT: {"answer": "right"}}, "releases": ["1.20", "1.21"]}
+    wrong = {"uses": {CHAT: {"answer": "wrong", "where": "from 9 tokens on"}}, "releases": ["1.20"]}
+    cause = {"where": "webgpu", "verdict": "wrong", "what": "wrong in layer 0", "said": "4 is 5",
+             "example": "a prompt", "why": "It ignores the window.", "link": "docs/findings/x.md",
+             "workaround": "Use another."}  # fmt: skip
+    data = {
+        "format": "gqa-models/1", "recorded": "2026-11-27", "suite": "1",
+        "runtimes": {"cpu": ["1.20", "1.21"], "webgpu+lavapipe": ["1.20"]},
+        "software": ["webgpu+lavapipe"],
+        "rows": [
+            row("llama3_genai_cpu") | {"runtimes": {"cpu": {"answers": [answer], "causes": []}}},
+            row("gemma4_e2b_mobius_cpu")
+            | {"runtimes": {"webgpu+lavapipe": {"answers": [wrong], "causes": [cause]}}},
+        ],
+    }  # fmt: skip
+    models = models_of(data)
+    monkeypatch.setattr("conformance.cli.models.load_models", lambda: models)
+    return models
+
+
+def said(*words: str) -> Result:
+    return CliRunner().invoke(gqa, ["models", *words])
+
+
+def test_models_are_found_by_any_part_of_their_names(known: Models) -> None:
+    llama, gemma = known.rows
+    for wanted, found in {
+        "gemma4": [gemma], "Llama 3.2": [llama], "llama genai": [llama], "float32": [llama, gemma],
+        "mobius": [gemma], "int4": [],
+    }.items():  # fmt: skip
+        assert matching(known, wanted) == found, wanted
+
+
+def test_a_model_is_answered_with_its_cause_and_what_helps(known: Models) -> None:
+    text = said("gemma4").output
+    for words in ("Gemma 4 E2B", "✗ silently wrong from 9 tokens on", "It ignores the window.",
+                  "workaround: Use another.", "docs/findings/x.md", "Recorded on 2026-11-27",
+                  "a GPU may differ", "gqa check cases/exported/graphs/gemma4_e2b"):  # fmt: skip
+        assert words in text
+    assert "Llama" not in text
+
+
+def test_only_one_runtime_is_shown_if_it_is_named(known: Models) -> None:
+    assert "webgpu" not in said("--ep", "cpu").output.partition("Recorded")[0]
+    data = json.loads(said("--ep", "webgpu", "--json").output)
+    (llama, gemma) = data["models"]
+    assert (llama["runtimes"], [*gemma["runtimes"]]) == ({}, ["webgpu+lavapipe"])
+    cell = gemma["runtimes"]["webgpu+lavapipe"]["uses"][CHAT]
+    assert (cell["verdict"], cell["words"]) == ("wrong", "silently wrong from 9 tokens on")
+
+
+def test_an_unknown_model_or_runtime_gets_the_nearest(known: Models) -> None:
+    for words, told in ((["gema 4"], "Gemma 4 E2B"), (["--ep", "tract"], "cpu and webgpu")):
+        with pytest.raises(Exception, match=told):
+            CliRunner().invoke(gqa, ["models", *words], catch_exceptions=False)
+
+
+# Configurations
+
+
+REAL = sorted(real_models())
+#: Graphs whose exporter lost the window of the configuration (cases/exported/README.md).
+WITHOUT_WINDOW = {"phi3_genai_cpu", "mistral_genai_cpu"}
+
+
+@pytest.mark.parametrize("graph", REAL)
+def test_a_configuration_has_the_calls_that_its_exporters_write(graph: str, tmp_path: Path) -> None:
+    recipe = recipes()["models"][real_models()[graph]["model"]]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": recipe["model_type"], **recipe["configuration"]}))
+    written = [call["features"] for call in row(graph)["calls"]]
+    for call in read_configuration(tmp_path).calls:
+        told = [differences(call, features) for features in written]
+        assert [] in told or graph in WITHOUT_WINDOW, told
+    assert len(read_configuration(config).calls) == len(written)
+
+
+def test_the_configuration_of_genai_says_the_same(tmp_path: Path) -> None:
+    decoder = {
+        "head_size": 256, "num_attention_heads": 4, "num_key_value_heads": 1,
+        "num_hidden_layers": 3, "sliding_window": {"window_size": 512, "layers": [0, 1]},
+    }  # fmt: skip
+    file = tmp_path / "genai_config.json"
+    file.write_text(json.dumps({"model": {"type": "gemma3", "decoder": decoder}}))
+    local, whole = read_configuration(file).calls
+    assert (local.layers, local.what) == (2, "window of 512, 4:1 heads of 256")
+    assert (whole.layers, whole.what) == (1, "global, 4:1 heads of 256")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("{}", "it has no num_attention_heads"), ("[1]", "not a JSON object"), ("{", "not JSON")],
+)
+def test_what_is_no_configuration_is_told(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=told):
+        read_configuration(tmp_path)
+
+
+def test_a_model_that_is_not_recorded_is_compared_with_those_that_are(
+    known: Models, tmp_path: Path
+) -> None:
+    config = {"model_type": "new", "num_attention_heads": 32, "num_key_value_heads": 8,
+              "hidden_size": 2048, "num_hidden_layers": 16}  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    assert "the same call as in Llama 3.2 1B" in said(str(file)).output
+    file.write_text(json.dumps(config | {"head_dim": 96}))
+    text = said(str(file)).output
+    assert "nobody has tried this call" in text
+    assert "heads of 64, not 96" in text
+    file.write_text(json.dumps(config | {"attn_logit_softcapping": 30}))
+    data = json.loads(said(str(file), "--json").output)
+    assert data["calls"][0]["same"] == data["calls"][0]["like"] == []
+
+
+# Profiles
+
+
+def test_the_profiles_are_those_of_the_graphs() -> None:
+    made = dict(profiles())
+    files = {file.stem: file for file in (data_path("cases") / "profiles").glob("*.yaml")}
+    assert made.keys() == files.keys()
+    stale = [n for n, file in files.items() if file.read_text(encoding="utf-8") != made[n]]
+    assert not stale, "python -m conformance.model.profiles writes them"
+
+
+def test_a_profile_is_found_by_a_part_of_its_name_and_is_no_part_of_the_corpus() -> None:
+    (file,) = profile_files("Gemma4")
+    assert file.stem == "gemma_4_e2b"
+    with pytest.raises(NothingMeant, match="did you mean 'gemma_4_e2b'"):
+        profile_files("gema_4_e2b")
+    assert not any(case.theme == "gemma_4_e2b" for case in find(()).named)
+    assert len(find([str(file)]).named) > 40
+
+
+# The recorded answers
+
+
+def test_every_real_model_is_recorded_on_every_runtime() -> None:
+    data = json.loads((ROOT / "reports" / "recorded" / "models.json").read_text(encoding="utf-8"))
+    models = models_of(data)
+    assert {one.graph for one in models.rows} == {name for name in REAL if row(name)}
+    assert {"cpu", "tract-wheel", "wasm", "webgpu+lavapipe"} <= {*models.runtimes}
+    for one in models.rows:
+        now = row(one.graph)
+        assert {name: now[name] for name in ("family", "exporter", "dtype", "weights")} == {
+            name: getattr(one, name) for name in ("family", "exporter", "dtype", "weights")
+        }
+    assert json.loads(text([], [])) | {"recorded": data["recorded"]} == {
+        "format": data["format"], "recorded": data["recorded"], "suite": data["suite"],
+        "runtimes": {}, "software": [], "rows": [],
+    }  # fmt: skip
