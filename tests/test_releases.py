@@ -260,10 +260,14 @@ def nothing(*_: object) -> None:
 
 
 def test_a_release_is_installed_once(wheels: Path) -> None:
+    half = built_onnxruntime("1.20.1") / "half"
+    half.parent.mkdir(parents=True)
+    half.touch()
+    assert installed() == []
     told: list[str] = []
     first = install(ONNXRUNTIME, "1.20.1", told.append)
     again = install(ONNXRUNTIME, "1.20.1", told.append)
-    assert (first.new, again.new, len(told)) == (True, False, 1)
+    assert (first.new, again.new, len(told), half.exists()) == (True, False, 1, False)
     asks = "import onnxruntime, numpy; print(onnxruntime.__version__, numpy.__version__)"
     done = subprocess.run(
         (python_in(first.path), "-I", "-c", asks), capture_output=True, text=True, check=True
@@ -273,16 +277,6 @@ def test_a_release_is_installed_once(wheels: Path) -> None:
     assert (one.release, one.folder) == ("1.20.1", first.path)
     assert one.targets == ("cpu@1.20.1", "cpu-noflash@1.20.1", "cpu-threads@1.20.1")
     assert one.size > 1000
-
-
-def test_what_is_not_complete_is_made_again(wheels: Path) -> None:
-    folder = built_onnxruntime("1.20.1")
-    folder.mkdir(parents=True)
-    (folder / "half").touch()
-    assert installed() == []
-    install(ONNXRUNTIME, "1.20.1", nothing)
-    assert not (folder / "half").exists()
-    assert is_installed(ONNXRUNTIME, "1.20.1")
 
 
 def test_two_processes_may_ask_at_once(wheels: Path, desk: Desk) -> None:

@@ -1,6 +1,6 @@
 """tract itself, where it is installed: its results match its expectations, in both forms.
 
-The theme of borrowed caches, and basic calls: prefill, decode, and calls longer than a tile.
+Every night on all cases; else on prompts, and on calls longer than a tile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.registry import target_for
 from conformance.targets.tools import TRACT_VERSION
 
-THEMES = ("shared_kv", "prefill", "decode_shapes", "loop", "tiles")
+THEMES = ("prefill", "tiles")
 
 #: The finding of the defects that only the optimised graph has, which computes in tiles.
 BEYOND_A_TILE = "docs/findings/tract-nan-beyond-a-tile.md"

@@ -490,6 +490,17 @@ def gives_up(request):
 
 
 @lie
+def panics(request):
+    """Twice, as Rust does where the first panic cannot unwind."""
+    complain(
+        "a warning\nthread 'main' (7) panicked at dim.rs:1:2:\nassertion `left == right` failed"
+    )
+    complain("  left: 1\n right: 2\n\nthread 'main' (7) panicked at dim.rs:1:2:\ncannot unwind")
+    complain("stack backtrace:\n   0: rust_begin_unwind")
+    os.abort()
+
+
+@lie
 def is_ended(request):
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -596,11 +607,6 @@ def version_of_each_process(request):
 
 
 # How it starts
-
-
-def all_lies():
-    """The names of the lies."""
-    return [*LIES, *LATER, *DESCRIPTIONS]
 
 
 told = os.environ.get("LIE", "")
