@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tells the lie that the environment variable LIE names."""
+"""Tells the lie, or has the fault, that the environment variable LIE names."""
 
 import ctypes
 import json
@@ -363,6 +363,38 @@ LIES |= {
 
 
 @lie
+def rejects(request):
+    """Like a runtime: with an error."""
+    complain("E: bad shape")
+    error = {"stage": "load", "step": 0, "code": "INVALID", "message": "query has rank 2"}
+    miniature.answer(request, outcome="rejected", **error, changed=["past_key"])
+
+
+@lie
+def compiles(request):
+    """Reports that it is compiling, and answers FAULT_SECONDS (0) later."""
+    miniature.answer(request, outcome="compiling")
+    time.sleep(float(os.environ.get("FAULT_SECONDS", "0")))
+    miniature.ran(request)
+
+
+@lie
+def half_line(request):
+    """Writes half an answer, then hangs, or exits with FAULT_STATUS if that is set."""
+    print('{"id": ', end="", flush=True)
+    if "FAULT_STATUS" in os.environ:
+        os._exit(int(os.environ["FAULT_STATUS"]))
+    time.sleep(600)
+
+
+@lie
+def hangs(request):
+    """And ignores SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
+@lie
 def utf_16(request):
     sys.stdout.buffer.write((RAN.replace("ID", str(request["id"])) + "\n").encode("utf-16"))
     sys.stdout.buffer.flush()
@@ -474,6 +506,12 @@ def complain(text):
 
 def segfault():
     os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@lie
+def exits(request):
+    complain("bye")
+    os._exit(int(os.environ.get("FAULT_STATUS", "0")))
 
 
 @lie
