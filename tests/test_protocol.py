@@ -147,7 +147,7 @@ def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: 
         ({**RAN, "kernels": ["Flash attention"]}, "kernels.0 is "),
         ({**RAN, "kernels": ["x"] * 21}, "kernels is "),
         ({**RAN, "ms": {"load": 1}}, "lacks ms.run"),
-        ({**RAN, "extra\x1b": 1}, r"unknown field extra\x1b"),
+        ({**RAN, "extra\x1b": 1}, "unknown field extra⟨U+001B⟩"),
         ({**RAN, "runs": [RAN["runs"][0], [{"output": "x"}]]}, "run 1 of the answer holds 1 steps"),
         ({**RAN, "runs": [[{}, {"output": "b"}]] * 2}, "runs.0.0 is {}"),
         *(
