@@ -92,8 +92,13 @@ class Desk:
         return program
 
     def runner(self, name: str) -> str:
-        """The target for a miniature of tests/faulty or of tests/runners_for_cli."""
-        return f"exec:{self.program(name, sys.executable, '-S', str(LAUNCH), name)}"
+        """The target for a miniature of tests/faulty or of tests/runners_for_cli.
+
+        In the file ``NAME.mark``, its processes tell one another what they did.
+        """
+        mark = f"FAULT_MARK={self.folder / name}.mark"
+        program = self.program(name, "env", mark, sys.executable, "-S", str(LAUNCH), name)
+        return f"exec:{program}"
 
     def start(
         self, *command: str, environment: Mapping[str, str] | None = None, **rest: object
@@ -136,21 +141,21 @@ def in_this_process(
     for name in COMMANDS:
         command(name)
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-    handlers = [signal.getsignal(number) for number in numbers]
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards
 
     def call(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["gqa", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
+        handlers = [signal.getsignal(number) for number in numbers]
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            for number, handler in zip(numbers, handlers, strict=True):
+                signal.signal(number, handler)
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, *capsys.readouterr())
 
-    try:
-        yield call
-    finally:
-        for number, handler in zip(numbers, handlers, strict=True):
-            signal.signal(number, handler)
+    yield call
 
 
 @pytest.fixture(scope="module")

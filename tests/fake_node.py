@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 FAULT = os.environ.get("FAKE_NODE", "")
 PROVIDERS = {
@@ -14,14 +13,6 @@ PROVIDERS = {
     "webgpu-jsep": "JsExecutionProvider",
     "wasm": "CPUExecutionProvider",
 }
-
-
-def program(folder: Path) -> Path:
-    """The fake as the program ``node`` in ``folder``, started by this interpreter."""
-    made = folder / "node"
-    made.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{__file__}' \"$@\"\n")
-    made.chmod(0o755)
-    return made
 
 
 def main() -> int:

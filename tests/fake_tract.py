@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A fake of tract's command line: one node, ``y = Relu(x)``, and the failure FAKE_TRACT selects.
 
-It is correct for `describe`; it fails only for models beside a file called ``case``.
+It fails at the start for the faults of `AT_START`, and else only for models beside a file called
+``case``.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -34,6 +34,28 @@ note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 """
 
 
+FULL = REFUSED.replace("softcap is unsupported", "No space left on device (os error 28)")
+AT_START = ("full_at_start", "older", "unready", "lossy")
+
+#: What ends a call before the model is ready, and after that: what it says, and its exit status.
+EARLY = {
+    "full_at_start": (FULL, 1),
+    "older": ("error: unexpected argument '--save-outputs-nnef' found\n\nUsage: tract\n", 2),
+    "load": (REFUSED, 1),
+}
+LATE = {
+    "run": (REFUSED.replace('Error at stage "analyse"', "Evaluating #3"), 1),
+    "full": (FULL, 1),
+    "panic": (PANIC, 101),
+    "panic_full": (PANIC.replace("range end index 48", "Os { code: 28, kind: StorageFull }"), 101),
+    "reported": ("", 128 + signal.SIGSEGV),
+    "broken_pipe": ("", 128 + signal.SIGPIPE),
+    "odd": ("something odd\n", 7),
+    "speechless": ("", 1),
+    "no_folder": ("", 0),
+}
+
+
 def main() -> int:
     """Answer as tract would; the exit status."""
     arguments = sys.argv[1:]
@@ -42,90 +64,51 @@ def main() -> int:
         print(others.get(FAULT, "tract-cli 0.23.9"))
         return 0
     if FAULT == "of_0.22" and ("--runtime" in arguments or arguments == ["list-runtimes"]):
-        say("error: Found argument '--runtime' which wasn't expected\n")
-        return 2
+        return say("error: Found argument '--runtime' which wasn't expected\n", 2)
     if arguments == ["list-runtimes"]:
         print(" * cpu\n * unoptimized")
         return 0
     option = {name: arguments[arguments.index(name) + 1] for name in arguments if name[:2] == "--"}
     inputs, outputs = option["--input-from-nnef"], Path(option["--save-outputs-nnef"])
     is_case = Path(arguments[0]).with_name("case").exists()
-    if not is_case and FAULT == "full_at_start":
-        say(REFUSED.replace("softcap is unsupported", "No space left on device (os error 28)"))
-        return 1
-    if not is_case and FAULT == "older":
-        say("error: unexpected argument '--save-outputs-nnef' found\n\nUsage: tract [OPTIONS]\n")
-        return 2
-    if is_case and FAULT == "load":
-        say(REFUSED)
-        return 1
-    if is_case or FAULT != "unready":
+    fault = FAULT if is_case != (FAULT in AT_START) else ""
+    if fault in EARLY:
+        return say(*EARLY[fault])
+    if fault != "unready":
         say(f'{STAMP} INFO  tract::params] Running "type"\n')
         say(f"{STAMP} INFO  tract::params] Model ready\n")
-    if is_case and FAULT:
-        status = go_wrong(outputs)
-        if status is not None:
-            return status
+    if fault in LATE:
+        return say(*LATE[fault])
+    if fault.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, fault))
+    if fault == "hang":
+        say("going to sleep\n")
+        time.sleep(600)
     print("a drawing of the graph")
     outputs.mkdir(exist_ok=True)
     content = bytearray(Path(inputs, "x.dat").read_bytes())
     for at in range(128, len(content), 2):  # float16: negative numbers become 0
         if content[at + 1] & 0x80:
             content[at : at + 2] = b"\0\0"
-    if not is_case and FAULT == "lossy":
+    if fault == "lossy":
         content[-1] ^= 1
-    if is_case and FAULT == "differs":
+    if fault == "differs":
         content[-2] = os.getpid() & 0xFF
-    Path(outputs, "y.dat").write_bytes(content)
-    if is_case and FAULT == "stranger":
-        shutil.copy(outputs / "y.dat", outputs / "z.dat")
-    if is_case and FAULT == "garbage":
-        Path(outputs, "y.dat").write_bytes(b"not a tensor")
-    if is_case and FAULT == "short":
-        Path(outputs, "y.dat").write_bytes(content[:-1])
-    if is_case and FAULT == "no_file":
-        os.unlink(outputs / "y.dat")
-    if is_case and FAULT == "folder":
-        os.unlink(outputs / "y.dat")
-        os.mkdir(outputs / "y.dat")
+    written = {"garbage": b"not a tensor", "short": content[:-1]}.get(fault, content)
+    if fault == "folder":
+        (outputs / "y.dat").mkdir()
+    elif fault != "no_file":
+        (outputs / "y.dat").write_bytes(written)
+    if fault == "stranger":
+        (outputs / "z.dat").write_bytes(written)
     return 0
 
 
-def go_wrong(outputs: Path) -> int | None:
-    """The failure instead of a run; the exit status, or None for no failure."""
-    if FAULT == "run":
-        say(REFUSED.replace('Error at stage "analyse"', "Evaluating #3"))
-        return 1
-    if FAULT == "full":
-        say(REFUSED.replace("softcap is unsupported", "No space left on device (os error 28)"))
-        return 1
-    if FAULT == "panic":
-        say(PANIC)
-        return 101
-    if FAULT == "panic_full":
-        say(PANIC.replace("range end index 48", 'Os { code: 28, kind: StorageFull, message: "" }'))
-        return 101
-    if FAULT == "hang":
-        say("going to sleep\n")
-        time.sleep(600)
-    if FAULT.startswith("SIG"):
-        os.kill(os.getpid(), getattr(signal, FAULT))
-    if FAULT == "reported":
-        return 128 + signal.SIGSEGV
-    if FAULT == "broken_pipe":
-        return 128 + signal.SIGPIPE
-    if FAULT == "odd":
-        say("something odd\n")
-        return 7
-    if FAULT == "speechless":
-        return 1
-    return 0 if FAULT == "no_folder" else None
-
-
-def say(text: str) -> None:
-    """Write to standard error."""
+def say(text: str, status: int = 0) -> int:
+    """Write to standard error; the ``status``."""
     sys.stderr.write(text)
     sys.stderr.flush()
+    return status
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ RUNNERS = data_path("runners")
 
 Arrays = dict[str, np.ndarray]
 Message = dict[str, Any]
+#: A bundle of one step, and the files of the step.
+Bundle = tuple[Path, dict[str, str]]
+#: Imports the modules of a runner by their names.
+Modules = Callable[[str], ModuleType]
 
 
 def validator(name: str) -> Any:
@@ -243,7 +247,7 @@ def runners(program: Path, folder: Callable[[], Path]) -> Iterator[Start]:
 
 
 @contextmanager
-def modules(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Callable[[str], ModuleType]]:
+def modules(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Modules]:
     """Imports modules of the runner ``name``, in the way the runner itself does."""
     for folder in ("common", name):
         monkeypatch.syspath_prepend(str(RUNNERS / folder))
@@ -275,11 +279,20 @@ def importing(name: str) -> Any:
     """A fixture that imports modules of the runner ``name``."""
 
     @pytest.fixture
-    def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Modules]:
         with modules(monkeypatch, name) as found:
             yield found
 
     return module
+
+
+def fake_program(folder: Path, name: str) -> Path:
+    """The program ``name`` in ``folder``, which runs ``fake_NAME.py``."""
+    made = folder / name
+    file = Path(__file__).with_name(f"fake_{name.replace('compute-', '')}.py")
+    made.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{file}' \"$@\"\n")
+    made.chmod(0o755)
+    return made
 
 
 def fake_package(folder: Path, name: str, source: str) -> dict[str, str]:

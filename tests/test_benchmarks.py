@@ -107,13 +107,3 @@ def test_the_history_gets_a_line_with_all_ratios_and_worse_ones_end_it_with_1(
         "- a run: 1.30, usually 1.00.",
     ]
     assert [line["ratios"]["a run"] for line in history.lines_of(file)] == [1, 1, 1, 1.3]
-
-
-@pytest.mark.slow
-def test_the_overhead_is_given_as_ratios() -> None:
-    paths = [ROOT / "cases" / "smoke.yaml", ROOT / "cases" / "decode_shapes.yaml"]
-    overhead = __import__("overhead")
-    found = list(overhead.measure(paths, 1))
-    assert overhead.GOALS.keys() < {each.what for each in found}
-    # pytest's time without its start is a difference, of which nothing may be left here.
-    assert all(each.ratio > 0 for each in found if "pytest" not in each.what)

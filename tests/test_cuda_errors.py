@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from types import ModuleType, SimpleNamespace
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spoken_runner import ANSWERS, modules, step
+from spoken_runner import ANSWERS, Modules, importing, step
 
 CUDA = "CUDAExecutionProvider"
 PLACE = (
@@ -62,17 +62,11 @@ MESSAGES = {
 }
 
 
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, in the way the runner itself does."""
-    with modules(monkeypatch, "onnxruntime") as found:
-        yield found
+module = importing("onnxruntime")
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_an_error_of_the_device_is_recognised(
-    module: Callable[[str], ModuleType], message: str
-) -> None:
+def test_an_error_of_the_device_is_recognised(module: Modules, message: str) -> None:
     assert module("cuda_errors").classify(message) == MESSAGES[message]
 
 
@@ -85,9 +79,7 @@ def test_an_error_of_the_device_is_recognised(
         "This session contains graph nodes that are assigned to the default CPU EP",
     ],
 )
-def test_a_rejection_is_no_error_of_the_device(
-    module: Callable[[str], ModuleType], message: str
-) -> None:
+def test_a_rejection_is_no_error_of_the_device(module: Modules, message: str) -> None:
     rejected = {"outcome": "rejected", "stage": "run", "step": 0, "code": "FAIL"}
     rejected["message"] = message
     assert module("cuda_errors").classify(message) is None
@@ -95,9 +87,7 @@ def test_a_rejection_is_no_error_of_the_device(
 
 
 @pytest.mark.parametrize("message", [*MESSAGES, "failed ; GPU=0 ; hostname=box-17.example"])
-def test_the_name_of_the_machine_stays_there(
-    module: Callable[[str], ModuleType], message: str
-) -> None:
+def test_the_name_of_the_machine_stays_there(module: Modules, message: str) -> None:
     without = module("cuda_errors").without_host(message)
     assert "box-17" not in without
     assert without == message.replace("hostname=box-17.example", "hostname=…")
@@ -108,7 +98,7 @@ class Session(SimpleNamespace):
 
 
 def answered(
-    module: Callable[[str], ModuleType],
+    module: Modules,
     monkeypatch: pytest.MonkeyPatch,
     provider: str,
     compute: Callable[..., Any],
@@ -145,41 +135,29 @@ def raising(message: str) -> Callable[..., Any]:
     return run
 
 
-def test_a_sticky_error_is_a_crash(
-    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sticky_error_is_a_crash(module: Modules, monkeypatch: pytest.MonkeyPatch) -> None:
     message = next(iter(MESSAGES))
-    answer = answered(module, monkeypatch, CUDA, raising(message))
-    assert answer == {
+    crash = {
         "outcome": "crashed",
         "step": 0,
         "ended": "cudaErrorIllegalAddress",
         "message": message.replace("box-17.example", "…"),
         "replace_process": True,
     }
+    failing = raising(message)
+    assert answered(module, monkeypatch, CUDA, failing) == crash
+    # It may come with the copy of an output.
+    copied = answered(module, monkeypatch, CUDA, lambda *arguments: (["y"], 0.0), failing)
+    assert copied == crash
 
 
-def test_an_error_that_comes_with_the_copy_of_an_output_is_of_the_case(
-    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+def test_another_error_is_a_rejection_and_replaces_only_the_process_of_a_device(
+    module: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing = raising(next(iter(MESSAGES)))
-    answer = answered(module, monkeypatch, CUDA, lambda *arguments: (["y"], 0.0), failing)
-    assert (answer["outcome"], answer["ended"]) == ("crashed", "cudaErrorIllegalAddress")
-
-
-def test_another_error_of_the_device_is_a_rejection_that_replaces_the_process(
-    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    message = f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument"
-    answer = answered(module, monkeypatch, CUDA, raising(message))
-    assert (answer["outcome"], answer["message"]) == ("rejected", message)
-    assert answer["replace_process"] is True
-
-
-def test_the_cpu_has_no_errors_of_a_device(
-    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    message = "Failed to allocate memory for requested buffer of size 8589934592"
-    answer = answered(module, monkeypatch, "CPUExecutionProvider", raising(message))
-    assert (answer["outcome"], answer["message"]) == ("rejected", message)
-    assert "replace_process" not in answer
+    for provider, message in (
+        (CUDA, f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument"),
+        ("CPUExecutionProvider", "Failed to allocate memory for requested buffer of size 8589934"),
+    ):
+        answer = answered(module, monkeypatch, provider, raising(message))
+        assert (answer["outcome"], answer["message"]) == ("rejected", message)
+        assert answer.get("replace_process", False) is (provider == CUDA)

@@ -35,14 +35,6 @@ def owner(place: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_a_folder_is_removed_by_its_owner(tmp_path: Path) -> None:
-    folder = OwnedFolder(str(tmp_path))
-    folder.make()
-    (Path(folder.path) / "file").touch()
-    folder.remove()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_is_removed_after_an_interrupt_while_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

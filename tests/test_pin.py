@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,29 +105,6 @@ def test_new_parts_of_the_operator_are_listed(
     assert main(["cpu", "9.9.9", *results("cpu", ONNXRUNTIME_VERSION, "9.9.9")]) == 0
     assert 'cpu = ["onnxruntime==9.9.9"]' in (checkout / "pyproject.toml").read_text()
     assert "the input tree, which no case calls." in capfd.readouterr().out
-
-
-# ── Nothing is half edited ───────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "says"),
-    [
-        (["cpx", "1.0.0"], 2, "'cpx' is no target that has a pinned release; those are cpu, "),
-        (["exec:./mine", "1.0.0"], 2, "'exec:./mine' is no target that has a pinned release"),
-        (["tract", "new"], 2, "'@new' is not a release of tract-cli."),
-        (["tract", "0.1.0"], 2, "'@0.1.0' is older than 0.22.0; "),
-    ],
-)
-def test_wrong_arguments_are_one_sentence(
-    checkout: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], status: int, says: str
-) -> None:
-    before = content(checkout)
-    assert main(words) == status
-    err = capsys.readouterr().err
-    assert err.startswith(says)
-    assert err.count("\n") == 1
-    assert content(checkout) == before
 
 
 def test_a_release_that_pip_cannot_install_is_no_pin(

@@ -1,4 +1,4 @@
-"""Tests the messages: requests, valid and invalid answers, and their JSON Schemas."""
+"""The messages and their JSON Schemas; transcripts have more wrong answers (lies_*.txt)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 
 from conformance.base.paths import data_path
 from conformance.harness.protocol import (
-    DescribedAnswer,
     DescribeRequest,
     ProtocolError,
-    RanAnswer,
     RunRequest,
     StepFiles,
     announces,
+    excerpt,
     parse_answer,
     schemas,
     to_line,
@@ -61,7 +60,7 @@ UNAVAILABLE = {"id": 8, "outcome": "unavailable", "reason": "no float16"}
 COMPILING = {"id": 8, "outcome": "compiling"}
 
 
-def parse(answer: object, request: Any = RUN) -> object:
+def parse(answer: object, request: Any = RUN) -> Any:
     return parse_answer(json.dumps(answer).encode(), request)
 
 
@@ -105,32 +104,22 @@ def test_a_request_is_one_complete_line_of_ascii() -> None:
 
 def test_good_answers() -> None:
     described = parse(DESCRIBED, DESCRIBE)
-    assert isinstance(described, DescribedAnswer)
     assert described.dtypes == ("float32", "float16")
+    assert (described.adapter, described.name, described.threads) == (None, None, None)
+    assert described.operator is None
     ran = parse(RAN)
-    assert isinstance(ran, RanAnswer)
     assert ran.runs[1][0] == {"output": "c"}
-    assert (ran.ms.load, ran.ms.run) == (0.3, 1.0)
-    assert ran.kernels is None
-    told = parse({**RAN, "kernels": ["flash", "cudnn_9-x"]})
-    assert isinstance(told, RanAnswer)
-    assert told.kernels == ("flash", "cudnn_9-x")
+    assert (ran.ms.load, ran.ms.run, ran.kernels) == (0.3, 1.0, None)
+    assert parse({**RAN, "kernels": ["flash", "cudnn_9-x"]}).kernels == ("flash", "cudnn_9-x")
     for short in (REJECTED, UNAVAILABLE, without(RAN, "placement")):
         assert parse(short)
     assert parse({**UNAVAILABLE, "id": 1, "fix": "pip install x"}, DESCRIBE)
     assert parse({**DESCRIBED, "execution_provider": None}, DESCRIBE)
-    assert described.adapter is None
-    on_adapter = parse({**DESCRIBED, "adapter": "nvidia-blackwell_2.0"}, DESCRIBE)
-    assert isinstance(on_adapter, DescribedAnswer)
-    assert on_adapter.adapter == "nvidia-blackwell_2.0"
-    assert (described.name, described.threads) == (None, None)
-    assert described.operator is None
-    declared = parse(with_operator(), DESCRIBE)
+    more = {"adapter": "nvidia-blackwell_2.0", "name": "openvino-int8", "threads": "default"}
+    named = parse({**DESCRIBED, **more}, DESCRIBE)
+    assert {field: getattr(named, field) for field in more} == more
     other_order = parse(with_operator(inputs={"query": ["float16", "float32"]}), DESCRIBE)
-    assert declared == other_order
-    named = parse({**DESCRIBED, "name": "openvino-int8", "threads": "default"}, DESCRIBE)
-    assert isinstance(named, DescribedAnswer)
-    assert (named.name, named.threads) == ("openvino-int8", "default")
+    assert parse(with_operator(), DESCRIBE) == other_order
 
 
 @pytest.mark.parametrize(
@@ -148,27 +137,9 @@ def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: 
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (b"", "not JSON: it is empty"),
-        (b"{'id': 8}", r"not JSON: \{'id': 8\}"),
-        (b"\xff\x1b[31m", r"not JSON: \\xff⟨U\+001B⟩\[31m$"),
-        (b'"\\ud800"', "not JSON"),
-        (b"[" * 100_000, r"not JSON: \[{119}…$"),
-        (b"8", "an object: 8"),
-        (b"[8]", "an object"),
-    ],
-)
-def test_lines_that_are_not_answers(line: bytes, words: str) -> None:
-    with pytest.raises(ProtocolError, match=words):
-        parse_answer(line, RUN)
-
-
-@pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ({**RAN, "id": 7}, "has id 7 where 8 was sent"),
-        ({**RAN, "id": 8.0}, "id is 8.0"),
+        (8, "an object: 8"),
         (without(RAN, "id"), "lacks id"),
         (without(RAN, "outcome"), "'outcome'"),
         ({**DESCRIBED, "id": 8}, "'described' found using 'outcome'"),
@@ -176,18 +147,17 @@ def test_lines_that_are_not_answers(line: bytes, words: str) -> None:
         ({**RAN, "kernels": ["Flash attention"]}, "kernels.0 is "),
         ({**RAN, "kernels": ["x"] * 21}, "kernels is "),
         ({**RAN, "ms": {"load": 1}}, "lacks ms.run"),
-        ({**RAN, "ms": {"load": "1", "run": 1}}, 'ms.load is "1": input should be a valid number'),
-        ({**RAN, "ms": {"load": float("nan"), "run": 1}}, "ms.load is NaN"),
         ({**RAN, "extra\x1b": 1}, "unknown field extra⟨U+001B⟩"),
-        ({**RAN, "runs": RAN["runs"][:1]}, "holds 1 runs where 2 were requested"),
         ({**RAN, "runs": [RAN["runs"][0], [{"output": "x"}]]}, "run 1 of the answer holds 1 steps"),
-        ({**RAN, "runs": [RAN["runs"][0]] * 2}, "names the file a twice"),
         ({**RAN, "runs": [[{}, {"output": "b"}]] * 2}, "runs.0.0 is {}"),
+        *(
+            ({**RAN, "runs": [[{"output": name}, {"output": "b"}]] * 2}, "runs.0.0.output is ")
+            for name in ("/etc/passwd", "a/b", ".a", "", "a\nb")
+        ),
         ({**REJECTED, "step": 2}, "rejects step 2 of a case with 2"),
         ({**REJECTED, "stage": "compile"}, 'stage is "compile"'),
         ({**UNAVAILABLE, "reason": ""}, "reason"),
         (COMPILING, "it says more than once that it is compiling"),
-        ({**COMPILING, "id": 7}, "it says that it is compiling for id 7 where 8 was sent"),
         ({**COMPILING, "seconds": 60}, "unknown field seconds"),
     ],
 )
@@ -195,41 +165,32 @@ def test_wrong_answers_to_run(answer: object, words: str) -> None:
     assert words in refusal(answer)
 
 
-@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/b", "..", ".a", "", "a\nb", "a" * 201])
-def test_an_output_file_must_have_a_plain_name(name: str) -> None:
-    runs = [[{"output": name}, {"output": "b"}], [{"output": "c"}, {"output": "d"}]]
-    assert "output" in refusal({**RAN, "runs": runs})
-
-
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ({**DESCRIBED, "dtypes": ["fp16"]}, 'dtypes.0 is "fp16"'),
         (without(DESCRIBED, "execution_provider"), "lacks execution_provider"),
         ({**DESCRIBED, "features": ["Shared Buffer"]}, "features.0"),
         ({**DESCRIBED, "adapter": "NVIDIA H200"}, 'adapter is "NVIDIA H200": string should match'),
         ({**DESCRIBED, "adapter": "a" * 61}, "adapter"),
-        ({**DESCRIBED, "name": "OpenVINO"}, 'name is "OpenVINO": string should match'),
         ({**DESCRIBED, "name": "cpu\n"}, "name is"),
-        ({**DESCRIBED, "name": "n" * 41}, "name is"),
-        ({**DESCRIBED, "version": "1\n2"}, 'version is "1\\n2": string should match'),
-        ({**DESCRIBED, "version": "v" * 101}, "version is"),
-        ({**DESCRIBED, "device": "d" * 501}, "device is"),
         ({**DESCRIBED, "runtime": "r" * 101}, "runtime is"),
         ({**DESCRIBED, "operator": {}}, "lacks operator.declared_by"),
         (with_operator(inputs={"x": ["t"] * 9, "y" * 101: []}), "operator.inputs."),
         (with_operator(outputs={f"x{n}": [] for n in range(201)}), "operator.outputs is "),
-        (with_operator(attributes={f"x{n}": "int" for n in range(201)}), "operator.attributes is "),
         (with_operator(inputs={"x": [f"t{n}" for n in range(51)]}), "operator.inputs.x is "),
         (with_operator(declared_by="x" * 201), "operator.declared_by is "),
-        ({**DESCRIBED, "threads": 0}, "in the answer, threads is 0: "),
         ({**DESCRIBED, "threads": "all"}, 'in the answer, threads is "all": '),
-        ({**COMPILING, "id": 1}, "'compiling' found using 'outcome'"),
         ({**RAN, "id": 1}, "'ran' found using 'outcome'"),
     ],
 )
 def test_wrong_answers_to_describe(answer: object, words: str) -> None:
     assert words in refusal(answer, DESCRIBE)
+
+
+def test_an_excerpt_is_short_and_printable() -> None:
+    assert excerpt(b"plain") == "plain"
+    assert excerpt("\x00\u202e\ud800ä") == "\\x00\\u202e\\ud800ä"
+    assert excerpt("x" * 200, 10) == "xxxxxxxxxx… (200 in all)"
 
 
 @pytest.mark.parametrize("name", ["request.json", "answer.json"])
@@ -254,12 +215,8 @@ def test_schemas_agree_with_the_models() -> None:
         {**RAN, "extra": 1},
         without(RAN, "ms"),
         {**RAN, "runs": [[{"output": "../a"}]]},
-        {**DESCRIBED, "dtypes": ["fp16"]},
-        {**DESCRIBED, "adapter": "NVIDIA H200"},
         {**DESCRIBED, "name": "OpenVINO"},
         {**DESCRIBED, "version": "1\n2"},
-        {**DESCRIBED, "threads": 0},
         with_operator(attributes={f"x{n}": "int" for n in range(201)}),
-        {**REJECTED, "stage": "compile"},
     ):
         assert not answer.is_valid(bad)

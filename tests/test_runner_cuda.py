@@ -9,25 +9,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import fake_cuda
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from spoken_runner import RUNNERS, Message, Start, fake_package, importing, starting, step
+from spoken_runner import RUNNERS, Message, Modules, Start, fake_package, importing, starting, step
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="CUDA is tested on Linux")
 
 start = starting(RUNNERS / "onnxruntime" / "runner.py", "--ep", "cuda")
 module = importing("onnxruntime")
+
+#: Of libraries that stand in for those of NVIDIA.
+SOURCES = Path(__file__).parent / "fake_libraries"
 
 #: A wheel for CUDA 13 whose sessions fail.
 WHEEL = """
@@ -46,13 +47,6 @@ CODE = ((2, 64, 80), (2, 64, 90), (2, 112, 120))
 #: The libraries of CUDA that the stand-in for the provider needs.
 LIBRARIES = ("libcublas.so.13", "libcudart.so.13", "libcudnn.so.9")
 
-#: What of them a process asks for its version.
-VERSIONS = """
-int cudaRuntimeGetVersion(int *version) { *version = 13000; return 0; }
-int cublasGetProperty(int part, int *value) { *value = part == 0 ? 13 : 10 * part; return 0; }
-unsigned long cudnnGetVersion(void) { return 92801; }
-"""
-
 
 def fat_binary(*entries: tuple[int, int, int]) -> bytes:
     """A fat binary with 8 bytes of code for each entry: kind, size of its header, architecture."""
@@ -70,6 +64,15 @@ def provider(*fat_binaries: bytes) -> str:
     return f'__attribute__((section(".nv_fatbin"))) const unsigned char code[] = {{{numbers}}};'
 
 
+def library(file: Path, source: str, *options: str) -> None:
+    """Build a shared library; its name is that of the file. Skips the test without ``cc``."""
+    cc = shutil.which("cc")
+    if cc is None:
+        pytest.skip("needs a C compiler: cc")
+    options = ("-shared", "-fPIC", "-w", f"-Wl,-soname,{file.name}", "-x", "c", "-", *options)
+    subprocess.run([cc, *options, "-o", str(file)], input=source, text=True, check=True, timeout=60)
+
+
 class Machine:
     """Libraries of CUDA, a driver and a wheel that needs both."""
 
@@ -79,12 +82,14 @@ class Machine:
         self.package = folder / "packages" / "onnxruntime"
         for path in (self.driver, self.libraries, self.package / "capi"):
             path.mkdir(parents=True)
-        fake_cuda.driver(self.driver)
+        for name, source in (("libcuda.so.1", "driver"), ("libnvidia-ml.so.1", "management")):
+            library(self.driver / name, (SOURCES / f"{source}.c").read_text())
+        versions = (SOURCES / "versions.c").read_text()
         for name in LIBRARIES:
-            fake_cuda.library(self.libraries / name, VERSIONS)
+            library(self.libraries / name, versions)
         (self.package / "__init__.py").write_text(WHEEL)
         needed = [f"-l:{name}" for name in (*LIBRARIES, "libcuda.so.1")]
-        fake_cuda.library(
+        library(
             self.package / "capi" / "libonnxruntime_providers_cuda.so",
             provider(fat_binary(*CODE[:2]), fat_binary(), fat_binary(CODE[2])),
             *("-Wl,--no-as-needed", f"-L{self.libraries}", f"-L{self.driver}", *needed),
@@ -308,7 +313,7 @@ def in_python(environment: dict[str, str], script: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_the_probe_is_a_valid_model_and_never_falls_back(
-    module: Callable[[str], ModuleType],
+    module: Modules,
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     availability = module("cuda_availability")
@@ -336,9 +341,7 @@ def test_the_probe_is_a_valid_model_and_never_falls_back(
         ("libnvJitLink.so.13", 13, "nvidia-nvjitlink"),
     ],
 )
-def test_the_package_of_a_library(
-    module: Callable[[str], ModuleType], name: str, cuda: int, package: str
-) -> None:
+def test_the_package_of_a_library(module: Modules, name: str, cuda: int, package: str) -> None:
     assert module("cuda_availability").package_of(name, cuda) == package
 
 
@@ -347,23 +350,21 @@ def test_the_package_of_a_library(
 
 @linux
 def test_the_needs_of_the_provider_are_read_from_its_file(
-    module: Callable[[str], ModuleType], machine: Machine
+    module: Modules, machine: Machine
 ) -> None:
     cuda = module("cuda_library")
-    library = cuda.read(str(machine.package / "capi" / cuda.NAME))
-    assert library.needed[: len(LIBRARIES) + 1] == (*LIBRARIES, "libcuda.so.1")
-    assert library.cuda == 13
-    assert library.code.words() == "sm_80 sm_90 sm_120"
+    found = cuda.read(str(machine.package / "capi" / cuda.NAME))
+    assert found.needed[: len(LIBRARIES) + 1] == (*LIBRARIES, "libcuda.so.1")
+    assert found.cuda == 13
+    assert found.code.words() == "sm_80 sm_90 sm_120"
 
 
 @linux
-def test_ptx_is_told_apart_from_machine_code(
-    module: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_ptx_is_told_apart_from_machine_code(module: Modules, tmp_path: Path) -> None:
     file = tmp_path / "library.so"
-    fake_cuda.library(file, provider(fat_binary((1, 80, 90), (2, 64, 75), (0x40, 64, 10))))
-    library = module("cuda_library").read(str(file))
-    assert (library.cuda, library.code.words()) == (None, "sm_75 compute_90")
+    library(file, provider(fat_binary((1, 80, 90), (2, 64, 75), (0x40, 64, 10))))
+    found = module("cuda_library").read(str(file))
+    assert (found.cuda, found.code.words()) == (None, "sm_75 compute_90")
 
 
 @pytest.mark.parametrize(
@@ -381,7 +382,7 @@ def test_ptx_is_told_apart_from_machine_code(
     ],
 )
 def test_which_gpus_code_runs_on(
-    module: Callable[[str], ModuleType],
+    module: Modules,
     machine_code: list[int],
     ptx: list[int],
     capability: tuple[int, int],
@@ -391,9 +392,7 @@ def test_which_gpus_code_runs_on(
     assert code.runs_on(capability) is runs
 
 
-def test_a_file_that_is_no_library_says_nothing(
-    module: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_a_file_that_is_no_library_says_nothing(module: Modules, tmp_path: Path) -> None:
     cuda = module("cuda_library")
     contents = [b"", b"text", b"\x7fELF\x02\x01", b"\x7fELF\x02\x01" + b"\xff" * 200]
     for number, content in enumerate(contents):
@@ -426,7 +425,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_word_for_a_model(module: Callable[[str], ModuleType], name: str) -> None:
+def test_the_word_for_a_model(module: Modules, name: str) -> None:
     word = module("cuda_device").adapter_word(name)
     assert word == NAMES[name]
     assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", word)

@@ -11,9 +11,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from spoken_runner import (
     REQUESTS,
     RUNNERS,
     Message,
+    Modules,
     Runner,
     Start,
     assert_same,
@@ -99,7 +99,7 @@ def test_describe_reports_the_operator_and_a_case_can_call_all_of_it(cpu: Runner
     assert uncalled_sentences([record]) == []
 
 
-def test_a_build_that_cannot_say_reports_no_operator(module: Callable[[str], ModuleType]) -> None:
+def test_a_build_that_cannot_say_reports_no_operator(module: Modules) -> None:
     def schema_of(**state: Any) -> Any:
         capi = SimpleNamespace(onnxruntime_pybind11_state=SimpleNamespace(**state))
         there = SimpleNamespace(capi=capi, __version__="1.40.0")
@@ -189,7 +189,7 @@ class WritingSession:
 
 
 def test_an_input_that_a_kernel_changed_is_restored_and_reported(
-    module: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    module: Modules, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
@@ -211,7 +211,7 @@ class WritingAndRefusingSession(WritingSession):
 
 
 def test_a_rejection_after_which_a_shared_buffer_is_another_says_so(
-    module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
@@ -257,7 +257,7 @@ def test_rejected_at_run_names_the_step(cpu: Runner, tmp_path: Path) -> None:
     assert answer["changed"] == []
 
 
-def test_errors_that_count_as_rejections(module: Callable[[str], ModuleType]) -> None:
+def test_errors_that_count_as_rejections(module: Modules) -> None:
     execution = module("ort_execution")
     state = onnxruntime.capi.onnxruntime_pybind11_state
     for refusal in (state.Fail("no"), RuntimeError("no"), MemoryError("std::bad_alloc")):
@@ -289,7 +289,7 @@ def test_a_profile_proves_the_placement_too(start: Start, tmp_path: Path) -> Non
     assert runner.end() == 0
 
 
-def test_placement_is_where_the_operator_ran(module: Callable[[str], ModuleType]) -> None:
+def test_placement_is_where_the_operator_ran(module: Modules) -> None:
     placement_of = module("ort_execution").placement_of
     cuda, gqa = "CUDAExecutionProvider", "GroupQueryAttention"
     assert placement_of([(gqa, cuda)], cuda) == cuda
@@ -300,7 +300,7 @@ def test_placement_is_where_the_operator_ran(module: Callable[[str], ModuleType]
     assert placement_of([], cuda) == CPU
 
 
-def test_the_nodes_of_a_profile(module: Callable[[str], ModuleType]) -> None:
+def test_the_nodes_of_a_profile(module: Modules) -> None:
     events = [
         {"cat": "Session", "name": "session_initialization", "args": {}},
         {"cat": "Node", "name": "a_fence_before", "args": {"op_name": "GroupQueryAttention"}},
@@ -397,9 +397,7 @@ def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -
 # Tensor files
 
 
-def test_a_tensor_file_larger_than_one_read(
-    module: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_a_tensor_file_larger_than_one_read(module: Modules, tmp_path: Path) -> None:
     files = module("tensor_file")
     path = str(tmp_path / "tensor.pb")
     for count in (files.SMALL // 4 - 5, files.SMALL // 4, files.SMALL):
@@ -421,7 +419,7 @@ BAD_TENSORS = {
 
 @pytest.mark.parametrize("text", BAD_TENSORS)
 def test_a_file_that_is_not_a_tensor_is_reported(
-    module: Callable[[str], ModuleType], tmp_path: Path, text: str
+    module: Modules, tmp_path: Path, text: str
 ) -> None:
     files = module("tensor_file")
     path = tmp_path / "tensor.pb"

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto
 from spoken_runner import (
     RUNNERS,
+    Modules,
     Runner,
     Start,
     bundle,
@@ -126,15 +127,11 @@ def test_a_device_that_the_plugin_does_not_have(start: Start) -> None:
         ("./9.dll", "ep-9"),
     ],
 )
-def test_what_results_call_a_plugin(
-    module: Callable[[str], ModuleType], word: str, name: str
-) -> None:
+def test_what_results_call_a_plugin(module: Modules, word: str, name: str) -> None:
     assert module("ort_providers").plain_name(word) == name
 
 
-def test_the_library_of_a_module_without_a_function(
-    module: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_the_library_of_a_module_without_a_function(module: Modules, tmp_path: Path) -> None:
     providers = module("ort_providers")
     for name in ("libone.so", "notes.txt"):
         (tmp_path / name).touch()
@@ -191,7 +188,7 @@ class Silent:
 
 
 def test_a_build_that_reports_no_placement_is_profiled(
-    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+    module: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execution, providers = module("ort_execution"), module("ort_providers")
     provider = providers.BuiltIn(onnxruntime, CPU)
@@ -225,7 +222,7 @@ class Placed:
 )
 @pytest.mark.parametrize("reports", [True, False])
 def test_nodes_beside_the_operator_may_run_on_the_cpu(
-    module: Callable[[str], ModuleType], nodes: dict[str, str], loads: bool, reports: bool
+    module: Modules, nodes: dict[str, str], loads: bool, reports: bool
 ) -> None:
     """Only if the session proves before it runs that the operator's own do not."""
     execution = module("ort_execution")
@@ -254,9 +251,7 @@ def test_nodes_beside_the_operator_may_run_on_the_cpu(
 
 
 @pytest.fixture
-def on_a_device(
-    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], Any]:
+def on_a_device(module: Modules, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """A runtime that takes the processor's memory for that of a device."""
     execution, memory = module("ort_execution"), module("ort_memory")
     providers = module("ort_providers")
@@ -273,7 +268,7 @@ def on_a_device(
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_case_in_the_memory_of_a_device(
     on_a_device: Callable[[], Any],
-    module: Callable[[str], ModuleType],
+    module: Modules,
     tmp_path: Path,
     shared: bool,
 ) -> None:
@@ -297,7 +292,7 @@ def test_a_case_in_the_memory_of_a_device(
 
 @pytest.mark.parametrize("data_type", [1, 10, 16, 3, 2, 17, 6, 7])
 def test_copies_keep_the_bits_of_every_dtype(
-    on_a_device: Callable[[], Any], module: Callable[[str], ModuleType], data_type: int
+    on_a_device: Callable[[], Any], module: Modules, data_type: int
 ) -> None:
     runtime, execution = on_a_device(), module("ort_execution")
     carrier = execution.CARRIERS[data_type]
@@ -311,7 +306,7 @@ def test_copies_keep_the_bits_of_every_dtype(
 
 
 def test_an_output_without_a_value_is_an_empty_tensor(
-    module: Callable[[str], ModuleType],
+    module: Modules,
 ) -> None:
     nothing = SimpleNamespace(has_value=lambda: False)
     assert module("ort_memory").content_of("y", nothing).dims == (0,)

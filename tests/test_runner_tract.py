@@ -8,20 +8,22 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.helper as oh
 import pytest
-from as_user import Desk
 from onnx import TensorProto
 from spoken_runner import (
     RUNNERS,
+    Bundle,
+    Modules,
+    Runner,
     Start,
     assert_same,
     bundle,
+    fake_program,
     files_in,
     gqa_inputs,
     gqa_model,
@@ -41,30 +43,21 @@ from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
 from conformance.targets.tools import TRACT_VERSION, find_tract
 
-FAKE = Path(__file__).with_name("fake_tract.py")
 CLI = RUNNERS / "tract" / "cli.py"
 VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
 start = starting(CLI)
 module = importing("tract")
+Tried = Callable[[str], tuple[Any, Runner]]
 LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
 
 
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake as a program, started by this interpreter."""
-    program = tmp_path_factory.mktemp("bin") / "tract"
-    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{FAKE}' \"$@\"\n")
-    program.chmod(0o755)
-    return program
+    return fake_program(tmp_path_factory.mktemp("bin"), "tract")
 
 
 @pytest.fixture
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
-@pytest.fixture
-def relu(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+def relu(tmp_path: Path) -> Bundle:
     """A bundle of ``y = Relu(x)`` on which the fake fails, and the files of its only step."""
     folder = tmp_path / "bundle"
     folder.mkdir()
@@ -82,12 +75,16 @@ def real() -> Path:
     return found.path
 
 
-def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path, **env: str) -> Any:
-    """The runner's answer for the bundle, and the runner."""
-    runner = start(*arguments, **env)
-    assert runner.ask(cmd="describe")["outcome"] == "described"
-    folder, files = relu
-    return runner.run(folder, step(files)), runner
+@pytest.fixture
+def tried(start: Start, fake: Path, relu: Bundle) -> Tried:
+    """What the runner answers for the bundle where tract has the named fault; and the runner."""
+
+    def run(fault: str) -> tuple[Any, Runner]:
+        runner = start("--tract", fake, FAKE_TRACT=fault)
+        assert runner.ask(cmd="describe")["outcome"] == "described"
+        return runner.run(relu[0], step(relu[1])), runner
+
+    return run
 
 
 # describe
@@ -106,10 +103,8 @@ def test_describe_reports_the_runtime(
     assert answer["versions"]["binary"] == str(fake)
 
 
-def test_a_release_that_has_no_names_for_runtimes(
-    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
-) -> None:
-    answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT="of_0.22")
+def test_a_release_that_has_no_names_for_runtimes(tried: Tried) -> None:
+    answer, runner = tried("of_0.22")
     assert (answer["outcome"], answer["placement"]) == ("ran", "cpu")
     described = runner.ask(cmd="describe")
     assert (described["version"], described["versions"]["runtimes"]) == ("0.22.5", "")
@@ -178,33 +173,26 @@ def test_a_failing_start_gives_one_line(tmp_path: Path) -> None:
 # How a call ends
 
 
-def test_ran_has_the_bits_and_the_placement(
-    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
-) -> None:
-    answer, runner = run(start, relu, "--tract", fake)
+def test_ran_has_the_bits_and_the_placement(tried: Tried) -> None:
+    answer, runner = tried("")
     assert answer["outcome"] == "ran"
     assert answer["placement"] == "cpu"
     assert answer["ms"]["run"] > 0
     for [got] in answer["arrays"]:
         assert_same(got, {"y": np.maximum(VALUES, 0)})
     assert runner.stderr() == ""  # progress messages are dropped
-    assert sorted(p.name for p in relu[0].glob("out*/*")) == ["0_0_y.pb", "1_0_y.pb"]
     assert runner.end() == 0
 
 
-def test_each_repeat_is_a_separate_process(
-    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
-) -> None:
-    answer, _ = run(start, relu, "--tract", fake, FAKE_TRACT="differs")
+def test_each_repeat_is_a_separate_process(tried: Tried) -> None:
+    answer, _ = tried("differs")
     [first], [second] = answer["arrays"]
     assert first["y"].tobytes() != second["y"].tobytes()
 
 
 @pytest.mark.parametrize(("fault", "first"), [("load", "Error at stage"), ("run", "Evaluating #3")])
-def test_a_rejection_has_the_chain_of_causes(
-    start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, first: str
-) -> None:
-    answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT=fault)
+def test_a_rejection_has_the_chain_of_causes(tried: Tried, fault: str, first: str) -> None:
+    answer, runner = tried(fault)
     assert (answer["outcome"], answer["stage"], answer["step"]) == ("rejected", fault, 0)
     lines = answer["message"].splitlines()
     assert lines[0].startswith(first)
@@ -218,18 +206,14 @@ def test_a_rejection_has_the_chain_of_causes(
 @pytest.mark.parametrize(
     ("fault", "ended"), [("SIGSEGV", "SIGSEGV"), ("SIGABRT", "SIGABRT"), ("reported", "SIGSEGV")]
 )
-def test_death_by_a_signal_is_a_crash(
-    start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, ended: str
-) -> None:
-    answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT=fault)
+def test_death_by_a_signal_is_a_crash(tried: Tried, fault: str, ended: str) -> None:
+    answer, runner = tried(fault)
     assert answer == {"outcome": "crashed", "step": 0, "ended": ended, "message": ""}
     assert runner.end() == 0  # the runner is still alive
 
 
-def test_a_panic_is_a_crash_and_not_a_rejection(
-    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
-) -> None:
-    answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT="panic")
+def test_a_panic_is_a_crash_and_not_a_rejection(tried: Tried) -> None:
+    answer, runner = tried("panic")
     assert (answer["outcome"], answer["ended"]) == ("crashed", "panic")
     assert answer["message"] == (
         "panicked at tract-core-0.23.9/src/ops/array/gather.rs:85:59:\n"
@@ -258,11 +242,10 @@ def test_a_panic_is_a_crash_and_not_a_rejection(
     ],
 )
 def test_an_end_that_says_nothing_about_tract_ends_the_runner(
-    start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, said: str
+    start: Start, fake: Path, relu: Bundle, fault: str, said: str
 ) -> None:
     runner = start("--tract", fake, FAKE_TRACT=fault)
-    folder, files = relu
-    assert runner.run_to_its_end(folder, step(files)) == 1
+    assert runner.run_to_its_end(relu[0], step(relu[1])) == 1
     assert said in runner.stderr()
     assert "Traceback" not in runner.stderr()
 
@@ -300,14 +283,12 @@ def pool(fake: Path, fault: str) -> Session:
     return Session(Command("tract", argv, env={"FAKE_TRACT": fault}), limits=LIMITS)
 
 
-def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
+def job(relu: Bundle, seconds: float | None = None) -> Job:
     folder, files = relu
     return Job("case", files_in(folder), (StepFiles(files=files),), seconds=seconds)
 
 
-def test_a_hanging_tract_is_killed_with_its_runner(
-    fake: Path, relu: tuple[Path, dict[str, str]]
-) -> None:
+def test_a_hanging_tract_is_killed_with_its_runner(fake: Path, relu: Bundle) -> None:
     with pool(fake, "hang") as target:
         outcome = target.run(job(relu, seconds=1.0))
     assert isinstance(outcome, TimedOut)
@@ -330,7 +311,7 @@ def read_or_nothing(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (1,) * 8], ids=str)
-def test_nnef_tensors_round_trip(module: Callable[[str], ModuleType], shape: Any) -> None:
+def test_nnef_tensors_round_trip(module: Modules, shape: Any) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
     for data_type in nnef.ITEMS:
         count = int(np.prod(shape)) * files.ITEM_BYTES[data_type]
@@ -343,7 +324,7 @@ def test_nnef_tensors_round_trip(module: Callable[[str], ModuleType], shape: Any
 
 
 def test_the_item_types_that_tract_writes_for_integers_are_read(
-    module: Callable[[str], ModuleType],
+    module: Modules,
 ) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
     for data_type, written in ((6, 3), (7, 3), (2, 2)):
@@ -365,7 +346,7 @@ def test_the_item_types_that_tract_writes_for_integers_are_read(
     ],
 )
 def test_a_file_that_is_not_an_nnef_tensor_is_reported(
-    module: Callable[[str], ModuleType], at: int, value: int, said: str
+    module: Modules, at: int, value: int, said: str
 ) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
     content = bytearray(nnef.encode(files.Tensor("t", 1, (1,), b"\0\0\0\0")))
@@ -374,9 +355,7 @@ def test_a_file_that_is_not_an_nnef_tensor_is_reported(
         nnef.decode(bytes(content), "t", "t.dat")
 
 
-def test_output_names_are_those_of_the_onnx_model(
-    module: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_output_names_are_those_of_the_onnx_model(module: Modules, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(gqa_model())
     graph = module("onnx_graph")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from spoken_runner import (
     RUNNERS,
+    Modules,
     Runner,
     Start,
     assert_same,
@@ -73,7 +72,7 @@ def test_an_output_has_the_dtype_that_tract_returned(wheel: Runner, tmp_path: Pa
 
 def test_a_model_is_prepared_once_for_each_set_of_shapes(
     tract: Any,
-    module: Callable[[str], ModuleType],
+    module: Modules,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -114,7 +113,7 @@ def test_rejected_at_load_with_only_the_chain_of_causes(wheel: Runner, tmp_path:
 
 
 def test_a_message_loses_its_backtrace_and_its_colours(
-    module: Callable[[str], ModuleType],
+    module: Modules,
 ) -> None:
     causes = module("wheel_execution").causes
     text = "\x1b[31mBuilding\x1b[0m node\n\nCaused by:\n    no\n\nStack backtrace:\n   0: f\n  at x"

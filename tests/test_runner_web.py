@@ -7,8 +7,8 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +17,7 @@ from onnx import TensorProto
 from onnx import helper as oh
 from spoken_runner import (
     RUNNERS,
+    Bundle,
     Runner,
     Start,
     assert_same,
@@ -101,7 +102,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def identity(folder: Path) -> tuple[Path, dict[str, str]]:
+def identity(folder: Path) -> Bundle:
     """A bundle for the fake, and the files of its only step."""
     [files] = bundle(folder, one_node("Identity", TensorProto.FLOAT16, 2), X)
     return folder, files
@@ -127,18 +128,17 @@ def test_its_modules_pass_their_own_tests(packages: Path) -> None:
 # With a faulty onnxruntime-web
 
 
-def faulty(
-    start: Start, fake: Path, identity: tuple[Path, dict[str, str]], fault: str
-) -> tuple[dict[str, Any], Runner]:
-    """The runner's answer for the bundle, and the runner."""
-    runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
-    return runner.run(identity[0], step(identity[1])), runner
+@pytest.fixture
+def faulty(start: Start, fake: Path) -> Callable[[str], Runner]:
+    """A runner whose onnxruntime-web has the named fault."""
+    return lambda fault: described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
 
 
 def test_printed_text_never_mixes_with_an_answer(
-    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
+    faulty: Callable[[str], Runner], identity: Bundle
 ) -> None:
-    answer, runner = faulty(start, fake, identity, "prints")
+    runner = faulty("prints")
+    answer = runner.run(identity[0], step(identity[1]))
     for [got] in answer["arrays"]:
         assert_same(got, {"y": X["x"]})
     assert answer["placement"] == "CPUExecutionProvider"
@@ -160,15 +160,15 @@ def test_printed_text_never_mixes_with_an_answer(
     ],
 )
 def test_an_exception_of_onnxruntime_is_a_rejection(
-    start: Start,
-    fake: Path,
-    identity: tuple[Path, dict[str, str]],
+    faulty: Callable[[str], Runner],
+    identity: Bundle,
     fault: str,
     stage: str,
     code: str | None,
     message: str,
 ) -> None:
-    answer, runner = faulty(start, fake, identity, fault)
+    runner = faulty(fault)
+    answer = runner.run(identity[0], step(identity[1]))
     assert (answer["outcome"], answer["stage"], answer["code"]) == ("rejected", stage, code)
     assert message in answer["message"]
     assert runner.end() == 0
@@ -182,11 +182,10 @@ def test_an_exception_of_onnxruntime_is_a_rejection(
     ],
 )
 def test_a_trap_or_an_error_that_breaks_the_runtime_ends_the_runner(
-    start: Start, fake: Path, identity: tuple[Path, dict[str, str]], fault: str, last: str
+    faulty: Callable[[str], Runner], identity: Bundle, fault: str, last: str
 ) -> None:
-    runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
-    folder, files = identity
-    assert runner.run_to_its_end(folder, step(files)) == -signal.SIGABRT
+    runner = faulty(fault)
+    assert runner.run_to_its_end(identity[0], step(identity[1])) == -signal.SIGABRT
     assert runner.stderr() == f"{last}\n"
 
 

@@ -8,9 +8,8 @@ import stat
 import sys
 from pathlib import Path
 
-import fake_node
 import pytest
-from spoken_runner import RUNNERS, Start, starting
+from spoken_runner import RUNNERS, Start, fake_program, starting
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
 start = starting(LAUNCH)
@@ -23,7 +22,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    return fake_node.program(folder)
+    return fake_program(folder, "node")
 
 
 @pytest.fixture

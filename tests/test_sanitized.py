@@ -8,19 +8,21 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from as_user import Desk, Gqa
 from spoken_runner import (
     RUNNERS,
     Message,
+    Modules,
     Runner,
     Start,
     bundle,
+    fake_program,
     gqa_inputs,
     gqa_model,
     importing,
@@ -77,7 +79,7 @@ def test_the_description_is_the_runners_with_the_version_of_the_tool(start: Star
 
 
 def test_a_case_without_a_report_has_the_runners_own_answer(start: Start, tmp_path: Path) -> None:
-    runner = start(FAKE_MARK=str(tmp_path / "mark"), FAKE_DOES="noisy host_copy")
+    runner = start(FAKE_MARK=str(tmp_path / "mark"), FAKE_DOES="noise host_copy")
     answer = run(runner, tmp_path)
     assert answer["outcome"] == "ran"
     assert answer["arrays"][0][0]["present_key"].shape == (1, 1, 5, 8)
@@ -166,36 +168,18 @@ def test_a_missing_tool_is_named_with_what_installs_it(start: Start, tmp_path: P
 def test_auto_finds_the_tool(start: Start, tmp_path: Path, place: str) -> None:
     folder = {"PATH": ".", "CUDA_HOME": "bin", "PYTHONPATH": "nvidia/cu13/bin"}[place]
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    tool = tmp_path / folder / "compute-sanitizer"
-    tool.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
-    tool.chmod(0o755)
+    fake_program(tmp_path / folder, "compute-sanitizer")
     environment = {"PATH": str(tmp_path / "none"), place: str(tmp_path)}
     assert start("auto", **environment).ask(cmd="describe")["outcome"] == "described"
 
 
 # Logs
 
-OLD = """\
-========= COMPUTE-SANITIZER
-========= Invalid __global__ write of size 2 bytes
-=========     at 0xd80 in /src/paged.cu:162:void add_fused<(bool)1, __half>(T2 *, int)
-=========     by thread (63,0,0) in block (506,0,0)
-=========     Address 0x7fcd07a0312c is out of bounds
-=========     and is 12589 bytes after the nearest allocation at 0x7fcd079ffc00 of size 1024 bytes
-=========         Device Frame: out_of_bounds_kernel()+0x30 in memcheck_demo.cu:44
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========     Host Frame: [0x2ea231]
-=========                in /usr/lib/x86_64-linux-gnu/libcuda.so.1
-=========
-========= Program hit cudaErrorLaunchFailure (error 719) due to "unspecified launch failure"
-=========     Saved host backtrace up to driver entry point at error
-=========
-========= ERROR SUMMARY: 1,205 errors
-"""
 
-
-def test_reports_of_older_releases(module: Callable[[str], ModuleType]) -> None:
-    log = module("sanitizer_log").read_log(OLD)
+def test_reports_of_older_releases(module: Modules) -> None:
+    log = module("sanitizer_log").read_log(
+        (FAKE.parent / "sanitizer_logs" / "of_2021.txt").read_text()
+    )
     said = "Target application terminated before first instrumented API call"
     trouble = module("sanitizer_log").read_log(f"========= COMPUTE-SANITIZER\n========= {said}\n")
     assert (trouble.reports, trouble.complete, trouble.trouble) == ([], False, said)
@@ -211,7 +195,7 @@ def test_reports_of_older_releases(module: Callable[[str], ModuleType]) -> None:
 # Memory
 
 
-def test_each_allocation_is_one_of_cuda(module: Callable[[str], ModuleType]) -> None:
+def test_each_allocation_is_one_of_cuda(module: Modules) -> None:
     """With malloc in its place, through the addresses that ONNX Runtime gets."""
     allocations = module("cuda_allocations")
     libc = ctypes.CDLL(None)
@@ -247,7 +231,7 @@ def test_each_allocation_is_one_of_cuda(module: Callable[[str], ModuleType]) -> 
     ],
 )
 def test_only_cuda_gets_an_allocator_and_only_if_asked(
-    module: Callable[[str], ModuleType],
+    module: Modules,
     monkeypatch: pytest.MonkeyPatch,
     asked: str,
     name: str,

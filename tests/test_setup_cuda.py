@@ -1,4 +1,4 @@
-"""Which Python ``--ep cuda`` takes, and an environment that the real venv and pip make."""
+"""Which Python ``--ep cuda`` takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.targets import tools
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
 from conformance.targets.tools import (
@@ -21,9 +20,6 @@ from conformance.targets.tools import (
 pytestmark = pytest.mark.skipif(
     sys.platform == "darwin", reason="there is no CUDA for macOS, which gqa setup cuda says"
 )
-
-
-# Which Python --ep cuda takes
 
 
 def build(folder: Path, library: str = "libonnxruntime_providers_cuda.so") -> Path:
@@ -68,8 +64,8 @@ def test_this_python_comes_first_and_then_that_of_setup(
         found = target.program and target.program.found_by
         return target.command.argv[0], found, target.command.env.get("PYTHONPATH")
 
-    monkeypatch.setenv(TOOLS_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(tools, "has_cuda", lambda python: False)
+    monkeypatch.setenv(TOOLS_VARIABLE, str(tmp_path / "tools"))
+    monkeypatch.setenv("PYTHONPATH", str(build(tmp_path, "libonnxruntime_providers_shared.so")))
     assert find_cuda_python() is None
     assert taken() == (sys.executable, None, None)
     python = python_in(built_onnxruntime_gpu())
@@ -78,9 +74,6 @@ def test_this_python_comes_first_and_then_that_of_setup(
     # What PYTHONPATH names is not of that environment.
     assert taken() == (str(python), "gqa setup cuda", "")
     assert taken(ort_python="/my/python") == ("/my/python", None, None)
-    monkeypatch.setattr(tools, "has_cuda", lambda python: True)
+    monkeypatch.setenv("PYTHONPATH", str(build(tmp_path / "with_cuda")))
     assert taken() == (sys.executable, "this environment", None)
     assert target_for("cpu").command.argv[0] == sys.executable
-
-
-# The real venv and pip

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from conformance.base.paths import data_path
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
 CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 COUNT = "import os; print('threads:', len(os.listdir('/proc/self/task')), os.environ.get(NAME))"
-SESSION = ["--ep", "cpu", "-q", "--collect-only", "-p", "no:cacheprovider", "-k", "smoke"]
+CASES = str(data_path("cases") / "softcap.yaml")
+SESSION = ["--ep", "cpu", "-q", "--collect-only", "-p", "no:cacheprovider", CASES]
 
 
 @pytest.mark.parametrize(

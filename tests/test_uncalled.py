@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from as_user import Desk, Gqa
-from as_user import desk as desk
 from synthetic_runs import target
 
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
@@ -114,15 +112,3 @@ def test_doctor_says_so(desk: Desk, gqa: Gqa, future: str, monkeypatch: pytest.M
     out = gqa("doctor").out
     assert f"    uncalled  {SENTENCE}" in out.splitlines()
     assert out.count("uncalled") == 1
-
-
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_pytest_says_so_once_and_is_as_successful(desk: Desk, future: str, workers: str) -> None:
-    plugin = ("-p", "no:cacheprovider", "-p", "conformance.pytest_plugin")
-    several = ("--tx", "2*popen", "--dist", "load") if workers == "2" else ()
-    done = desk.run(
-        *(sys.executable, "-m", "pytest", *plugin, *several, "three.yaml", "--ep", future),
-        environment={} if several else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-    )
-    assert done.status == 0, done.both
-    assert done.out.splitlines().count(SENTENCE) == 1

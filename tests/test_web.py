@@ -6,11 +6,10 @@ With the commands of the documentation: a smoke test of an adapter, and the whol
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from as_user import Gqa, in_this_process
+from as_user import Gqa
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
@@ -18,13 +17,6 @@ from conformance.targets.catalogue import ADAPTERS
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION
 
 PLACEMENTS = {"webgpu": "WebGpuExecutionProvider", "wasm": "CPUExecutionProvider"}
-
-
-@pytest.fixture
-def gqa(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Gqa]:
-    monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 def ran(gqa: Gqa, folder: Path, ep: str, *arguments: str) -> Run:
@@ -38,16 +30,11 @@ def ran(gqa: Gqa, folder: Path, ep: str, *arguments: str) -> Run:
     assert target.describe is not None, done.both
     assert target.describe.version == ONNXRUNTIME_WEB_VERSION
     assert run.infrastructure == []
-    assert unexpected(run) == []
+    assert [f"{each.case}: {each.reason}" for each in run.results if each.unexpected] == []
     assert done.status == 0, done.both
     placements = {result.placement for result in run.results if result.outcome == "ran"}
     assert placements == {PLACEMENTS[ep]}
     return run
-
-
-def unexpected(run: Run) -> list[str]:
-    """The results that differ from the expectations, one per line."""
-    return [f"{each.case}: {each.reason}" for each in run.results if each.unexpected]
 
 
 def verdicts(results: list[ResultRecord]) -> Counter[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,11 @@ from typing import Any
 import psutil
 import pytest
 from as_user import Desk, wait_for
-from case_files import cases_of, entries, write
+from case_files import entries, write
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
-from conformance.run.engine import TargetRun
-from conformance.run.target import TargetPlan
-from conformance.run.worker import Task, _Processes, usual_jobs
+from conformance.run.worker import usual_jobs
 from conformance.targets.registry import target_for
 
 #: Enough for several batches of each worker.
@@ -50,19 +46,18 @@ def judged(run: Run) -> dict[tuple[str, str], ResultRecord]:
 EVERY = {"FAULT_ON": ""}
 
 
-@pytest.mark.parametrize("runner", ["correct", "wrong_values", "dies"])
-def test_the_results_are_those_of_one_process(desk: Desk, tmp_path: Path, runner: str) -> None:
-    cases = ("three.yaml", "sixty.yaml")
-    ep = desk.runner(runner)
+def test_the_results_are_those_of_one_process(desk: Desk, tmp_path: Path) -> None:
+    runners = [desk.runner(name) for name in ("correct", "wrong_values", "dies")]
+    eps = [word for ep in (*runners, "cpu") for word in ("--ep", ep)]
     files = [tmp_path / f"{jobs}.jsonl" for jobs in (1, 3)]
     done = [
-        desk.gqa("run", *cases, "--ep", ep, "--ep", "cpu", "-j", jobs, "--results", str(file))
-        for jobs, file in zip(("1", "3"), files, strict=True)
+        desk.gqa("run", "three.yaml", "sixty.yaml", *eps, "-j", file.stem, "--results", str(file))
+        for file in files
     ]
-    assert done[0].status == done[1].status, done[1].both
+    assert done[0].status == done[1].status == 1, done[1].both
     one, three = map(read, files)
     assert judged(one) == judged(three)
-    assert len(three.results) == 2 * 63
+    assert len(three.results) == 4 * 63
     assert three.footer is not None
     assert three.footer.complete
     assert done[0].out.splitlines()[-2] == done[1].out.splitlines()[-2]
@@ -111,28 +106,6 @@ def test_the_cases_of_a_worker_that_is_killed_run_again(desk: Desk, tmp_path: Pa
     assert "Traceback" not in out + err
     assert len(read(tmp_path / "r.jsonl").results) == 60, out + err
     assert not left(desk)
-
-
-def test_a_task_is_not_lost_where_a_worker_has_died_before(desk: Desk) -> None:
-    """The executor refuses new tasks then; the caller runs again all that are in flight."""
-    cases = cases_of(desk.folder, "- {name: one}\n- {name: other, seed: 1}")
-    plan = TargetPlan(target_for(desk.runner("correct")), tuple(cases), ())
-    with TargetRun(plan) as run:
-        assert run.ready.broken is None
-        run.rest()
-        pool = _Processes([run], cases, 1)
-        try:
-            pool.fill(iter([Task(0, (0,))]), set())
-            assert [number for number, _ in pool.ended()] == [0]
-            for process in multiprocessing.active_children():
-                process.kill()
-                process.join()
-            wait_for(lambda: pool._executor._broken)
-            with pytest.raises(BrokenProcessPool):
-                pool.fill(iter([Task(1, (0,))]), set())
-            assert [*pool.pending] == [Task(1, (0,))]
-        finally:
-            pool.end(at_once=True)
 
 
 def started(desk: Desk, file: Path) -> Any:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tells the lie that the environment variable LIE names."""
+"""Tells the lie, or has the fault, that the environment variable LIE names."""
 
 import ctypes
 import json
@@ -363,6 +363,38 @@ LIES |= {
 
 
 @lie
+def rejects(request):
+    """Like a runtime: with an error."""
+    complain("E: bad shape")
+    error = {"stage": "load", "step": 0, "code": "INVALID", "message": "query has rank 2"}
+    miniature.answer(request, outcome="rejected", **error, changed=["past_key"])
+
+
+@lie
+def compiles(request):
+    """Reports that it is compiling, and answers FAULT_SECONDS (0) later."""
+    miniature.answer(request, outcome="compiling")
+    time.sleep(float(os.environ.get("FAULT_SECONDS", "0")))
+    miniature.ran(request)
+
+
+@lie
+def half_line(request):
+    """Writes half an answer, then hangs, or exits with FAULT_STATUS if that is set."""
+    print('{"id": ', end="", flush=True)
+    if "FAULT_STATUS" in os.environ:
+        os._exit(int(os.environ["FAULT_STATUS"]))
+    time.sleep(600)
+
+
+@lie
+def hangs(request):
+    """And ignores SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
+@lie
 def utf_16(request):
     sys.stdout.buffer.write((RAN.replace("ID", str(request["id"])) + "\n").encode("utf-16"))
     sys.stdout.buffer.flush()
@@ -477,6 +509,12 @@ def segfault():
 
 
 @lie
+def exits(request):
+    complain("bye")
+    os._exit(int(os.environ.get("FAULT_STATUS", "0")))
+
+
+@lie
 def dies(request):
     complain("reading past the end")
     segfault()
@@ -486,6 +524,17 @@ def dies(request):
 def gives_up(request):
     """Like a runtime that aborts inside a live process: prints the reason and kills itself."""
     complain("warming up\nAborted(memory access out of bounds).")
+    os.abort()
+
+
+@lie
+def panics(request):
+    """Twice, as Rust does where the first panic cannot unwind."""
+    complain(
+        "a warning\nthread 'main' (7) panicked at dim.rs:1:2:\nassertion `left == right` failed"
+    )
+    complain("  left: 1\n right: 2\n\nthread 'main' (7) panicked at dim.rs:1:2:\ncannot unwind")
+    complain("stack backtrace:\n   0: rust_begin_unwind")
     os.abort()
 
 
@@ -596,11 +645,6 @@ def version_of_each_process(request):
 
 
 # How it starts
-
-
-def all_lies():
-    """The names of the lies."""
-    return [*LIES, *LATER, *DESCRIPTIONS]
 
 
 told = os.environ.get("LIE", "")

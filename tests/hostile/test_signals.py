@@ -54,7 +54,9 @@ def interrupt(desk: Desk, draw: random.Random, length: float) -> Done:
     file = desk.folder / "results.jsonl"
     file.unlink(missing_ok=True)
     command = ("gqa", "run", "many.yaml", "--ep", desk.runner("correct"), "--results", file.name)
-    with desk.start(*command) as process:
+    files = desk.folder / "files"
+    files.mkdir(exist_ok=True)
+    with desk.start(*command, environment={"TMPDIR": str(files)}) as process:
         wait_for(lambda: handles_signals(process))
         for number in range(draw.choice((1, 1, 2, 3, 4))):
             time.sleep(draw.random() * (length if number == 0 else 0.2))
@@ -62,6 +64,7 @@ def interrupt(desk: Desk, draw: random.Random, length: float) -> Done:
             if process.poll() is None:
                 process.send_signal(draw.choice(kinds))
         out, err = process.communicate(timeout=60)
+    assert [*files.iterdir()] == []
     return Done(process.returncode, out, err)
 
 
@@ -166,56 +169,6 @@ def waiting_bytes(pipe: int) -> int:
     """The number of bytes in ``pipe`` that nobody has read yet."""
     (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))
     return int(count)
-
-
-def each_or_slow(fast: tuple[str, ...], slow: tuple[str, ...]) -> list[object]:
-    """Parameters, of which the ``slow`` ones repeat what the ``fast`` ones show."""
-    return [*fast, *(pytest.param(one, marks=pytest.mark.slow) for one in slow)]
-
-
-@pytest.mark.parametrize(
-    "closed",
-    each_or_slow((">&-", "2>&-", "<&- >&- 2>&-"), ("<&-", ">&- 2>&-", "<&- >&-")),
-)
-@pytest.mark.parametrize(
-    "command",
-    each_or_slow(("run three.yaml --ep RUNNER --results r",), ("list three.yaml",)),
-)
-def test_closed_streams(desk: Desk, command: str, closed: str) -> None:
-    """They are as the null device; no file that is opened later takes their place."""
-    results = desk.folder / "r"
-    results.unlink(missing_ok=True)
-    done = desk.paste(f"gqa {command.replace('RUNNER', desk.runner('correct'))} {closed}")
-    check_ending(done)
-    assert done.status == 0, done
-    if command.startswith("run"):
-        for line in results.read_text().splitlines():
-            json.loads(line)
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-@pytest.mark.parametrize("full", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "list nothing",
-        *(pytest.param(c, marks=pytest.mark.slow) for c in ("list", "show smoke/no", "--help")),
-    ],
-)
-def test_full_disks(desk: Desk, command: str, full: str) -> None:
-    done = desk.paste(f"gqa {command} {full}")
-    check_ending(done)
-    assert "Exception ignored" not in done.both
-    expected = 2 if command in ("list nothing", "show smoke/no") else 0 if full[0] == "2" else 3
-    assert done.status == expected
-
-
-def test_a_reader_that_leaves(desk: Desk) -> None:
-    """Both commands print more than the 64 KiB that a pipe holds."""
-    themes = "pairs relations quantised_cache known_bugs"
-    done = desk.paste(f"gqa list {themes} | head -1; gqa list --json pairs | head -c 10 >/dev/null")
-    check_ending(done)
-    assert done.err == ""
 
 
 def test_no_runner_outlives_a_killed_command(desk: Desk, tmp_path: Path) -> None:
