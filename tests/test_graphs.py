@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from case_files import cases_of, complaints, entries
+from case_files import cases_of
 from graph_models import ATTENTION, graph_cases, model_of
 from shipped import cases_of_theme
 
@@ -27,20 +27,10 @@ from conformance.run.records import case_record, corpus_digest, result_record
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
 
-FLOAT, UINT8, INT64 = 1, 2, 7
-
 
 def block(name: str) -> bytes:
     """A graph of cases/blocks."""
     return (data_path("cases") / "blocks" / f"{name}.onnx").read_bytes()
-
-
-def wrong(folder: Path, content: bytes, fields: str = "") -> str:
-    """The only complaint about an entry with this graph."""
-    (folder / "graph.onnx").write_bytes(content)
-    lines = "".join(f"\n  {line}" for line in fields.splitlines())
-    (said,) = complaints(folder, entries(f"- name: one\n  graph: graph.onnx{lines}"))
-    return said
 
 
 # The call
@@ -92,27 +82,12 @@ def test_a_shared_buffer_is_that_of_each_past_with_its_present(tmp_path: Path) -
     (step,) = script_of(case.call).steps
     assert step.aliases == {"present_key": "past_key", "present_value": "past_value"}
     assert case_record(case).call.shared_buffer
-    content = model_of(ATTENTION)
-    assert wrong(tmp_path, content, fields).endswith(
-        "no past is an input whose present is an output"
-    )
 
 
 def test_symbols_have_any_name_where_the_role_of_an_input_tells_them(tmp_path: Path) -> None:
     text = ATTENTION.replace("B,", "some,").replace("[B]", "[some]").replace("P,", "rows,")
     (case,) = graph_cases(tmp_path, model_of(text), "batch_size: 2\npast_sequence_length: 3")
     assert case.steps[0].inputs[3].shape == (2, 1, 3, 8)
-
-
-def test_what_a_graph_says_itself_cannot_be_a_field(tmp_path: Path) -> None:
-    said = wrong(tmp_path, model_of(ATTENTION), "num_heads: 4")
-    assert said == (
-        "8:16: num_heads cannot stand beside graph; allowed are dtype, batch_size,"
-        " sequence_length, past_sequence_length, total_sequence_lengths, query_seqlens,"
-        " max_sequence_length, shared_buffer, seed"
-    )
-    said = wrong(tmp_path, model_of(ATTENTION), "relation: omitted_presents")
-    assert said == "8:15: a graph has no variant"
 
 
 def test_functions_are_expanded(tmp_path: Path) -> None:
@@ -169,76 +144,7 @@ def test_a_weight_is_drawn_by_the_seed_and_its_name(tmp_path: Path) -> None:
     assert not np.array_equal(weight(0), weight(1))
 
 
-# Files that cannot be a case
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (
-            ("=> (float[B, S, 16] output) {", "=> (float[B, S, 16] other) {"),
-            "the output other is made by no node",
-        ),
-        (
-            ("{\n  output,", "{\n  late = Add (output, output)\n  output,"),
-            "the node Add that makes late reads output before any node makes it",
-        ),
-        (
-            (
-                "int32 total) => (float[B, S, 16] output) {\n",
-                "int32 total, int64[B, S] odd) => (float[B, S, 16] output) {\n"
-                "  places = NonZero (odd)\n",
-            ),
-            "nothing tells which values odd (int64) has: it is read by NonZero",
-        ),
-        (
-            ("{\n", "{\n  moved = Reshape (key, shape)\n"),
-            "nothing tells which values shape (int64) has: it is read by Reshape",
-        ),
-        (
-            (
-                "=> (float[B, S, 16] output) {\n  output, present_key,",
-                "=> (float[B, S, 16] output, float[B, 1, T, 8] cache) {\n  output, cache,",
-            ),
-            "the output cache is a present, so its name must have the word 'present'",
-        ),
-        (
-            ("(float[B, S, 16] output) {\n  output,", "(float[B, S, 16] present) {\n  present,"),
-            "the output present is no present of a GroupQueryAttention, so its name must not have"
-            " the word 'present'",
-        ),
-        (
-            ("num_heads = 2, ", ""),
-            "the node GroupQueryAttention that makes output lacks num_heads or kv_num_heads",
-        ),
-        (
-            ("num_heads = 2,", "num_heads = 2, colour = 3,"),
-            "the node GroupQueryAttention that makes output has the unknown attribute colour",
-        ),
-        (
-            ("float[B, S, 8] key", "float[B, 7, 8] key"),
-            "key has the fixed size 7 at axis 1, but this call needs 1",
-        ),
-        (
-            ("float[B, S, 16] query", "string[B, S, 16] query"),
-            "a tensor has the type string; known are float32, float16, bfloat16, int8, uint8,"
-            " float8e4m3fn, int32, int64",
-        ),
-        (
-            ("float[B, S, 8] value,", "float[B, S, 8] value, float[B, S, K] more,"),
-            "nothing tells the size of axis 2 of more, K: give it a number, or the name of a"
-            " field (batch_size, sequence_length …)",
-        ),
-    ],
-)
-def test_a_graph_that_is_not_legal(tmp_path: Path, change: tuple[str, str], says: str) -> None:
-    text = ATTENTION.replace(*change)
-    assert text != ATTENTION
-    if "more" in text:
-        text = text.replace("\n}", "\n  sum = Add (more, more)\n}")
-    left_out = {"shape": (INT64, [3])} if "shape)" in text else {}
-    said = wrong(tmp_path, model_of(text, left_out))
-    assert said.removeprefix("7:12: ").removeprefix("graph.onnx: ") == says
+# Files that cannot be a case: transcripts/mistakes_in_graphs.txt
 
 
 @pytest.mark.parametrize(
@@ -250,21 +156,6 @@ def test_a_graph_that_is_not_legal(tmp_path: Path, change: tuple[str, str], says
 )
 def test_presents_may_be_outputs_or_not(tmp_path: Path, change: tuple[str, str]) -> None:
     assert graph_cases(tmp_path, model_of(ATTENTION.replace(*change)))
-
-
-def test_a_name_that_cannot_be_one_of_a_file(tmp_path: Path) -> None:
-    model = onnx.load_model_from_string(model_of(ATTENTION))
-    model.graph.input[0].name = model.graph.node[0].input[0] = "layers/0/query"
-    said = wrong(tmp_path, model.SerializeToString())
-    assert said == (
-        "7:12: graph.onnx: the name 'layers/0/query' of an input or output has more than letters,"
-        " digits, '_', '.' and '-': rename it"
-    )
-
-
-def test_a_graph_without_an_attention(tmp_path: Path) -> None:
-    said = wrong(tmp_path, model_of("g (float[2] x) => (float[2] y) { y = Neg (x) }"))
-    assert said.endswith("no node is a GroupQueryAttention, at least outside If, Loop and Scan")
 
 
 # What depends on the content

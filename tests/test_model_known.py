@@ -1,12 +1,10 @@
-"""What the corpus knows about the calls of a model: similar defects, and nodes explained."""
+"""What the corpus knows about the calls of a model: similar defects."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Gqa
-from attention_models import GEMMA, decoder, saved
 from case_files import entries, write
 
 from conformance.case.case import Case
@@ -125,23 +123,3 @@ def test_what_a_target_does_with_each_feature(corpus: dict[str, Case], target: K
     assert found["softcap", "given"] == ({"unsupported": 2}, refused)
     assert found["window", "shorter"] == ({"pass": 1, "unsupported": 1}, refused)
     assert found["phase", "decode"] == ({"pass": 2, "unsupported": 2}, refused)
-
-
-@pytest.mark.parametrize("node", ["2", "layers.2/"])  # a part of the name is enough
-def test_a_node_is_explained(gqa: Gqa, desk: Desk, tmp_path: Path, node: str) -> None:
-    model = saved(decoder(*GEMMA), tmp_path)
-    done = gqa("check", str(model), "--ep", desk.runner("correct"), "--explain", node)
-    assert done.status == 0, done.both
-    assert done.out.startswith(
-        "/model/layers.2/attn/GroupQueryAttention\n  layer      2, on its own\n"
-    )
-    for line in (
-        "attention  sliding window of 8, borrowing the cache of layer 0, 4:2 heads of 16, float32",
-        "attributes do_rotary=1, kv_num_heads=2, local_window_size=8, num_heads=4",
-        "past_key               float32[batch_size, 2, ",
-        "present.0.key",
-        "decode_on_64           One token on a past, borrowed cache, rotary, local window",
-    ):
-        assert line in done.out
-    assert "The nearest cases of the corpus:\n  prompt_65 " in done.out
-    assert "  key_value zero_length        right in " in done.out
