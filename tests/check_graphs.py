@@ -60,75 +60,81 @@ def weights(layer: int) -> dict[str, Array]:
     return {name: draws.standard_normal((WIDTH, width)) * 0.3 for name, width in widths.items()}
 
 
+#: What exporters make of the mask: the last position of each sequence, and the longest length.
+LENGTHS = """
+    count = ReduceSum <keepdims = 0> (attention_mask, one)
+    last = Sub (count, one)
+    seqlens_k = Cast <to = 6> (last)
+    mask_shape = Shape (attention_mask)
+    width = Gather (mask_shape, first)
+    total = Cast <to = 6> (width)
+"""
+
+
 def graph_of(kind: Kind) -> onnx.ModelProto:
     """A truthful graph."""
-    info, node, element = h.make_tensor_value_info, h.make_node, kind.element
-    inputs, outputs, nodes, constants = [], [], [], []
-    lengths = {"seqlens_k": "seqlens_k", "total_sequence_length": "total"}
-    if kind.projected:
-        inputs.append(info("x", element, ["batch", "new", WIDTH]))
-    if kind.masked:
-        inputs.append(info("attention_mask", T.INT64, ["batch", "all"]))
-        constants += [nh.from_array(np.array([1]), "one"), nh.from_array(np.array(1), "first")]
-        nodes += [
-            node("ReduceSum", ["attention_mask", "one"], ["count"], keepdims=0),
-            node("Sub", ["count", "one"], ["last"]),
-            node("Cast", ["last"], ["seqlens_k"], to=T.INT32),
-            node("Shape", ["attention_mask"], ["mask_shape"]),
-            node("Gather", ["mask_shape", "first"], ["width"]),
-            node("Cast", ["width"], ["total"], to=T.INT32),
-        ]
-    else:
-        inputs += [info("seqlens_k", T.INT32, ["batch"]), info("total", T.INT32, [])]
-    rows: Any = ROWS if kind.static else "past"
-    after: Any = ROWS if kind.static else "all_rows"
+    of = "float16" if kind.dtype == np.float16 else "float"
+    rows, after = (ROWS, ROWS) if kind.static else ("past", "all_rows")
+    takes = [f"{of}[batch, new, {WIDTH}] x"] if kind.projected else []
+    takes += ["int64[batch, all] attention_mask"] if kind.masked else []
+    takes += [] if kind.masked else ["int32[batch] seqlens_k", "int32 total"]
+    constants = {"one": np.array([1]), "first": np.array(1)} if kind.masked else {}
     if kind.rotary:
-        for name, table in zip(("cos", "sin"), tables(), strict=True):
-            constants.append(nh.from_array(table.astype(kind.dtype), name))
+        constants |= {name: tables()[place] for place, name in enumerate(("cos", "sin"))}
+    attributes = f"num_heads = {HEADS}, kv_num_heads = {KV_HEADS}"
+    attributes += f", local_window_size = {kind.window}" if kind.window else ""
+    attributes += ", do_rotary = 1" if kind.rotary else ""
+    gives, made = [], LENGTHS if kind.masked else ""
     for layer in range(kind.layers):
-        end = f".{layer}"
-        if kind.projected:
-            for name, weight in weights(layer).items():
-                constants.append(nh.from_array(weight.astype(kind.dtype), f"w{name}{end}"))
-                nodes.append(node("MatMul", ["x", f"w{name}{end}"], [f"{name}{end}"]))
-        else:
-            widths = (HEADS * SIZE, KV_HEADS * SIZE, KV_HEADS * SIZE)
-            inputs += [
-                info(f"{name}{end}", element, ["batch", "new", width])
-                for name, width in zip("qkv", widths, strict=True)
-            ]
-        pasts = [f"past.{layer}.{part}" for part in ("key", "value")]
-        presents = [f"present.{layer}.{part}" for part in ("key", "value")]
-        inputs += [info(name, element, ["batch", KV_HEADS, rows, SIZE]) for name in pasts]
-        outputs.append(info(f"out{end}", element, ["batch", "new", HEADS * SIZE]))
-        outputs += [info(name, element, ["batch", KV_HEADS, after, SIZE]) for name in presents]
-        names = [f"q{end}", f"k{end}", f"v{end}", *pasts, *lengths.values()]
-        names += ["cos", "sin"] if kind.rotary else []
-        attributes: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": KV_HEADS}
-        attributes |= {"local_window_size": kind.window} if kind.window else {}
-        attributes |= {"do_rotary": 1} if kind.rotary else {}
-        made = node(
-            "GroupQueryAttention",
-            names,
-            [f"out{end}", *presents],
-            name=f"/model/layers.{layer}/attn",
-            domain="com.microsoft",
-            **attributes,
-        )
-        nodes.append(made)
-    graph = h.make_graph(nodes, "main", inputs, outputs, constants)
+        for part, weight in weights(layer).items():
+            if kind.projected:
+                constants[f"w{part}.{layer}"] = weight
+                made += f"{part}__{layer} = MatMul (x, w{part}__{layer})\n"
+            else:
+                takes.append(f"{of}[batch, new, {weight.shape[1]}] {part}__{layer}")
+        cache = f"{{}}__{layer}__key", f"{{}}__{layer}__value"
+        pasts, presents = ([each.format(name) for each in cache] for name in ("past", "present"))
+        takes += [f"{of}[batch, {KV_HEADS}, {rows}, {SIZE}] {name}" for name in pasts]
+        gives.append(f"{of}[batch, new, {HEADS * SIZE}] out__{layer}")
+        gives += [f"{of}[batch, {KV_HEADS}, {after}, {SIZE}] {name}" for name in presents]
+        given = [*(f"{part}__{layer}" for part in "qkv"), *pasts, "seqlens_k", "total"]
+        given += ["cos", "sin"] if kind.rotary else []
+        attention = f"com.microsoft.GroupQueryAttention <{attributes}> ({', '.join(given)})"
+        made += f"out__{layer}, {', '.join(presents)} = {attention}\n"
+    graph = parsed(f"main ({', '.join(takes)}) => ({', '.join(gives)}) {{ {made} }}")
+    for name, array in constants.items():
+        whole = array.dtype.kind == "i"
+        graph.initializer.append(nh.from_array(array if whole else array.astype(kind.dtype), name))
+    for layer, node in enumerate(node for node in graph.node if node.domain):
+        node.name = f"/model/layers.{layer}/attn"
     opsets = [h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)]
     return h.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def parsed(text: str) -> onnx.GraphProto:
+    """A graph in ONNX's own language, which has no dots in names: they are written as ``__``."""
+    graph = onnx.parser.parse_graph(text)
+    for value in (*graph.input, *graph.output):
+        value.name = value.name.replace("__", ".")
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [name.replace("__", ".") for name in names]
+    return graph
+
+
+def nodes(text: str) -> list[onnx.NodeProto]:
+    """Nodes in ONNX's own language."""
+    return [*parsed(f"g () => () {{ {text} }}").node]
+
+
 def put_in_front(
     model: onnx.ModelProto,
-    nodes: Sequence[onnx.NodeProto],
+    made: Sequence[onnx.NodeProto],
     *,
     renamed: Mapping[str, str] | None = None,
     **constants: object,
 ) -> None:
-    """Put ``nodes`` in front of those of the model, which then read values that are ``renamed``.
+    """Put nodes in front of those of the model, which then read values that are ``renamed``.
 
     ``constants`` are values of integers that they read.
     """
@@ -136,7 +142,7 @@ def put_in_front(
     graph.initializer.extend(nh.from_array(np.array(v, np.int64), n) for n, v in constants.items())
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
-    every = [*nodes, *graph.node]
+    every = [*made, *graph.node]
     del graph.node[:]
     graph.node.extend(every)
 

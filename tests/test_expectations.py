@@ -6,6 +6,7 @@ import fnmatch
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import jsonschema
 import pytest
 import synthetic_runs as runs
 from case_files import cases_of, write
+from goldens import check_golden
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
@@ -89,65 +91,48 @@ BROKEN = RelationBroken(
 )
 
 
-@pytest.mark.parametrize(
-    ("fields", "faults", "known"),
-    [
-        ({}, [KEY, OUTPUT, SCORES], True),
-        ({"wrong": "presents"}, [KEY], True),
-        ({"wrong": ["presents"]}, [KEY, OUTPUT], False),
-        ({"wrong": ["presents"]}, [KEY, OUTPUT, SCORES], False),
-        ({"wrong": ["presents"]}, [OUTPUT], False),
-        ({"wrong": ["output"]}, [OUTPUT, KEY], False),
-        ({"wrong": ["output", "presents"]}, [KEY, OUTPUT], True),
-        ({"wrong": ["output", "presents"]}, [KEY], True),
-        ({}, [DIFFER, NAN], False),
-        ({"varies": True}, [DIFFER, NAN], True),
-        ({"fault": "runs_differ"}, [DIFFER, NAN], True),
-        ({"fault": "shape"}, [SHAPE, NAN], True),
-        ({"fault": "shape"}, [NAN, SHAPE], False),  # the first one counts
-        ({"fault": "shape"}, [], False),
-        ({"fault": "beyond_budget"}, [NAN], True),
-        ({"fault": "dtype"}, [DTYPE], True),
-        ({"fault": {"kind": "shape", "output": "present_key"}}, [SHAPE], True),
-        ({"fault": {"kind": "shape", "output": "present_value"}}, [SHAPE], False),
-        ({"fault": {"kind": "beyond_budget", "output": "present_key"}}, [SHAPE], False),
-        ({"fault": {"output": "present_*"}}, [SHAPE], True),
-        ({"fault": {"output": "present_*"}}, [NAN], False),
-        ({"fault": {"got": "nan"}}, [NAN], True),
-        ({"fault": {"got": "nan"}}, [LARGE], False),
-        ({"fault": {"got": "inf"}}, [LARGE], True),
-        ({"fault": {"got": "nan"}}, [SHAPE], False),
-        ({"fault": {"relation": "packed_qkv"}}, [BROKEN], True),
-        ({"fault": {"relation": "long_window"}}, [BROKEN], False),
-        ({"fault": {"relation": "packed_qkv"}}, [NAN], False),
-        ({"fault": "relation"}, [BROKEN], True),
-    ],
-)
-def test_a_wrong_result_is_known_by_its_outputs_and_its_first_fault(
-    fields: dict[str, Any], faults: list[Fault], known: bool
-) -> None:
-    """Transcripts have the sentences: lines_that_do_not_fit.txt."""
-    record = runs.result(verdict="wrong", faults=tuple(faults), errors=())
-    assert (expectation(verdict="wrong", **fields).differs(record) is None) is known
+def wrong(*faults: Fault) -> ResultRecord:
+    return runs.result(verdict="wrong", faults=faults, errors=())
 
 
-@pytest.mark.parametrize(
-    ("fields", "record", "says"),
-    [
-        ({"verdict": "wrong"}, {"verdict": "crash"}, "the verdict is crash, "),
-        ({"verdict": "wrong", "may_crash": True}, {"verdict": "crash"}, ""),
-        ({"verdict": "wrong"}, {"verdict": "wrong", "faults": (DIFFER,)}, "two runs differ, "),
-        ({"placement": "CPUExecutionProvider"}, {"verdict": "fallback"}, ""),
-        ({"placement": "JsExecutionProvider"}, {"verdict": "fallback"}, "it ran on CPUExecution"),
-    ],
+RECORDS = {
+    "presents": wrong(KEY),
+    "output": wrong(OUTPUT),
+    "presents and output": wrong(KEY, OUTPUT),
+    "output and presents": wrong(OUTPUT, KEY),
+    "all outputs": wrong(KEY, OUTPUT, SCORES),
+    "nan": wrong(NAN),
+    "inf": wrong(LARGE),
+    "a shape": wrong(SHAPE),
+    "a shape and nan": wrong(SHAPE, NAN),
+    "nan and a shape": wrong(NAN, SHAPE),
+    "a dtype": wrong(DTYPE),
+    "runs that differ and nan": wrong(DIFFER, NAN),
+    "a relation": wrong(BROKEN),
+    "no fault": wrong(),
+    "a crash": runs.result(verdict="crash"),
+    "a fallback to the CPU": runs.result(verdict="fallback"),
+}
+FIELDS: tuple[dict[str, Any], ...] = (
+    *({}, {"may_crash": True}, {"varies": True}),
+    *({"wrong": wrong} for wrong in ("presents", ["output"], ["output", "presents"])),
+    *({"fault": fault} for fault in ("runs_differ", "shape", "beyond_budget", "dtype", "relation")),
+    *({"fault": {"kind": "shape", "output": f"present_{part}"}} for part in ("key", "value", "*")),
+    *({"fault": {"kind": "beyond_budget", "output": "present_key"}},),
+    *({"fault": {"output": "present_*"}}, {"fault": {"got": "nan"}}, {"fault": {"got": "inf"}}),
+    *({"fault": {"relation": name}} for name in ("packed_qkv", "long_window")),
+    *({"verdict": "fallback", "placement": f"{name}ExecutionProvider"} for name in ("CPU", "Js")),
 )
-def test_crashes_places_and_runs_that_differ(
-    fields: dict[str, Any], record: dict[str, Any], says: str
-) -> None:
-    """A process that reads by mistake may end."""
-    differs = expectation(**{"verdict": "fallback", **fields}).differs(runs.result(**record))
-    assert (differs or "")[: len(says)] == says
-    assert (differs is None) is (says == "")
+
+
+def test_in_what_a_result_differs_from_a_line() -> None:
+    """The first fault counts, and a process that reads by mistake may end."""
+    told = []
+    for fields in FIELDS:
+        line = expectation(**{"verdict": "wrong", **fields})
+        told.append(f"=== {fields}")
+        told += [f"{name}: {line.differs(each) or 'known'}" for name, each in RECORDS.items()]
+    check_golden("lines.txt", "\n".join(told) + "\n")
 
 
 # Which line is for a case
@@ -164,61 +149,51 @@ def expectation_for(
     return KnownTarget("cpu", version, adapter, [*lines]).expected(case)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "case", "covered"),
-    [
-        ("theme/a", "theme/a", True),
-        ("theme/a", "theme/a[x=1]", False),
-        ("theme/a", "theme/ab", False),
-        ("theme/a[*", "theme/a[x=1,y=2]", True),
-        ("theme/a[*", "theme/ax=1]", False),
-        ("theme/a[x=1]", "theme/a[x=1]", True),
-        ("theme/a[x=1]", "theme/ax", False),
-        ("theme/a[x=1]", "theme/a1", False),
-        ("theme/*[x=?]", "theme/a[x=1]", False),
-        ("theme/*[x=1.5]", "theme/a[x=1.5]", True),
-        ("theme/*[x=1.5]", "theme/a[x=145]", False),
-        ("*", "theme/a[x=1]", True),
-        ("*dtype=float16*", "theme/a[dtype=float16,b=2]", True),
-        ("*dtype=float16*", "theme/a[dtype=float32]", False),
-        ("theme/*/b", "theme/a", False),
-        ("THEME/a", "theme/a", False),
-        (["theme/a[*", "theme/b"], "theme/b", True),
-        (["theme/a[*", "theme/b"], "theme/ba[x=1]", False),
-    ],
+IDS = (
+    *("theme/a", "theme/ab", "theme/b", "theme/ax", "theme/a1", "theme/ax=1]", "theme/ba[x=1]"),
+    *("theme/a[x=1]", "theme/a[x=1,y=2]", "theme/a[x=1.5]", "theme/a[x=145]", "theme/b[x=1]"),
+    *("theme/a[dtype=float16,b=2]", "theme/a[dtype=float32]"),
 )
-def test_only_the_star_is_a_wildcard(pattern: str | list[str], case: str, covered: bool) -> None:
-    assert expectation(cases=pattern).covers(case_called(case)) is covered
 
 
 @pytest.mark.parametrize(
-    ("fields", "version", "adapter", "holds"),
+    "patterns",
     [
-        ({}, "1.27.0", None, True),
-        ({}, "1.26.9", None, False),
-        ({"versions": ">=1.27,<1.32"}, "1.31.1", None, True),
-        ({"versions": ">=1.27,<1.32"}, "1.32.0", None, False),
-        ({"versions": ">=1.27,<1.31"}, "1.31.0-dev.20261101-0a1b2c3", None, True),
-        ({"versions": ">=1.31"}, "1.31.0-dev.20261101-0a1b2c3", None, False),
-        ({}, "my build", None, False),
-        ({}, "1" * 5_000, None, False),
-        ({}, "1.31.1", "lavapipe", True),
-        ({"adapters": ["lavapipe"]}, "1.31.1", "lavapipe", True),
-        ({"adapters": ["lavapipe"]}, "1.26.0", "lavapipe", False),
-        ({"adapters": ["lavapipe"]}, "1.31.1", "swiftshader", False),
-        ({"adapters": ["lavapipe"]}, "1.31.1", "lavapipe-2", False),
-        ({"adapters": ["lavapipe"]}, "1.31.1", None, False),
-        ({"adapters": ["swiftshader", "lavapipe"]}, "1.31.1", "lavapipe", True),
-        ({"adapters": ["nvidia-*"]}, "1.31.1", "nvidia-blackwell", True),
-        ({"adapters": ["nvidia-*"]}, "1.31.1", "nvidia", False),
-        ({"adapters": ["*"]}, "1.31.1", "lavapipe", True),
-        ({"adapters": ["*"]}, "1.31.1", None, False),
+        *(["theme/a"], ["theme/a[*"], ["theme/a[x=1]"], ["theme/*[x=?]"], ["theme/*[x=1.5]"]),
+        *(["*"], ["*dtype=float16*"], ["theme/*/b"], ["THEME/a"], ["theme/a[*", "theme/b"]),
     ],
 )
-def test_an_expectation_applies_to_its_versions_and_adapters(
-    fields: dict[str, Any], version: str, adapter: str | None, holds: bool
-) -> None:
-    assert expectation(**fields).known.holds_for(version, adapter) is holds
+def test_only_the_star_is_a_wildcard(patterns: list[str]) -> None:
+    """Unlike in a shell, for which the other special characters are quoted here."""
+    line = expectation(cases=patterns)
+    quoted = [re.sub(r"[?[]", r"[\g<0>]", pattern) for pattern in patterns]
+    for one in IDS:
+        wanted = any(fnmatch.fnmatchcase(one, pattern) for pattern in quoted)
+        assert line.covers(case_called(one)) is wanted
+
+
+NIGHTLY = "1.31.0-dev.20261101-0a1b2c3"
+ON: tuple[tuple[str, str | None], ...] = (
+    *(
+        (v, None)
+        for v in ("1.26.9", "1.27.0", NIGHTLY, "1.31.1", "1.32.0", "my build", "1" * 5_000)
+    ),
+    *(("1.31.1", name) for name in ("lavapipe", "lavapipe-2", "swiftshader", "nvidia")),
+    *(("1.31.1", "nvidia-blackwell"), ("1.26.0", "lavapipe")),
+)
+
+
+def test_an_expectation_applies_to_its_versions_and_adapters() -> None:
+    told = []
+    for versions in (">=1.27", ">=1.27,<1.32", ">=1.27,<1.31", ">=1.31"):
+        for adapters in ((), ["lavapipe"], ["swiftshader", "lavapipe"], ["nvidia-*"], ["*"]):
+            fields = {"adapters": tuple(adapters)} if adapters else {}
+            known = expectation(versions=versions, **fields).known
+            on = ["+".join(filter(None, one)) for one in ON if known.holds_for(*one)]
+            told.append(
+                f"{versions} on {', '.join(adapters) or 'all'}: {', '.join(on) or 'none'}\n"
+            )
+    check_golden("versions.txt", "".join(told))
 
 
 def test_the_first_expectation_for_the_adapter_applies() -> None:

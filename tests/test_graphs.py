@@ -17,15 +17,7 @@ from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.script import script_of
 from conformance.case.call import GraphCall
 from conformance.case.features import features_of
-from conformance.harness.outcomes import Ran
-from conformance.harness.protocol import DescribedAnswer
-from conformance.judge.expectations import Expectation, Known
-from conformance.judge.verdict import Judgement
-from conformance.results.records import ResultRecord
-from conformance.results.verdicts import Verdict
-from conformance.run.records import case_record, corpus_digest, result_record
-from conformance.run.target import DescribedTarget
-from conformance.targets.registry import target_for
+from conformance.run.records import case_record, corpus_digest
 
 
 def block(name: str) -> bytes:
@@ -168,30 +160,6 @@ def test_the_bundle_depends_on_the_content_of_the_file(tmp_path: Path) -> None:
     assert corpus_digest([one]) != corpus_digest([other])
     told = json.loads(prepare(one.call).files["case.json"])
     assert (told["graph"], len(told["content"])) == ("graph.onnx", 64)
-
-
-@pytest.mark.parametrize(("verdict", "known"), [("wrong", True), ("pass", False)])
-def test_a_line_by_features_covers_a_graph_only_if_it_is_so(
-    tmp_path: Path, verdict: Verdict, known: bool
-) -> None:
-    """The features are those of its main node; a line with its id holds as for any case."""
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"))
-    told = {"id": 1, "outcome": "described", "runtime": "one", "version": "1.0", "device": "one"}
-    about = DescribedAnswer.model_validate({**told, "execution_provider": None, "dtypes": ()})
-    ready = DescribedTarget(target_for("cpu"), about, None, None)
-    ran = Ran(runs=(), placement=None, load_ms=0, run_ms=0)
-
-    def record(**fields: object) -> ResultRecord:
-        line = Known.model_validate(
-            {"verdict": "wrong", "versions": ">=0", "link": "x", "why": "x", **fields}
-        )
-        found = [Expectation(line, tmp_path / "cpu.yaml", 7)]
-        return result_record(case, ready, Judgement(verdict, "It ran."), ran, found)
-
-    of_features = record(cases=["*"], features={"rotary": ["half_split"]})
-    assert (of_features.unexpected, of_features.expectation is not None) == (False, known)
-    of_its_id = record(cases=["theme/one"])
-    assert (of_its_id.unexpected, of_its_id.expectation is not None) == (not known, True)
 
 
 # The shipped graphs

@@ -135,19 +135,6 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
 
 
 @pytest.mark.slow
-def test_ids_of_several_builds_name_their_targets_without_ep(desk: Desk) -> None:
-    case = "[dtype=float32,stage=decode,ep={}]"
-    window = f"{ROOT}/cases/smoke.yaml::window{case}"
-    builds = (f"--ort-python={sys.executable}", "--ort-python=/usr/bin/python3")
-    collect = ("--collect-only", "-q")
-    done = py_test(desk, *collect, *builds, window.format("cpu#2"))
-    assert done.status == 0, done.both
-    assert "window[dtype=float32,stage=decode,ep=cpu#2]" in done.out.splitlines()[0]
-    done = py_test(desk, *collect, "--name", "mine", window.format("mine"))
-    assert "window[dtype=float32,stage=decode,ep=mine]" in done.out.splitlines()[0]
-
-
-@pytest.mark.slow
 def test_a_program_with_an_odd_path(desk: Desk) -> None:
     body = "- {name: a, matrix: {seed: [1, 2], head_size: [8, 16]}}\n- {name: b, seed: 3}"
     file = write(desk.folder, entries(body), "axes.yaml")
@@ -179,15 +166,6 @@ def test_a_program_with_an_odd_path(desk: Desk) -> None:
 # Options
 
 
-@pytest.mark.slow
-def test_markers_lists_the_tags(desk: Desk) -> None:
-    done = py_test(desk, "--markers")
-    assert done.status == 0
-    for tag in {tag for case in shipped_cases() for tag in case.tags}:
-        assert f"@pytest.mark.{tag}: cases with this tag" in done.out
-    assert "@pytest.mark.borrowed: cases whose call is or has this" in done.out
-
-
 def test_the_options_are_in_the_help(desk: Desk) -> None:
     done = py_test(desk, "--help")
     assert "--ep=TARGET" in done.out
@@ -197,33 +175,6 @@ def test_the_options_are_in_the_help(desk: Desk) -> None:
         assert f"{option.flag}=" in done.out
 
 
-# Outside the checkout
-
-
-@pytest.mark.slow
-def test_a_folder_without_case_files_gets_the_corpus(desk: Desk, tmp_path: Path) -> None:
-    empty = Desk(tmp_path / "desk", desk.folder)
-    (empty.folder / "three.yaml").unlink()
-    target = desk.runner("correct")
-    name = "zero_length_kv_static"
-    done = py_test(empty, "--ep", target, "--collect-only", "-q", "-k", name)
-    assert done.status == 0, done.both
-    cases = [case for case in shipped_cases() if case.name == name]
-    found = [line for line in done.out.splitlines() if "::" in line]
-    assert [line.partition("::")[2] for line in found] == [name_on(c, target) for c in cases]
-
-
-def test_a_run_without_cases_does_not_load_the_engine() -> None:
-    script = (
-        "import sys, conformance.pytest_plugin;"
-        "print(sorted({'onnx', 'pydantic', 'numpy', 'jinja2'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"
-
-
 def test_the_tests_of_the_project_are_not_loaded_where_only_the_corpus_is_collected() -> None:
     script = (
         "import sys, pytest\n"
@@ -231,11 +182,6 @@ def test_the_tests_of_the_project_are_not_loaded_where_only_the_corpus_is_collec
         "print(status.name, 'as_user' in sys.modules)"
     )
     for arguments, loaded in ((["--ep", "cpu"], False), (["tests/test_files.py"], True)):
-        done = subprocess.run(
-            [sys.executable, "-c", script, *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        command = [sys.executable, "-c", script, *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == f"OK {loaded}"
