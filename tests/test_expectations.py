@@ -406,38 +406,26 @@ def test_a_kernel_variants_expectation_has_precedence(tmp_path: Path) -> None:
 # Expectations that match nothing
 
 
-A_OR_B = expectation(cases=["theme/a", "theme/b"])
-MIXED = expectation(cases=["theme/a", "theme/c", "other/x"])
-ELSEWHERE = [expectation(cases="other/x"), expectation(cases="*nothing*")]
-PASS_A, ALL = expectation(verdict="pass"), expectation(cases="theme/*")
-PASS_BOTH = expectation(cases=["theme/a", "theme/b"], verdict="pass")
-
-
-@pytest.mark.parametrize(
-    ("lines", "whole", "found"),
-    [
-        ([A_OR_B], True, []),
-        ([expectation(), expectation(cases="theme/c*")], False, ["no case matches 'theme/c*'"]),
-        ([MIXED], False, ["no case matches 'theme/c'"]),
-        ([MIXED], True, ["no case matches 'other/x'", "no case matches 'theme/c'"]),
-        # of a theme that is not loaded
-        (ELSEWHERE, False, []),
-        (ELSEWHERE, True, ["no case matches '*nothing*'", "no case matches 'other/x'"]),
-        # a pass excludes cases from a later line
-        ([PASS_A, ALL], True, []),
-        ([ALL, PASS_A], True, ["no later line matches 'theme/a'"]),
-        ([PASS_BOTH, expectation()], True, ["no later line matches 'theme/b'"]),
-    ],
-)
-def test_a_pattern_of_a_loaded_theme_that_matches_nothing_is_an_error(
-    tmp_path: Path, lines: list[Expectation], whole: bool, found: list[str]
-) -> None:
-    said = []
-    try:
-        check_stale(lines, cases_of(tmp_path, "- name: a\n- name: b"), whole=whole)
-    except InputError as error:
-        said = [str(problem) for problem in error.problems]
-    assert sorted(said) == [f"cpu.yaml:7:1: {one}; remove or correct this line" for one in found]
+def test_a_pattern_of_a_loaded_theme_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
+    """Of all cases, and of those of a theme; a `pass` excludes cases from a later line."""
+    cases, told = cases_of(tmp_path, "- name: a\n- name: b"), []
+    mixed = expectation(cases=["theme/a", "theme/c", "other/x"])
+    passes, wide = expectation(verdict="pass"), expectation(cases="theme/*")
+    both = expectation(cases=["theme/a", "theme/b"], verdict="pass")
+    for lines in (
+        [expectation(cases=["theme/a", "theme/b"])],
+        [expectation(), expectation(cases="theme/c*")],
+        *([mixed], [passes, wide], [wide, passes], [both, expectation()]),
+        [expectation(cases="other/x"), expectation(cases="*nothing*")],
+    ):
+        told.append(f"=== {[(line.known.cases, line.known.verdict) for line in lines]}")
+        for whole in (True, False):
+            try:
+                check_stale(lines, cases, whole=whole)
+            except InputError as error:
+                where = "all cases" if whole else "a theme"
+                told += sorted(f"{where}: {problem}" for problem in error.problems)
+    check_golden("stale.txt", "\n".join(told) + "\n")
 
 
 # Files
@@ -469,79 +457,48 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, old: str, new: str, says: st
 # The shipped files
 
 
-def shipped() -> list[Expectation]:
-    return load_expectations(target_for("cpu").expectations)
-
-
-def test_the_schema_is_that_of_the_model() -> None:
-    written = (data_path("expectations") / "schema.json").read_text(encoding="utf-8")
-    assert json.loads(written) == expectations_schema()
-
-
 def test_the_schema_agrees_with_the_loader() -> None:
     schema = expectations_schema()
+    written = (data_path("expectations") / "schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == schema
     data = read_yaml(data_path("expectations") / "cpu.yaml").data
     jsonschema.validate(data, schema)
     data["expectations"][0].update(cases=["a/*", "b/*"], adapters=["lavapipe"])
     jsonschema.validate(data, schema)
-    for field in ("cases", "adapters"):
+    for bad in ({"cases": []}, {"adapters": []}, {"verdict": "fine"}):
+        line = {**data["expectations"][0], **bad}
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(
-                {**data, "expectations": [{**data["expectations"][0], field: []}]}, schema
-            )
-    data["expectations"][0]["verdict"] = "fine"
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(data, schema)
+            jsonschema.validate({**data, "expectations": [line]}, schema)
 
 
 @pytest.mark.parametrize(
-    "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda f: f.stem
+    "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda file: file.stem
 )
-def test_shipped_expectations_match_the_corpus_and_have_reasons(file: Path) -> None:
+def test_each_shipped_expectation_has_a_reason_and_applies_to_some_case(file: Path) -> None:
+    check_stale(load_expectations(target_for(file.stem).expectations), shipped_cases(), whole=True)
     lines = load_expectations([file])
-    usual = target_for(file.stem).expectations
-    check_stale(load_expectations(usual), shipped_cases(), whole=True)
-    assert lines
-    for line in lines:
-        link = line.known.link
-        page = ROOT / link
-        assert link.startswith("https://") or not ROOT.joinpath("docs").is_dir() or page.is_file()
-        assert line.known.why.endswith(".")
-        assert line.known.versions
+    for known in (line.known for line in lines):
+        there = known.link.startswith("https://") or ROOT.joinpath(known.link).is_file()
+        assert there or not ROOT.joinpath("docs").is_dir()
+        assert known.why.endswith(".")
+        assert known.versions
+    # Lines for several adapters or ranges of versions may be for the same cases.
+    adapters = {None, *(adapter for line in lines for adapter in line.known.adapters)}
+    covering = [[line for line in lines if line.covers(case)] for case in shipped_cases()]
+    first = {
+        next((line.line for line in some if line.known.on(adapter)), None)
+        for some in covering
+        for adapter in adapters
+    }
+    idle = [line.known.cases for line in lines if line.line not in first]
+    assert idle == [] or len({line.known.versions for line in lines}) > 2, idle
 
 
 def test_no_shipped_expectation_hides_another() -> None:
-    lines = shipped()
+    every = load_expectations(target_for("cpu").expectations)
+    lines = [line for line in every if line.known.holds_for(ONNXRUNTIME_VERSION)]
     for case in shipped_cases():
-        covering = [
-            line
-            for line in lines
-            if line.covers(case) and line.known.holds_for(ONNXRUNTIME_VERSION)
-        ]
-        assert len(covering) <= 1, case.id
-
-
-@pytest.mark.parametrize(
-    "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda f: f.stem
-)
-def test_each_shipped_expectation_applies_to_some_case(file: Path) -> None:
-    lines = load_expectations([file])
-    # Lines for several adapters or ranges of versions may be for the same cases.
-    adapters = {None, *(adapter for line in lines for adapter in line.known.adapters)}
-    first = {
-        next(
-            (n for n, line in enumerate(lines) if line.covers(case) and line.known.on(adapter)),
-            None,
-        )
-        for case in shipped_cases()
-        for adapter in adapters
-    }
-    ranges = {line.known.versions for line in lines}
-    idle = [line.known.cases for n, line in enumerate(lines) if n not in first]
-    assert idle == [] or len(ranges) > 2, idle
-
-
-# A target that is abandoned
+        assert sum(line.covers(case) for line in lines) <= 1, case.id
 
 
 @pytest.mark.parametrize("text", ["a*b*c", "*", "a*", "*a", "a", "**a**", "ab*ba", "a*aa*a", "*.*"])

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from case_files import cases_of
+from goldens import check_golden
 from graph_models import ATTENTION, graph_cases, model_of
 from shipped import cases_of_theme
 
@@ -27,70 +28,51 @@ def block(name: str) -> bytes:
 
 # The call
 
-
-def test_the_fields_of_a_graph_are_those_of_its_first_attention(tmp_path: Path) -> None:
-    fields = "sequence_length: 3\npast_sequence_length: 4"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    call = case.call
-    assert isinstance(call, GraphCall)
-    assert case.is_graph
-    assert (call.num_heads, call.kv_num_heads, call.head_size) == (4, 1, 16)
-    assert (call.rotary, call.local_window_size, call.key_value) == ("half_split", 8, "new")
-    found = features_of(call, case.steps)
-    told = [found[name] for name in ("phase", "window", "presents")]
-    assert told == ["chunked_prefill", "longer", "both"]
-    assert case.title == "Several tokens on a past, MQA, rotary, window beyond all tokens"
+#: Fields of a graph's main node.
+MAIN = {"num_heads", "kv_num_heads", "head_size", "rotary", "local_window_size", "key_value"}
 
 
-def test_the_inputs_of_a_graph_have_the_shapes_of_the_call(tmp_path: Path) -> None:
-    fields = "batch_size: 2\nsequence_length: 3\npast_sequence_length: 4"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    (step,) = case.steps
-    assert {tensor.name: tensor.shape for tensor in step.inputs} == {
-        "query": (2, 3, 64),
-        "key": (2, 3, 16),
-        "value": (2, 3, 16),
-        "past_key": (2, 1, 4, 16),
-        "past_value": (2, 1, 4, 16),
-        "seqlens_k": (2,),
-        "total_sequence_length": (),
-        "borrower_query": (2, 3, 64),
-    }
-    assert [weight.name for weight in step.weights] == ["cos_cache", "sin_cache"]
+SYMBOLS = ATTENTION.replace("B,", "some,").replace("[B]", "[some]").replace("P,", "rows,")
+CALLING = ATTENTION.replace("  output,", "  doubled = local.twice (query)\n  output,")
+FUNCTION = f"""<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "local" : 1]>
+{CALLING.replace("(query, key, value, past", "(doubled, key, value, past")}
+<domain: "local", opset_import: ["" : 18]> twice (x) => (y) {{ y = Add (x, x) }}"""
+WINDOW = block("borrowing_window_float32")
+#: Graphs, and the fields of their cases.
+CALLS = {
+    "the first attention counts": (WINDOW, {"sequence_length": 3, "past_sequence_length": 4}),
+    "a batch": (WINDOW, {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 4}),
+    "a static cache": (WINDOW, {"past_sequence_length": 4, "max_sequence_length": 9}),
+    "a shared buffer": (
+        WINDOW,
+        {"past_sequence_length": 4, "max_sequence_length": 9, "shared_buffer": "true"},
+    ),
+    "other symbols": (model_of(SYMBOLS), {"batch_size": 2, "past_sequence_length": 3}),
+    "a function": (onnx.parser.parse_model(FUNCTION).SerializeToString(), {"sequence_length": 3}),
+}
 
 
-def test_a_static_cache_has_its_capacity_in_every_past(tmp_path: Path) -> None:
-    fields = "past_sequence_length: 4\nmax_sequence_length: 9"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    shapes = {tensor.name: tensor.shape for tensor in case.steps[0].inputs}
-    assert shapes["past_key"] == (1, 1, 9, 16)
-    (step,) = script_of(case.call).steps
-    assert script_of(case.call).compute(step.inputs)["present_key"].value.shape == (1, 1, 9, 16)
-
-
-def test_a_shared_buffer_is_that_of_each_past_with_its_present(tmp_path: Path) -> None:
-    fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    (step,) = script_of(case.call).steps
-    assert step.aliases == {"present_key": "past_key", "present_value": "past_value"}
-    assert case_record(case).call.shared_buffer
-
-
-def test_symbols_have_any_name_where_the_role_of_an_input_tells_them(tmp_path: Path) -> None:
-    text = ATTENTION.replace("B,", "some,").replace("[B]", "[some]").replace("P,", "rows,")
-    (case,) = graph_cases(tmp_path, model_of(text), "batch_size: 2\npast_sequence_length: 3")
-    assert case.steps[0].inputs[3].shape == (2, 1, 3, 8)
-
-
-def test_functions_are_expanded(tmp_path: Path) -> None:
-    text = ATTENTION.replace("  output,", "  doubled = local.twice (query)\n  output,")
-    text = text.replace("(query, key, value, past", "(doubled, key, value, past")
-    head = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "local" : 1]>\n'
-    function = '<domain: "local", opset_import: ["" : 18]>\ntwice (x) => (y) { y = Add (x, x) }'
-    model = onnx.parser.parse_model(f"{head}{text}{function}")
-    (case,) = graph_cases(tmp_path, model.SerializeToString())
-    assert case_record(case).call.graph is not None
-    assert dict(case_record(case).call.graph.nodes) == {"Add": 1, "GroupQueryAttention": 1}
+def test_the_calls_of_graphs(tmp_path: Path) -> None:
+    told = []
+    for name, (content, given) in CALLS.items():
+        fields = "\n".join(f"{name}: {value}" for name, value in given.items())
+        (case,) = graph_cases(tmp_path, content, fields)
+        assert isinstance(case.call, GraphCall)
+        assert case.is_graph
+        script, record = script_of(case.call), case_record(case).call
+        (step,), (tensors,) = script.steps, case.steps
+        found, made = features_of(case.call, case.steps), script.compute(step.inputs)
+        assert record.graph is not None
+        told += [
+            f"=== {name}: {case.title}",
+            f"fields: {case.call.model_dump(include=MAIN)}",
+            f"features: { {name: value for name, value in found.items() if value != 'none'} }",
+            f"nodes: {dict(record.graph.nodes)}, weights: {[w.name for w in tensors.weights]}",
+            f"buffers: {step.aliases}, shared: {record.shared_buffer}",
+            *(f"{tensor.name}: {tensor.shape}" for tensor in tensors.inputs),
+            *(f"→ {output}: {each.value.shape}" for output, each in made.items()),
+        ]
+    check_golden("graphs.txt", "\n".join(told) + "\n")
 
 
 # Values

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from attention_models import DOMAIN, GEMMA, Layer, decoder, saved, weight
+from goldens import check_golden
 from onnx import TensorProto, helper, numpy_helper
 
 from conformance.bundle.inputs import draw_inputs
@@ -191,78 +192,58 @@ def test_shapes_are_inferred_behind_contributed_operators(tmp_path: Path) -> Non
     assert second.form.fields["head_size"] == 32
 
 
-@pytest.mark.parametrize(
-    ("layer", "fields", "cache"),
-    [
-        (Layer(), {}, "growing"),
-        (Layer(past=None), {}, "none"),
-        (Layer(past=("batch_size", 64), present=64), {}, "static"),
-        (Layer(past=("batch_size", "rows"), present="rows"), {}, "static"),
-        (Layer(attributes={"sliding_window_cache": 1, "local_window_size": 8}),
-         {"sliding_window_cache": 1, "local_window_size": 8}, "window"),
-        (Layer(packed=True), {"key_value": "packed"}, "growing"),
-        (Layer(attributes={"softcap": 30.0}), {"softcap": 30.0}, "growing"),
-        (Layer(attributes={"local_window_size": -1}), {"local_window_size": -1}, "growing"),
-        (Layer(attributes={"rotary_interleaved": 0}), {"attributes": {"rotary_interleaved": 0}},
-         "growing"),
-        (Layer(attributes={"rotary_interleaved": 1}), {"rotary": "interleaved"}, "growing"),
-        (Layer(attributes={"do_rotary": 0}),
-         {"rotary": None, "attributes": {"do_rotary": 0}}, "growing"),
-        (Layer(inputs={9: "ids"}), {"position_ids": "implied"}, "growing"),
-        (Layer(inputs={11: "sink"}), {"head_sink": True}, "growing"),
-        (Layer(inputs={14: "norm", 15: "norm"}), {"qk_norm": True}, "growing"),
-        (Layer(inputs={10: "bias"}), {"attention_bias": "one_head"}, "growing"),
-        (Layer(inputs={11: ""}), {"inputs": {"head_sink": "omitted"}}, "growing"),
-        (Layer(outputs=["attention.0", "", ""]),
-         {"presents": "none", "outputs": {"present_value": "omitted"}}, "growing"),
-        (Layer(outputs=["attention.0"]), {"presents": "none", "outputs": None}, "growing"),
-    ],
-)  # fmt: skip
-def test_the_form_of_a_node(
-    tmp_path: Path, layer: Layer, fields: dict[str, object], cache: str
-) -> None:
-    model = decoder(layer)
-    model.graph.input.append(declared("ids", TensorProto.INT64, "batch_size", "length"))
-    model.graph.input.append(declared("bias", 1, "batch_size", 1, "length", "total"))
-    model.graph.initializer.extend([weight("sink", 1, [4]), weight("norm", 1, [16])])
-    found = form(model, tmp_path)
-    plain = {"dtype": "float32", "num_heads": 4, "kv_num_heads": 2, "head_size": 16}
-    expected = {**plain, "rotary": "half_split", **fields}
-    assert found.fields == {name: value for name, value in expected.items() if value is not None}
-    assert found.cache == cache
-
-
-def test_partial_rotary_and_the_rows_of_its_tables(tmp_path: Path) -> None:
-    model = decoder(Layer(), rows=77)
-    for tensor in model.graph.initializer:
-        if tensor.name in ("cos.0", "sin.0"):
-            tensor.dims[1] = 4
-    found = form(model, tmp_path)
-    assert (found.fields["rotary_dim"], found.table_rows) == (8, 77)
-
-
-@pytest.mark.parametrize("dims", [["batch_size", 1], [1, "batch_size"]])
-def test_lengths_of_rank_two(tmp_path: Path, dims: list[str | int]) -> None:
-    model = decoder(Layer())
-    model.graph.input[1].CopyFrom(declared("seqlens_k", TensorProto.INT32, *dims))
-    assert form(model, tmp_path).fields["inputs"] == {"seqlens_k": {"shape": dims}}
-
-
-def test_a_quantised_cache(tmp_path: Path) -> None:
-    layer = Layer(
-        attributes={"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR",
-                    "kv_cache_bit_width": 4},
+FORMS = {
+    "plain": Layer(),
+    "no past": Layer(past=None),
+    "64 rows": Layer(past=("batch_size", 64), present=64),
+    "as many rows after as before": Layer(past=("batch_size", "rows"), present="rows"),
+    "sliding": Layer(attributes={"sliding_window_cache": 1, "local_window_size": 8}),
+    "packed": Layer(packed=True),
+    "softcap": Layer(attributes={"softcap": 30.0}),
+    "no window": Layer(attributes={"local_window_size": -1}),
+    "halves": Layer(attributes={"rotary_interleaved": 0}),
+    "pairs": Layer(attributes={"rotary_interleaved": 1}),
+    "no rotary": Layer(attributes={"do_rotary": 0}),
+    "position_ids": Layer(inputs={9: "ids"}),
+    "head_sink": Layer(inputs={11: "sink"}),
+    "norms": Layer(inputs={14: "norm", 15: "norm"}),
+    "bias": Layer(inputs={10: "bias"}),
+    "an empty name": Layer(inputs={11: ""}),
+    "empty presents": Layer(outputs=["attention.0", "", ""]),
+    "no presents": Layer(outputs=["attention.0"]),
+    "4 columns": Layer(),
+    "lengths of rank 2": Layer(),
+    "lengths of rank 2, batch last": Layer(),
+    "codes": Layer(
+        attributes={f"{side}_quant_type": "PER_TENSOR" for side in "kv"}
+        | {"kv_cache_bit_width": 4},
         inputs={12: "scale", 13: "scale"},
-    )  # fmt: skip
-    model = decoder(layer)
-    model.graph.initializer.append(weight("scale", 1, [1]))
-    for value in model.graph.input:
-        if value.name.startswith("past"):
-            value.type.tensor_type.elem_type = TensorProto.UINT8
-            value.type.tensor_type.shape.dim[3].dim_value = 8
-    fields = form(model, tmp_path).fields
-    assert (fields["cache_dtype"], fields["head_size"]) == ("uint8", 16)
-    assert fields["kv_cache_bit_width"] == 4
+    ),
+}
+
+
+def test_the_forms_of_nodes(tmp_path: Path) -> None:
+    told = []
+    for name, layer in FORMS.items():
+        model = decoder(layer, rows=77)
+        graph = model.graph
+        graph.input.append(declared("ids", TensorProto.INT64, "batch_size", "length"))
+        graph.input.append(declared("bias", 1, "batch_size", 1, "length", "total"))
+        graph.initializer.extend([weight("sink", 1, [4]), weight("norm", 1, [16])])
+        graph.initializer.append(weight("scale", 1, [1]))
+        for tensor in graph.initializer:
+            if name == "4 columns" and tensor.name in ("cos.0", "sin.0"):
+                tensor.dims[1] = 4
+        for value in graph.input:
+            if name == "codes" and value.name.startswith("past"):
+                value.type.tensor_type.elem_type = TensorProto.UINT8
+                value.type.tensor_type.shape.dim[3].dim_value = 8
+        if name.startswith("lengths"):
+            dims = [1, "batch_size"] if name.endswith("last") else ["batch_size", 1]
+            graph.input[1].CopyFrom(declared("seqlens_k", TensorProto.INT32, *dims))
+        found = form(model, tmp_path)
+        told.append(f"{name}: {found.cache}, {found.table_rows} rows, {found.fields}")
+    check_golden("forms.txt", "\n".join(told) + "\n")
 
 
 def test_sizes_that_the_graph_does_not_say(tmp_path: Path) -> None:
