@@ -32,18 +32,11 @@ from conformance.run.records import case_record
 
 #: Features, axes, entries without axes, and calls that must be rejected.
 CASES = """
-- name: plain
-  matrix: {seed: [1, 2, 3], dtype: [float32, float16]}
-- name: capped
-  softcap: 2.0
-  matrix: {seed: [1, 2], dtype: [float32, float16]}
-- name: turned
-  rotary: interleaved
-  matrix: {seed: [1, 2], softcap: [0.0, 2.0]}
-- name: alone
-- name: refused
-  contract: {demands: rejects, source: a document}
-  matrix: {seed: [1, 2]}
+- {name: plain, matrix: {seed: [1, 2, 3], dtype: [float32, float16]}}
+- {name: capped, softcap: 2.0, matrix: {seed: [1, 2], dtype: [float32, float16]}}
+- {name: turned, rotary: interleaved, matrix: {seed: [1, 2], softcap: [0.0, 2.0]}}
+- {name: alone}
+- {name: refused, contract: {demands: rejects, source: a document}, matrix: {seed: [1, 2]}}
 """
 TARGET = "mine"
 RELEASES = ("1.0.0", "1.1.0", "1.2.3", "1.3.0")
