@@ -380,8 +380,7 @@ def unknown(model: onnx.ModelProto) -> None:
 
 
 def without_weights(model: onnx.ModelProto) -> None:
-    place = {"location": "none.data", "size_threshold": 64}
-    onnx.external_data_helper.convert_model_to_external_data(model, **place)
+    onnx.external_data_helper.convert_model_to_external_data(model, True, "none.data", 64)
     for tensor in model.graph.initializer:
         if tensor.external_data:
             tensor.ClearField("raw_data")

@@ -290,8 +290,8 @@ def there_is_a_state_beside_the_cache(model: onnx.ModelProto) -> None:
     """A program gives it back, so that the results of a token are those of a prompt; of a shorter
     sequence in a batch it has seen padding."""
     takes(model, "state", TensorProto.FLOAT, "batch", 1, 32)
-    made = make_tensor_value_info("state_out", TensorProto.FLOAT, ["batch", 1, 32])
-    model.graph.output.append(made)
+    state = make_tensor_value_info("state_out", TensorProto.FLOAT, ["batch", 1, 32])
+    model.graph.output.append(state)
     made = """
         sums = CumSum (x, axis)
         mixed = Add (sums, state)

@@ -448,8 +448,8 @@ def test_the_schema_agrees_with_the_loader() -> None:
     jsonschema.validate(data, schema)
     data["expectations"][0].update(cases=["a/*", "b/*"], adapters=["lavapipe"])
     jsonschema.validate(data, schema)
-    for bad in ({"cases": []}, {"adapters": []}, {"verdict": "fine"}):
-        line = {**data["expectations"][0], **bad}
+    for field, value in (("cases", []), ("adapters", []), ("verdict", "fine")):
+        line = {**data["expectations"][0], field: value}
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**data, "expectations": [line]}, schema)
 

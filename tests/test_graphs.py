@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,7 +40,7 @@ FUNCTION = f"""<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "lo
 <domain: "local", opset_import: ["" : 18]> twice (x) => (y) {{ y = Add (x, x) }}"""
 WINDOW = block("borrowing_window_float32")
 #: Graphs, and the fields of their cases.
-CALLS = {
+CALLS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "the first attention counts": (WINDOW, {"sequence_length": 3, "past_sequence_length": 4}),
     "a batch": (WINDOW, {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 4}),
     "a static cache": (WINDOW, {"past_sequence_length": 4, "max_sequence_length": 9}),

@@ -239,8 +239,8 @@ def test_the_forms_of_nodes(tmp_path: Path) -> None:
                 value.type.tensor_type.elem_type = TensorProto.UINT8
                 value.type.tensor_type.shape.dim[3].dim_value = 8
         if name.startswith("lengths"):
-            dims = [1, "batch_size"] if name.endswith("last") else ["batch_size", 1]
-            graph.input[1].CopyFrom(declared("seqlens_k", TensorProto.INT32, *dims))
+            first, last = (1, "batch_size") if name.endswith("last") else ("batch_size", 1)
+            graph.input[1].CopyFrom(declared("seqlens_k", TensorProto.INT32, first, last))
         found = form(model, tmp_path)
         told.append(f"{name}: {found.cache}, {found.table_rows} rows, {found.fields}")
     check_golden("forms.txt", "\n".join(told) + "\n")
