@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from as_user import Desk, Gqa
-from attention_models import GEMMA, decoder, saved
+from attention_models import GEMMA, Layer, decoder, saved
 from case_files import entries, write
 
 from conformance.case.case import Case
@@ -145,3 +145,12 @@ def test_a_node_is_explained(gqa: Gqa, desk: Desk, tmp_path: Path, node: str) ->
         assert line in done.out
     assert "The nearest cases of the corpus:\n  prompt_65 " in done.out
     assert "  key_value zero_length        right in " in done.out
+
+
+def test_an_attribute_that_the_operator_does_not_have_is_explained_too(
+    gqa: Gqa, desk: Desk, tmp_path: Path
+) -> None:
+    model = saved(decoder(Layer(attributes={"rotary_embedding_dim": 8})), tmp_path)
+    done = gqa("check", str(model), "--ep", desk.runner("correct"), "--explain", "0")
+    assert done.status == 0, done.both
+    assert "rotary_embedding_dim=8" in done.out
