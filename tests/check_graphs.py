@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,75 +60,81 @@ def weights(layer: int) -> dict[str, Array]:
     return {name: draws.standard_normal((WIDTH, width)) * 0.3 for name, width in widths.items()}
 
 
+#: What exporters make of the mask: the last position of each sequence, and the longest length.
+LENGTHS = """
+    count = ReduceSum <keepdims = 0> (attention_mask, one)
+    last = Sub (count, one)
+    seqlens_k = Cast <to = 6> (last)
+    mask_shape = Shape (attention_mask)
+    width = Gather (mask_shape, first)
+    total = Cast <to = 6> (width)
+"""
+
+
 def graph_of(kind: Kind) -> onnx.ModelProto:
     """A truthful graph."""
-    info, node, element = h.make_tensor_value_info, h.make_node, kind.element
-    inputs, outputs, nodes, constants = [], [], [], []
-    lengths = {"seqlens_k": "seqlens_k", "total_sequence_length": "total"}
-    if kind.projected:
-        inputs.append(info("x", element, ["batch", "new", WIDTH]))
-    if kind.masked:
-        inputs.append(info("attention_mask", T.INT64, ["batch", "all"]))
-        constants += [nh.from_array(np.array([1]), "one"), nh.from_array(np.array(1), "first")]
-        nodes += [
-            node("ReduceSum", ["attention_mask", "one"], ["count"], keepdims=0),
-            node("Sub", ["count", "one"], ["last"]),
-            node("Cast", ["last"], ["seqlens_k"], to=T.INT32),
-            node("Shape", ["attention_mask"], ["mask_shape"]),
-            node("Gather", ["mask_shape", "first"], ["width"]),
-            node("Cast", ["width"], ["total"], to=T.INT32),
-        ]
-    else:
-        inputs += [info("seqlens_k", T.INT32, ["batch"]), info("total", T.INT32, [])]
-    rows: Any = ROWS if kind.static else "past"
-    after: Any = ROWS if kind.static else "all_rows"
+    of = "float16" if kind.dtype == np.float16 else "float"
+    rows, after = (ROWS, ROWS) if kind.static else ("past", "all_rows")
+    takes = [f"{of}[batch, new, {WIDTH}] x"] if kind.projected else []
+    takes += ["int64[batch, all] attention_mask"] if kind.masked else []
+    takes += [] if kind.masked else ["int32[batch] seqlens_k", "int32 total"]
+    constants = {"one": np.array([1]), "first": np.array(1)} if kind.masked else {}
     if kind.rotary:
-        for name, table in zip(("cos", "sin"), tables(), strict=True):
-            constants.append(nh.from_array(table.astype(kind.dtype), name))
+        constants |= {name: tables()[place] for place, name in enumerate(("cos", "sin"))}
+    attributes = f"num_heads = {HEADS}, kv_num_heads = {KV_HEADS}"
+    attributes += f", local_window_size = {kind.window}" if kind.window else ""
+    attributes += ", do_rotary = 1" if kind.rotary else ""
+    gives, made = [], LENGTHS if kind.masked else ""
     for layer in range(kind.layers):
-        end = f".{layer}"
-        if kind.projected:
-            for name, weight in weights(layer).items():
-                constants.append(nh.from_array(weight.astype(kind.dtype), f"w{name}{end}"))
-                nodes.append(node("MatMul", ["x", f"w{name}{end}"], [f"{name}{end}"]))
-        else:
-            widths = (HEADS * SIZE, KV_HEADS * SIZE, KV_HEADS * SIZE)
-            inputs += [
-                info(f"{name}{end}", element, ["batch", "new", width])
-                for name, width in zip("qkv", widths, strict=True)
-            ]
-        pasts = [f"past.{layer}.{part}" for part in ("key", "value")]
-        presents = [f"present.{layer}.{part}" for part in ("key", "value")]
-        inputs += [info(name, element, ["batch", KV_HEADS, rows, SIZE]) for name in pasts]
-        outputs.append(info(f"out{end}", element, ["batch", "new", HEADS * SIZE]))
-        outputs += [info(name, element, ["batch", KV_HEADS, after, SIZE]) for name in presents]
-        names = [f"q{end}", f"k{end}", f"v{end}", *pasts, *lengths.values()]
-        names += ["cos", "sin"] if kind.rotary else []
-        attributes: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": KV_HEADS}
-        attributes |= {"local_window_size": kind.window} if kind.window else {}
-        attributes |= {"do_rotary": 1} if kind.rotary else {}
-        made = node(
-            "GroupQueryAttention",
-            names,
-            [f"out{end}", *presents],
-            name=f"/model/layers.{layer}/attn",
-            domain="com.microsoft",
-            **attributes,
-        )
-        nodes.append(made)
-    graph = h.make_graph(nodes, "main", inputs, outputs, constants)
+        for part, weight in weights(layer).items():
+            if kind.projected:
+                constants[f"w{part}.{layer}"] = weight
+                made += f"{part}__{layer} = MatMul (x, w{part}__{layer})\n"
+            else:
+                takes.append(f"{of}[batch, new, {weight.shape[1]}] {part}__{layer}")
+        cache = f"{{}}__{layer}__key", f"{{}}__{layer}__value"
+        pasts, presents = ([each.format(name) for each in cache] for name in ("past", "present"))
+        takes += [f"{of}[batch, {KV_HEADS}, {rows}, {SIZE}] {name}" for name in pasts]
+        gives.append(f"{of}[batch, new, {HEADS * SIZE}] out__{layer}")
+        gives += [f"{of}[batch, {KV_HEADS}, {after}, {SIZE}] {name}" for name in presents]
+        given = [*(f"{part}__{layer}" for part in "qkv"), *pasts, "seqlens_k", "total"]
+        given += ["cos", "sin"] if kind.rotary else []
+        attention = f"com.microsoft.GroupQueryAttention <{attributes}> ({', '.join(given)})"
+        made += f"out__{layer}, {', '.join(presents)} = {attention}\n"
+    graph = parsed(f"main ({', '.join(takes)}) => ({', '.join(gives)}) {{ {made} }}")
+    for name, array in constants.items():
+        whole = array.dtype.kind == "i"
+        graph.initializer.append(nh.from_array(array if whole else array.astype(kind.dtype), name))
+    for layer, node in enumerate(node for node in graph.node if node.domain):
+        node.name = f"/model/layers.{layer}/attn"
     opsets = [h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)]
     return h.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def parsed(text: str) -> onnx.GraphProto:
+    """A graph in ONNX's own language, which has no dots in names: they are written as ``__``."""
+    graph = onnx.parser.parse_graph(text)
+    for value in (*graph.input, *graph.output):
+        value.name = value.name.replace("__", ".")
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [name.replace("__", ".") for name in names]
+    return graph
+
+
+def nodes(text: str) -> list[onnx.NodeProto]:
+    """Nodes in ONNX's own language."""
+    return [*parsed(f"g () => () {{ {text} }}").node]
+
+
 def put_in_front(
     model: onnx.ModelProto,
-    nodes: Sequence[onnx.NodeProto],
+    made: Sequence[onnx.NodeProto],
     *,
     renamed: Mapping[str, str] | None = None,
     **constants: object,
 ) -> None:
-    """Put ``nodes`` in front of those of the model, which then read values that are ``renamed``.
+    """Put nodes in front of those of the model, which then read values that are ``renamed``.
 
     ``constants`` are values of integers that they read.
     """
@@ -137,123 +142,100 @@ def put_in_front(
     graph.initializer.extend(nh.from_array(np.array(v, np.int64), n) for n, v in constants.items())
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
-    every = [*nodes, *graph.node]
+    every = [*made, *graph.node]
     del graph.node[:]
     graph.node.extend(every)
 
 
-Change = Callable[[onnx.ModelProto], None]
+def changes(truthful: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Copies with one thing made wrong, or at least other, in each."""
 
+    def copied() -> onnx.ModelProto:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(truthful)
+        return copy
 
-def changes(model: onnx.ModelProto) -> Iterator[tuple[str, Change]]:
-    """One thing made wrong, or at least other, in each."""
     for side in ("input", "output"):
-        for place, value in enumerate(getattr(model.graph, side)):
-            shape = value.type.tensor_type.shape
-            for axis, dim in enumerate(shape.dim):
-                sizes = (dim.dim_value + 1, dim.dim_value * 2) if dim.dim_value else (1, 5)
-                for size in sizes:
-                    yield f"{value.name}_{axis}_is_{size}", partial(_dim, side, place, axis, size)
-                yield f"{value.name}_{axis}_is_x", partial(_dim, side, place, axis, "x")
-            for kind in (T.FLOAT16, T.FLOAT, T.INT64, T.INT32):
-                if kind != value.type.tensor_type.elem_type:
-                    yield (
-                        f"{value.name}_is_{T.DataType.Name(kind)}",
-                        partial(_dtype, side, place, kind),
-                    )
-            yield f"{value.name}_without_a_dim", partial(_rank, side, place, -1)
-            yield f"{value.name}_with_a_dim", partial(_rank, side, place, 1)
-            yield f"{value.name}_renamed", partial(_renamed, side, place)
-    at = next(n for n, node in enumerate(model.graph.node) if node.domain == "com.microsoft")
-    for place in range(len(model.graph.node[at].input)):
-        yield f"input_{place}_left_out", partial(_node_input, at, place, "")
-        yield f"input_{place}_is_of_nothing", partial(_node_input, at, place, "nowhere")
-        other = (place + 1) % len(model.graph.node[at].input)
+        for place, value in enumerate(getattr(truthful.graph, side)):
+            for name, change in _changes_of(value):
+                model = copied()
+                change(getattr(model.graph, side)[place])
+                yield f"{value.name}_{name}", model
+    at = next(n for n, node in enumerate(truthful.graph.node) if node.domain == "com.microsoft")
+    inputs = truthful.graph.node[at].input
+    for place in range(len(inputs)):
+        others = {"left_out": "", "is_of_nothing": "nowhere"}
         if place != 1:  # one tensor as key and as value is another model, and no mistake
-            yield (
-                f"input_{place}_twice",
-                partial(_node_input, at, place, model.graph.node[at].input[other]),
-            )
-    for name, value in (
+            others["twice"] = inputs[(place + 1) % len(inputs)]
+        for name, other in others.items():
+            (model := copied()).graph.node[at].input[place] = other
+            yield f"input_{place}_{name}", model
+    for name, number in (
         *(("num_heads", 2), ("num_heads", 8), ("kv_num_heads", 1), ("kv_num_heads", 4)),
         *(("do_rotary", 1), ("kv_cache_bit_width", 4), ("unknown", 1)),
     ):
-        yield f"{name}_is_{value}", partial(_attribute, at, name, value)
+        attributes = (model := copied()).graph.node[at].attribute
+        kept = [each for each in attributes if each.name != name]
+        del attributes[:]
+        attributes.extend([*kept, h.make_attribute(name, number)])
+        yield f"{name}_is_{number}", model
     for version in (99, 14):
-        yield f"ir_version_{version}", partial(_ir_version, version)
+        (model := copied()).ir_version = version
+        yield f"ir_version_{version}", model
     for place in (0, 1):
-        yield f"opset_{place}_of_99", partial(_opset, place, 99)
-    yield "a_name_twice", lambda model: model.graph.node.append(model.graph.node[-1])
-    for length in ("seqlens_k", "total"):
-        for what, value in (("too_large", 1), ("too_small", -1)):
-            yield f"{length}_{what}", partial(_shifted, length, value)
-        yield f"{length}_constant", partial(_constant, length)
+        (model := copied()).opset_import[place].version = 99
+        yield f"opset_{place}_of_99", model
+    (model := copied()).graph.node.append(model.graph.node[-1])
+    yield "a_name_twice", model
+    for length, of_a_prompt in (("seqlens_k", np.array([5])), ("total", np.array(6))):
+        for what, shift in (("too_large", 1), ("too_small", -1)):
+            model = copied()
+            put_in_front_of_attention(model, length, h.make_node("Add", [length, "by"], ["other"]))
+            model.graph.initializer.append(nh.from_array(np.array(shift, np.int32), "by"))
+            yield f"{length}_{what}", model
+        put_in_front_of_attention(model := copied(), length)
+        model.graph.initializer.append(nh.from_array(of_a_prompt.astype(np.int32), "other"))
+        yield f"{length}_constant", model
 
 
-def _dim(side: str, place: int, axis: int, size: int | str, model: onnx.ModelProto) -> None:
-    dim = getattr(model.graph, side)[place].type.tensor_type.shape.dim[axis]
-    dim.Clear()
-    setattr(dim, "dim_param" if isinstance(size, str) else "dim_value", size)
+Change = Callable[[onnx.ValueInfoProto], object]
 
 
-def _dtype(side: str, place: int, kind: int, model: onnx.ModelProto) -> None:
-    getattr(model.graph, side)[place].type.tensor_type.elem_type = kind
+def _changes_of(value: onnx.ValueInfoProto) -> Iterator[tuple[str, Change]]:
+    """Changes of an input or output of the graph."""
+    Dim = onnx.TensorShapeProto.Dimension
+
+    def at(axis: int, other: onnx.TensorShapeProto.Dimension) -> Change:
+        return lambda value: value.type.tensor_type.shape.dim[axis].CopyFrom(other)
+
+    def of_type(kind: int) -> Change:
+        return lambda value: setattr(value.type.tensor_type, "elem_type", kind)
+
+    shape = value.type.tensor_type.shape
+    for axis, dim in enumerate(shape.dim):
+        for size in (dim.dim_value + 1, dim.dim_value * 2) if dim.dim_value else (1, 5):
+            yield f"{axis}_is_{size}", at(axis, Dim(dim_value=size))
+        yield f"{axis}_is_x", at(axis, Dim(dim_param="x"))
+    for kind in (T.FLOAT16, T.FLOAT, T.INT64, T.INT32):
+        if kind != value.type.tensor_type.elem_type:
+            yield f"is_{T.DataType.Name(kind)}", of_type(kind)
+    if shape.dim:
+        yield "without_a_dim", lambda value: value.type.tensor_type.shape.dim.pop()
+    yield "with_a_dim", lambda value: value.type.tensor_type.shape.dim.add(dim_value=1)
+    yield "renamed", lambda value: setattr(value, "name", f"{value.name}_other")
 
 
-def _rank(side: str, place: int, more: int, model: onnx.ModelProto) -> None:
-    shape = getattr(model.graph, side)[place].type.tensor_type.shape
-    if more > 0:
-        shape.dim.add().dim_value = 1
-    elif shape.dim:
-        del shape.dim[-1]
+def put_in_front_of_attention(model: onnx.ModelProto, length: str, *made: onnx.NodeProto) -> None:
+    """Let all attention read ``other`` in place of a length, which ``made`` may make."""
+    nodes = model.graph.node
+    attention = [at for at, node in enumerate(nodes) if node.domain == "com.microsoft"]
+    for at in attention:
+        nodes[at].input[:] = ["other" if name == length else name for name in nodes[at].input]
+    for node in made:
+        nodes.insert(attention[0], node)
 
 
-def _renamed(side: str, place: int, model: onnx.ModelProto) -> None:
-    getattr(model.graph, side)[place].name += "_other"
-
-
-def _node_input(at: int, place: int, name: str, model: onnx.ModelProto) -> None:
-    model.graph.node[at].input[place] = name
-
-
-def _attribute(at: int, name: str, value: int, model: onnx.ModelProto) -> None:
-    attributes = model.graph.node[at].attribute
-    kept = [each for each in attributes if each.name != name]
-    del attributes[:]
-    attributes.extend([*kept, h.make_attribute(name, value)])
-
-
-def _ir_version(version: int, model: onnx.ModelProto) -> None:
-    model.ir_version = version
-
-
-def _opset(place: int, version: int, model: onnx.ModelProto) -> None:
-    model.opset_import[place].version = version
-
-
-def _reads(model: onnx.ModelProto, length: str, other: str, constant: str, value: Array) -> int:
-    """Where the first of the nodes is, which now read ``other`` for a length; with a constant."""
-    model.graph.initializer.append(nh.from_array(value, constant))
-    places = [at for at, node in enumerate(model.graph.node) if node.domain == "com.microsoft"]
-    for at in places:
-        names = model.graph.node[at].input
-        names[:] = [other if name == length else name for name in names]
-    return places[0]
-
-
-def _shifted(length: str, value: int, model: onnx.ModelProto) -> None:
-    """The nodes read the length plus ``value``."""
-    at = _reads(model, length, "shifted", "shift", np.array(value, np.int32))
-    model.graph.node.insert(at, h.make_node("Add", [length, "shift"], ["shifted"]))
-
-
-def _constant(length: str, model: onnx.ModelProto) -> None:
-    """The nodes read the length of a prompt of 6 tokens, whatever the call."""
-    value = np.array([5], np.int32) if length == "seqlens_k" else np.array(6, np.int32)
-    _reads(model, length, "traced", "traced", value)
-
-
-# Truth# Truth
+# Truth
 
 
 def is_right(model: onnx.ModelProto, kind: Kind) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-VOCABULARY = 32
+VOCABULARY, HIDDEN = 32, 16
 
 
 @dataclass
@@ -28,8 +28,6 @@ class Decoder:
     heads: int = 4
     kv_heads: int = 2
     size: int = 16
-    hidden: int = 16
-    mlp: int = 0
     window: int = -1
     dtype: Any = np.float32
     borrow: Mapping[int, int] = field(default_factory=dict)
@@ -60,10 +58,10 @@ class Decoder:
         positions = np.arange(self.table)[:, None] / 100.0 ** (np.arange(half) / half)
         self.constant("cos", np.cos(positions).astype(self.dtype))
         self.constant("sin", np.sin(positions).astype(self.dtype))
-        value = self.node("Gather", self.weight("embedding", VOCABULARY, self.hidden), "input_ids")
+        value = self.node("Gather", self.weight("embedding", VOCABULARY, HIDDEN), "input_ids")
         for layer in range(self.layers):
-            value = self._layer(layer, value, self.mlp)
-        self.node("MatMul", value, self.weight("head", self.hidden, VOCABULARY), output="logits")
+            value = self._layer(layer, value)
+        self.node("MatMul", value, self.weight("head", HIDDEN, VOCABULARY), output="logits")
         width = ["batch", "new", VOCABULARY]
         self.outputs.insert(0, info("logits", self.type, width))
 
@@ -93,10 +91,10 @@ class Decoder:
         total = self.node("Gather", self.node("Shape", "attention_mask"), axis)
         self.node("Cast", total, output="total", to=TensorProto.INT32)
 
-    def _layer(self, layer: int, value: str, mlp: int) -> str:
+    def _layer(self, layer: int, value: str) -> str:
         name = f"model.layers.{layer}"
         width, kv_width = self.heads * self.size, self.kv_heads * self.size
-        query = self.node("MatMul", value, self.weight(f"{name}.q", self.hidden, width))
+        query = self.node("MatMul", value, self.weight(f"{name}.q", HIDDEN, width))
         source = self.borrow.get(layer, layer)
         cache = [
             f"{'past_key_values' if source == layer else 'present'}.{source}.{part}"
@@ -104,7 +102,7 @@ class Decoder:
         ]
         if source == layer:
             new = [
-                self.node("MatMul", value, self.weight(f"{name}.{part}", self.hidden, kv_width))
+                self.node("MatMul", value, self.weight(f"{name}.{part}", HIDDEN, kv_width))
                 for part in ("k", "v")
             ]
             rows: list[Any] = [self.rows or "past", self.rows or "total"]
@@ -128,13 +126,8 @@ class Decoder:
             )
             inputs += ["", "", "", "", "", *weights]
         attended = self._attention(layer, inputs, f"{name}.attention", source == layer)
-        out = self.node("MatMul", attended, self.weight(f"{name}.o", width, self.hidden))
-        value = self.node("Add", value, out)
-        if mlp:
-            up = self.node("MatMul", value, self.weight(f"{name}.up", self.hidden, mlp))
-            down = self.weight(f"{name}.down", mlp, self.hidden)
-            value = self.node("Add", value, self.node("MatMul", self.node("Relu", up), down))
-        return value
+        out = self.node("MatMul", attended, self.weight(f"{name}.o", width, HIDDEN))
+        return self.node("Add", value, out)
 
     def _attention(self, layer: int, inputs: list[str], name: str, owns: bool) -> str:
         where = "present" if owns else "borrowed"

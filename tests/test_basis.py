@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from goldens import check_golden
 from shipped import cases_of_theme
 
 from conformance.case.basis import (
@@ -13,15 +14,16 @@ from conformance.case.basis import (
     grounds_of,
     weakest_of,
 )
-from conformance.case.contract import Basis, Contract
+from conformance.case.contract import Contract
 from conformance.case.contracts import ELSEWHERE, contract_of
 from conformance.case.corpus import shipped_files
-from conformance.case.features import BORROWING, BY_NAME, DOCUMENTATION, features_of
+from conformance.case.features import BY_NAME, features_of
 
 #: The themes at the limits of the operator weigh each of their contracts on its own.
 THEMES = sorted(
     file.stem for file in shipped_files().values() if not file.stem.startswith("bounds_")
 )
+PROVIDERS = ("CUDA", "WebGpu", "CPU", "Js", "Another")
 PLAIN = {feature.name: feature.values[0] for feature in BY_NAME.values()}
 
 
@@ -62,108 +64,57 @@ def test_every_ground_is_that_of_values_that_are_not_plain() -> None:
     assert all(value in BY_NAME[name].values[1:] for name, value in values)
 
 
-@pytest.mark.parametrize(
-    ("features", "basis"),
-    [
-        ({}, "specified"),
-        ({"scale": "given", "causal": "bidirectional"}, "specified"),
-        ({"scale": "given", "softcap": "given"}, "established"),
-        ({"softcap": "given", "key_value": "omitted"}, "requested"),
-        ({"attention_bias": "one_head"}, "specified"),
-        ({"sink": "head_sink"}, "specified"),
-        ({"attention_bias": "one_head", "sink": "head_sink"}, "established"),
-        ({"window": "shorter"}, "established"),
-        ({"window": "whole"}, "specified"),
-        ({"window": "shorter", "cache": "sliding_window"}, "specified"),
-        ({"phase": None, "rotary": None}, "specified"),
-    ],
+#: In which features calls differ from a plain one.
+ROWS: tuple[dict[str, str], ...] = (
+    {},
+    {"scale": "given", "causal": "bidirectional"},
+    {"scale": "given", "softcap": "given"},
+    {"softcap": "given", "key_value": "omitted"},
+    {"attention_bias": "one_head"},
+    {"attention_bias": "one_head", "sink": "head_sink"},
+    {"attention_bias": "one_head", "quantised": "int8_tensor"},
+    {"attention_bias": "full", "sink": "head_sink"},
+    {"sink": "head_sink"},
+    {"window": "shorter"},
+    {"window": "whole"},
+    {"window": "shorter", "cache": "sliding_window"},
+    {"cache": "sliding_window"},
+    {"cache": "sliding_window", "attention_bias": "full"},
+    {"scale": "given", "key_value": "packed"},
+    {"scale": "given", "key_value": "zero_length"},
+    {"rotary": "half_split", "softcap": "given", "lengths": "ragged"},
+    {"rotary": "interleaved", "head_size": "8"},
+    {"rotary": "partial_half_split"},
+    {"rotary": "partial_half_split", "head_size": "40"},
+    {"rotary": "partial_half_split", "head_size": "80"},
+    {"quantised": "float8_channel"},
+    {"quantised": "int8_tensor", "softcap": "given"},
+    {"qk_norm": "given"},
+    {"qk_norm": "given", "rotary": "half_split"},
+    {"qk_norm": "given", "rotary": "half_split", "key_value": "packed"},
+    {"causal": "bidirectional"},
+    {"presents": "one"},
+    {"presents": "one", "qk_norm": "given"},
+    {"output_qk": "after_softmax"},
+    {"phase": "decode", "cache": "concatenated", "key_value": "zero_length"},
+    {"phase": "decode", "cache": "concatenated", "key_value": "zero_length", "window": "shorter"},
 )
-def test_the_weakest_feature_counts(features: dict[str, str | None], basis: Basis) -> None:
-    assert weakest_of({**PLAIN, **features}) == basis
-    assert contract_on({**PLAIN, **features}).get("basis", "specified") == basis
 
 
-def test_a_specified_contract_quotes_the_words_of_its_source_alone() -> None:
-    both = contract_on({"scale": "given", "key_value": "packed"})
-    assert both["source"] == DOCUMENTATION
-    assert '"Custom scale will be used if specified"' in both["why"]
-    assert '"packed QKV with shape(batch_size,' in both["why"]
-    borrowed = contract_on({"scale": "given", "key_value": "zero_length"})
-    assert borrowed["source"] == BORROWING
-    assert "Custom scale" not in borrowed["why"]
-
-
-def test_an_established_contract_says_all_that_no_text_says() -> None:
-    why = contract_on({"rotary": "half_split", "softcap": "given", "lengths": "ragged"})["why"]
-    assert why.startswith("No text says ")
-    assert all(word in why for word in ("rotary", "softcap", "padded"))
-
-
-def test_what_a_page_describes_is_not_said_to_stand_in_no_text() -> None:
-    assert (
-        contract_on({"quantised": "float8_channel"})["why"]
-        == GROUNDS["quantised", "float8_channel"].words
-    )
-    both = contract_on({"quantised": "int8_tensor", "softcap": "given"})["why"]
-    assert both.startswith("No text says how and when a softcap")
-    assert both.endswith(GROUNDS["quantised", "int8_tensor"].words)
-
-
-def _on(row: dict[str, str], provider: str) -> Contract:
-    return Contract.model_validate(contract_of({**PLAIN, **row})).on(provider)
-
-
-@pytest.mark.parametrize(
-    ("row", "demands"),
-    [
-        ({"qk_norm": "given"}, "computes either rejects rejects either"),
-        ({"qk_norm": "given", "rotary": "half_split"}, "computes computes rejects rejects either"),
-        (
-            {"qk_norm": "given", "rotary": "half_split", "key_value": "packed"},
-            "computes either rejects rejects either",
-        ),
-        ({"causal": "bidirectional"}, "computes either computes either computes"),
-        ({"cache": "sliding_window"}, "rejects either computes either either"),
-        (
-            {"cache": "sliding_window", "attention_bias": "full"},
-            "rejects either computes either either",
-        ),
-        (
-            {"attention_bias": "full", "sink": "head_sink"},
-            "either computes computes computes computes",
-        ),
-        (
-            {"attention_bias": "one_head", "quantised": "int8_tensor"},
-            "either computes computes computes computes",
-        ),
-        ({"rotary": "interleaved", "head_size": "8"}, "either either either either either"),
-        ({"rotary": "partial_half_split", "head_size": "40"}, "either either either either either"),
-        ({"rotary": "partial_half_split"}, "either either either either either"),
-        (
-            {"rotary": "partial_half_split", "head_size": "80"},
-            "computes computes computes computes computes",
-        ),
-        ({"presents": "one"}, "either either either either either"),
-        ({"output_qk": "after_softmax"}, "either either computes either computes"),
-        ({"presents": "one", "qk_norm": "given"}, "either either rejects rejects either"),
-    ],
-)
-def test_a_row_demands_of_each_provider_what_its_documentation_says(
-    row: dict[str, str], demands: str
-) -> None:
-    providers = ("CUDA", "WebGpu", "CPU", "Js", "Another")
-    found = [_on(row, f"{provider}ExecutionProvider").demands for provider in providers]
-    assert found == demands.split()
-
-
-def test_the_norm_of_a_rotated_query_is_established() -> None:
-    row = {"qk_norm": "given", "rotary": "half_split"}
-    assert _on(row, "CUDAExecutionProvider").basis == "established"
-    assert _on({"qk_norm": "given"}, "CUDAExecutionProvider").basis == "specified"
-    assert _on(row, "CPUExecutionProvider").basis == "specified"
-
-
-def test_a_window_on_a_borrowed_cache_is_disputed() -> None:
-    row = {"phase": "decode", "cache": "concatenated", "key_value": "zero_length"}
-    assert "disputed" not in contract_of({**PLAIN, **row})
-    assert contract_of({**PLAIN, **row, "window": "shorter"})["disputed"].endswith("/32462")
+def test_what_a_contract_says_of_features() -> None:
+    """The weakest feature counts, and each provider's documentation."""
+    assert weakest_of({**PLAIN, "phase": None, "rotary": None}) == "specified"
+    told = []
+    for row in ROWS:
+        features = {**PLAIN, **row}
+        made = contract_of(features)
+        contract, alone = Contract.model_validate(made), contract_on(features)
+        assert weakest_of(features) == alone.get("basis", "specified")
+        on = {name: contract.on(f"{name}ExecutionProvider") for name in PROVIDERS}
+        told += [
+            f"=== {', '.join(f'{name} {value}' for name, value in row.items()) or 'plain'}",
+            *(f"{name}: {each.demands} ({each.basis})" for name, each in on.items()),
+            *(f"{name}: {alone[name]}" for name in ("basis", "source", "why") if name in alone),
+            *([f"disputed: {made['disputed']}"] if "disputed" in made else []),
+        ]
+    check_golden("contracts.txt", "\n".join(told) + "\n")

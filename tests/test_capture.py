@@ -113,10 +113,7 @@ def test_every_layer_is_judged_with_what_it_gets(
 ) -> None:
     """The values of the cases are those of a plain session, layer by layer and call by call."""
     done = check(borrowing, "--save-cases", str(folder / "kept.yaml"))
-    assert (
-        "with a prompt of 12 tokens and 2 decode steps, run on the CPU by onnxruntime" in done.out
-    )
-    assert "runs the attention of every layer right." in done.out
+    assert "12 tokens and 2 decode steps, " in done.out
     graph = onnx.load(borrowing).graph
     nodes = [node for node in graph.node if node.op_type == "GroupQueryAttention"]
     wanted, _ = own_run(borrowing, [n for node in nodes for n in node.input if n], 2)
@@ -163,11 +160,10 @@ def test_the_first_layer_that_goes_wrong_is_named(
     monkeypatch.setenv("FAULT_ON", digest_of(case.call))
     arguments = "--ep", desk.runner("wrong_alone"), "--save-cases", str(kept_file)
     done = check(borrowing, *arguments, status=1)
-    said = "in layer 2. The first layer that goes wrong is layer 2, decode step 1, on"
-    assert said in done.out
+    assert "goes wrong is layer 2, decode step 1, " in done.out
     (row,) = [line for line in done.out.splitlines() if "✗" in line]
     assert row.startswith("2 ")
-    assert "decode silently wrong in 1 of 2 steps: " in done.out
+    assert "wrong in 1 of 2 steps: " in done.out
     assert "(" in row  # the error of the prompt, which is right
 
 
@@ -211,7 +207,7 @@ def test_other_forms_of_models(check: Check, folder: Path, fields: dict[str, Any
     for external in (False, True):
         model = Decoder(**fields).save(folder, external=external)
         done = check(model, "--save-cases", str(folder / "kept.yaml"))
-        assert "runs the attention of every layer right." in done.out
+        assert "✗" not in done.out
         assert len(list((folder / "kept.values").iterdir())) == 6
     if "rows" in fields:
         assert kept(folder, "layer_1.decode_2")["past_key"].shape == (1, 2, 32, 16)
@@ -219,10 +215,10 @@ def test_other_forms_of_models(check: Check, folder: Path, fields: dict[str, Any
 
 def test_a_node_in_a_subgraph_is_told_and_the_others_run(check: Check, folder: Path) -> None:
     done = check(Decoder(inside="If").save(folder), status=1)
-    assert "was not checked: it is in a subgraph, whose values cannot be captured" in done.out
+    assert "not checked: it is in a subgraph, " in done.out
     assert "✓ prompt 0." in done.out
     done = check(Decoder(1, inside="If").save(folder), status=2)
-    assert "every node is in a subgraph; none can be captured." in done.err
+    assert "every node is in a subgraph; " in done.err
 
 
 def test_values_that_are_not_finite_are_judged_as_the_oracle_does(
@@ -236,17 +232,10 @@ def test_values_that_are_not_finite_are_judged_as_the_oracle_does(
 
 
 def test_only_some_layers(check: Check, gqa: Gqa, borrowing: Path) -> None:
-    rows = [
-        line[0]
-        for line in check(borrowing, "--only-layer", "0,2-3").out.splitlines()
-        if "✓" in line
-    ]
-    assert rows == ["0", "2", "3"]
+    lines = check(borrowing, "--only-layer", "0,2-3").out.splitlines()
+    assert [line[0] for line in lines if "✓" in line] == ["0", "2", "3"]
     done = gqa("check", str(borrowing), "--only-layer", "1", "--lengths", "3")
     assert "1 attention node, all the same call" in done.out
-    done = check(borrowing, "--only-layer", "4", status=2)
-    assert "There is no layer 4 with attention, only layers 0–3." in done.err
-    assert "'3-1' is not numbers of layers" in check(borrowing, "--only-layer", "3-1", status=2).err
 
 
 # The inputs of one call
@@ -287,7 +276,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
     [
         (
             {"input_ids": IDS},
-            "there are no values for its input attention_mask (int64 [batch, total",
+            "input attention_mask (int64 [batch, total",
         ),
         ({"input_ids": IDS, "ids": IDS}, "the model has no input ids; its inputs are input_ids, "),
         ({"input_ids": IDS.astype(np.float32)}, "input_ids is float32; the model takes int64."),
@@ -309,9 +298,6 @@ def refused(gqa: Gqa, folder: Path, file: Path) -> str:
     done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
     assert (done.status, done.out) == (2, "")
     return done.err
-
-
-# Tokens
 
 
 # What a decoder feeds
@@ -366,15 +352,14 @@ def test_names_of_genai_and_sizes_that_the_graph_leaves_open(check: Check, folde
         node.output[:] = [names.get(name, name) for name in node.output]
     model = folder / "model.onnx"
     model.write_bytes(proto.SerializeToString())
-    done = check(model, status=2)
-    assert "nothing tells what its input words (int64 [batch, new]) is" in done.err
+    assert "input words (int64 [batch, new]) is" in check(model, status=2).err
     parts = ("key", "value")
     given = {f"past_{part}_names": f"cache.%d.{part}" for part in parts}
     given |= {"input_ids": "words", "attention_mask": "attention_mask"}
     made = {f"present_{part}_names": f"kept.%d.{part}" for part in parts} | {"logits": "scores"}
     sides = {"inputs": given, "outputs": made}
     (folder / "genai_config.json").write_text(json.dumps({"model": {"decoder": sides}}))
-    done = check(model)
+    check(model)
 
 
 def fed(model: Path, call: ProgramCall) -> Feeder:
@@ -385,33 +370,43 @@ def fed(model: Path, call: ProgramCall) -> Feeder:
 # Models that cannot be run
 
 
-def test_weights_that_are_missing(check: Check, borrowing: Path, folder: Path) -> None:
-    weights = folder / "model.onnx.data"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:100])
-    assert "ONNX Runtime cannot load it: Des" in check(borrowing, status=2).err
-    weights.unlink()
-    done = check(borrowing, status=2)
-    assert "ONNX Runtime cannot load it: " in done.err
-    assert "model.onnx.data" in done.err
+def strange(model: onnx.ModelProto) -> None:
+    info = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["batch", 3])
+    model.graph.input.append(info)
 
 
-def test_an_input_that_nothing_explains(check: Check, folder: Path) -> None:
-    strange = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["batch", 3])
-    done = check(Decoder(inputs=[strange]).save(folder), status=2)
-    assert (
-        "nothing tells what its input pixels (float32 [batch, 3]) is; give the inputs" in done.err
-    )
-
-
-def test_a_model_that_does_not_load(check: Check, folder: Path) -> None:
-    model = Decoder().model()
+def unknown(model: onnx.ModelProto) -> None:
     model.graph.node[0].op_type = "NoSuchOperator"
-    file = folder / "model.onnx"
+
+
+def without_weights(model: onnx.ModelProto) -> None:
+    onnx.external_data_helper.convert_model_to_external_data(model, True, "none.data", 64)
+    for tensor in model.graph.initializer:
+        if tensor.external_data:
+            tensor.ClearField("raw_data")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (strange, "what its input pixels (float32 [batch, 3]) is; "),
+        (unknown, "NoSuchOperator"),
+        (without_weights, "none.data"),
+    ],
+)
+def test_a_model_that_cannot_be_run(
+    check: Check, folder: Path, change: Callable[[onnx.ModelProto], None], says: str
+) -> None:
+    model, file = Decoder().model(), folder / "model.onnx"
+    change(model)
     file.write_bytes(model.SerializeToString())
-    done = check(file, status=2)
-    assert "model.onnx: ONNX Runtime cannot load it: " in done.err
-    assert "NoSuchOperator" in done.err
+    assert says in check(file, status=2).err
+
+
+def test_weights_that_are_cut(check: Check, borrowing: Path, folder: Path) -> None:
+    weights = folder / "model.onnx.data"
+    weights.write_bytes(weights.read_bytes()[:100])
+    assert "ONNX Runtime cannot load it: Des" in check(borrowing, status=2).err
 
 
 def test_an_interpreter_for_the_run_alone(check: Check, folder: Path, desk: Desk) -> None:
@@ -429,15 +424,15 @@ def test_too_much_to_keep(
     with monkeypatch.context() as context:
         context.setattr(captured, "capture", lambda *_: pytest.fail("the model was run"))
         done = check(model, status=2)
-    assert "choose layers with --only-layer, or give a shorter prompt or fewer --steps." in done.err
+    assert "a shorter prompt or fewer --steps." in done.err
     file = inputs(folder, input_ids=IDS, attention_mask=MASK)
     done = gqa("check", str(model), "--capture", str(file))
-    assert "choose layers with --only-layer, or give smaller inputs." in done.err
+    assert "or give smaller inputs." in done.err
     (folder / "ids.txt").write_text("1 " * 20_000)
     monkeypatch.setattr(captured, "MOST_BYTES", 1 << 40)
     done = check(model, steps=1000, status=2)
-    assert "2 nodes in 1001 calls are 2002 cases, and at most 2000 fit" in done.err
-    assert "The prompt is too long to be judged: 20000 query tokens" in check(model, status=2).err
+    assert "are 2002 cases, and at most 2000 fit" in done.err
+    assert "20000 query tokens" in check(model, status=2).err
 
 
 def test_a_full_disk(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +443,7 @@ def test_a_full_disk(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(captured, "write_given", full)
     done = check(model, status=2)
     assert done.err.endswith("npz: No space left on device.\n")
-    with pytest.raises(CaptureError, match=r"Cannot write .*nowhere/feed_0_0.pb: No such file"):
+    with pytest.raises(CaptureError, match=r"Cannot write .*nowhere"):
         captured_of(model, (1,), 0, folder / "nowhere")
 
 
@@ -466,9 +461,7 @@ def test_kept_cases_run_without_the_model(
     assert "12 results, 0 unexpected" in done.out
     assert "insensitive" not in done.out  # values of a model are as they are
     case = json.loads(results.read_text().splitlines()[1])
-    assert case["call"]["inputs"][0]["values"].startswith(
-        "from the file kept.values/layer_0.prompt"
-    )
+    assert "kept.values/layer_0.prompt" in case["call"]["inputs"][0]["values"]
     done = gqa("export", f"{file}::layer_2[stage=prompt]", str(folder / "out"), "--ep", "cpu")
     assert done.status == 0, done.both
     program = [sys.executable, str(folder / "out/repro.py")]

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
-from as_user import Desk
+from as_user import Desk, Done, Gqa
 from attention_models import GEMMA, Layer, decoder, saved, weight
+from check_graphs import KINDS, graph_of
+from goldens import check_golden
+from jsonschema import Draft202012Validator
 from onnx import TensorProto, helper
-from test_check_pins import FEW, Check
-from test_check_pins import check as check
-from test_check_pins import refusing as refusing
-from test_check_pins import tiny as tiny
 
 from conformance.base.paths import data_path
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.model import exports
-from conformance.model.answers import Answer, answer, short, where_of, workaround
+from conformance.model.answers import answer, short, where_of, workaround
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of
-from conformance.model.headline import Column, headline
-from conformance.model.known import KnownTarget
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
@@ -37,6 +35,28 @@ from conformance.results.records import ResultRecord
 needs_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
 )
+
+FEW = ("--lengths", "3,12")
+
+#: Runs the command on a model; it must end with the status, which is 0 unless it is given.
+Check = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the four groups of Gemma 4."""
+    return saved(decoder(*GEMMA), tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def check(gqa: Gqa) -> Check:
+    def call(model: Path, *arguments: str, status: int = 0) -> Done:
+        done = gqa("check", str(model), *arguments)
+        assert done.status == status, done.both
+        return done
+
+    return call
+
 
 FORM = Form(
     fields={"dtype": "float32", "num_heads": 4, "kv_num_heads": 2, "head_size": 16},
@@ -50,67 +70,35 @@ FORM = Form(
 )
 
 
-def labels(form: Form, **asked: tuple[int, ...]) -> list[str]:
-    return [stage.label for stage in stages_of(form, Lengths(**asked))]
+def form(**fields: object) -> Form:
+    """A form with other fields of a call."""
+    return replace(FORM, fields={**FORM.fields, **fields})
 
 
-# Stages
+#: Forms of a node, and lengths that are asked for.
+STAGES = {
+    "a decoder": (FORM, Lengths()),
+    "a window of 8": (form(local_window_size=8), Lengths()),
+    "a window of 512": (form(local_window_size=512), Lengths()),
+    "a borrowed cache has the new tokens": (form(key_value="zero_length"), Lengths()),
+    "rotary tables of 20 rows": (replace(FORM, table_rows=20), Lengths()),
+    "one token, no batch": (replace(FORM, sequence_length=1, batch_size=1), Lengths()),
+    "a batch of 3": (replace(FORM, batch_size=3), Lengths()),
+    "no cache": (replace(FORM, cache="none"), Lengths()),
+    "a static cache": (replace(FORM, cache="static", capacity=128), Lengths()),
+    "a cache that the program keeps in a buffer": (replace(FORM, shared=True), Lengths()),
+    "asked": (FORM, Lengths(tokens=(1, 17), batch_sizes=(1, 2))),
+}
 
 
-def test_a_decoder_does_prompts_parts_single_tokens_batches_and_loops() -> None:
-    assert labels(FORM) == [
-        "prompt_6", "prompt_17", "prompt_65", "chunk_5_on_12", "chunk_17_on_64", "decode_on_1",
-        "decode_on_15", "decode_on_16", "decode_on_63", "decode_on_64", "decode_on_600",
-        "ragged_prompt_9_5", "ragged_decode_40_17", "loop",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("window", "added"),
-    [
-        (8, {"prompt_9", "prompt_25", "chunk_17_on_8", "decode_on_7", "decode_on_8",
-             "ragged_decode_13_4"}),
-        (512, {"prompt_529", "chunk_17_on_512", "decode_on_511", "decode_on_512",
-               "ragged_decode_517_256"}),
-    ],
-)  # fmt: skip
-def test_a_window_is_tried_at_its_end(window: int, added: set[str]) -> None:
-    windowed = replace(FORM, fields={**FORM.fields, "local_window_size": window})
-    assert set(labels(windowed)) - set(labels(FORM)) == added
-
-
-def test_a_borrowed_cache_has_the_new_tokens_already() -> None:
-    borrowing = replace(FORM, fields={**FORM.fields, "key_value": "zero_length"})
-    found = {stage.label: stage.fields for stage in stages_of(borrowing, Lengths())}
-    assert found["prompt_17"] == {"past_sequence_length": 17, "sequence_length": 17}
-    assert found["decode_on_64"] == {"past_sequence_length": 65, "sequence_length": 1}
-    assert "loop" not in found
-
-
-def test_the_graphs_limits_are_kept() -> None:
-    assert max(stage.tokens for stage in stages_of(replace(FORM, table_rows=20), Lengths())) <= 20
-    assert labels(replace(FORM, sequence_length=1, batch_size=1))[:2] == ["prompt_1", "decode_on_1"]
-    assert not [name for name in labels(replace(FORM, batch_size=1)) if "ragged" in name]
-    no_cache = labels(replace(FORM, cache="none"))
-    assert no_cache == ["prompt_6", "prompt_17", "prompt_65", "ragged_prompt_9_5"]
-    fixed = stages_of(replace(FORM, batch_size=3), Lengths())
-    assert {stage.fields["batch_size"] for stage in fixed} == {3}
-
-
-def test_a_static_cache_and_one_that_the_program_keeps_in_a_buffer() -> None:
-    static = stages_of(replace(FORM, cache="static", capacity=128), Lengths())
-    assert {stage.fields["max_sequence_length"] for stage in static} == {128}
-    assert max(stage.tokens for stage in static) == 128
-    kept = [stage for stage in stages_of(replace(FORM, shared=True), Lengths()) if stage.buffer]
-    assert [stage.phase for stage in kept] == ["prompt", "chunk", "decode"]
-    assert all(stage.fields["shared_buffer"] for stage in kept)
-
-
-def test_lengths_and_batches_can_be_asked_for() -> None:
-    assert labels(FORM, tokens=(1, 17), batch_sizes=(1, 2)) == [
-        "prompt_1", "prompt_17", "chunk_9_on_8", "decode_on_16",
-        "prompt_1_batch_2", "prompt_17_batch_2", "chunk_9_on_8_batch_2", "decode_on_16_batch_2",
-    ]  # fmt: skip
+def test_the_stages_of_a_form() -> None:
+    told = []
+    for name, (of, lengths) in STAGES.items():
+        told.append(f"=== {name}")
+        for stage in stages_of(of, lengths):
+            what = " in a buffer" if stage.buffer else ""
+            told.append(f"{stage.label}: {stage.phase} of {stage.tokens}{what}, {stage.fields}")
+    check_golden("stages.txt", "\n".join(told) + "\n")
 
 
 # Answers
@@ -158,12 +146,6 @@ def record(verdict: str, **more: object) -> ResultRecord:
     return ResultRecord.model_validate({**usual, **more, "verdict": verdict})
 
 
-def sentence(*answers: Answer, faults: int = 0) -> str:
-    """The headline of one target in one release."""
-    target = KnownTarget("it@1", "1", None, [], "it")
-    return headline([Column((target,), answers)], faults)
-
-
 WRONG_OUTPUT = {"wrong_outputs": ["output"]}
 WRONG_PRESENTS = {"wrong_outputs": ["presents"]}
 
@@ -188,39 +170,13 @@ WRONG_PRESENTS = {"wrong_outputs": ["presents"]}
 def test_what_a_result_is_to_somebody_with_a_model(found: ResultRecord, kind: str) -> None:
     group = Group("global", FORM, ())
     assert answer(group, "it@1", [(PROMPTS[0], found)]).kind == kind
+    assert answer(group, "it@1", []).kind == "untried"
 
 
 def test_presents_that_nothing_reads_may_be_wrong() -> None:
     group = Group("global", replace(FORM, reads_presents=False), ())
     found = answer(group, "it@1", [(PROMPTS[0], record("wrong", **WRONG_PRESENTS))])
     assert found.kind == "right"
-
-
-def test_a_group_that_was_not_tried_is_not_right() -> None:
-    skip = record("skip", outcome="unavailable", reason="there is no GPU")
-    group = Group("global", FORM, ())
-    nothing = answer(group, "it@1", [(stage, skip) for stage in PROMPTS])
-    assert nothing.kind == "untried"
-    assert sentence(nothing) == "it@1: not tried: there is no GPU."
-    some = answer(group, "it@1", [(PROMPTS[0], record("pass")), (PROMPTS[1], skip)])
-    assert some.sentence.startswith("right (1 call); not tried")
-    assert sentence(some) == (
-        "it@1 runs the attention of every layer right, as far as it was tried: 1 call not tried"
-        " (there is no GPU)."
-    )
-    untried = answer(group, "it@1", [])
-    assert untried.kind == "untried"
-    right = answer(group, "it@1", [(PROMPTS[0], record("pass"))])
-    assert "every layer right" not in sentence(right, untried)
-
-
-def test_all_parts_are_told_the_worst_first() -> None:
-    results = [(stage, record("pass")) for stage in PROMPTS]
-    results += [(s, record("unsupported", outcome="rejected", message="no")) for s in CHUNKS]
-    results += [(stage, record("wrong", **WRONG_OUTPUT)) for stage in DECODES]
-    group = Group("global", FORM, ())
-    found = answer(group, "it@1", results)
-    assert found.sentence == "silently wrong for one token on a past; refused"
 
 
 @pytest.mark.parametrize(
@@ -373,13 +329,9 @@ def test_a_target_that_is_silently_wrong(
     (case,) = [case for case in load_file(kept) if case.id == wanted]
     monkeypatch.setenv("FAULT_ON", digest_of(case.call))
     done = check(tiny, "--ep", desk.runner("wrong_alone"), *FEW, status=1)
-    assert (
-        "@1.0: in one chat silently wrong for prompts from 12 tokens on in layer 2; with chunked"
-        " prompts right in every layer." in done.out
-    )
-    assert "one chat          ✗ silently wrong for prompts from 12 tokens on" in done.out
-    assert "for example  layer 2, a prompt of 12 tokens" in done.out
-    assert f"case         {wanted}" in done.out
+    words = " ".join(done.out.split())
+    assert "from 12 tokens on in layer 2; " in words
+    assert f"a prompt of 12 tokens case {wanted}" in words
 
 
 @pytest.mark.parametrize(
@@ -402,61 +354,55 @@ def test_the_target_says_what_is_wrong_with_a_node(
     assert message in " ".join(done.out.split())
 
 
-@pytest.mark.parametrize(
-    ("attributes", "why"),
-    [
-        ({"local_window_size": 0}, "local_window_size must be -1 (no window) or at least 1"),
-        ({"scale": float("nan")}, "attribute scale is nan"),
-    ],
-)
-def test_a_node_without_a_meaning_is_named(
-    check: Check, desk: Desk, tmp_path: Path, attributes: dict[str, float], why: str
-) -> None:
-    file = saved(decoder(Layer(), Layer(attributes=attributes)), tmp_path)
-    done = check(file, "--ep", desk.runner("correct"), *FEW, status=1)
-    assert f"/model/layers.1/attn/GroupQueryAttention was not checked: {why}" in done.out
-    assert "✓ right (5 calls)" in done.out
-    assert "@1.0: right in every other layer; 1 node not checked." in done.out
-
-
-def test_calls_that_the_oracle_cannot_compute_are_left_out(
-    check: Check, desk: Desk, tmp_path: Path
-) -> None:
-    file = saved(decoder(Layer(heads=32, kv_heads=8), rows=8192), tmp_path)
-    done = check(file, "--ep", desk.runner("correct"), "--lengths", "3,5000")
-    assert "Note: Of layer 0 some calls are left out: 2500 tokens on a past of 2500: " in done.out
-    assert "✓ right (3 calls; 2 long calls not tried)" in done.out  # a prompt, single tokens
-
-
-def test_a_batch_that_the_graph_does_not_allow(check: Check, tmp_path: Path) -> None:
-    file = saved(decoder(Layer(past=(1, "past")), batch=1), tmp_path)
-    done = check(file, "--batch", "2", status=2)
-    assert done.err.endswith("GroupQueryAttention: the graph leaves no call to try\n")
-
-
-def test_an_answer_blames_the_layer_that_is_wrong(tmp_path: Path) -> None:
-    cut, _ = cut_out(decoder(*GEMMA), tmp_path)
-    fault = {"kind": "shape", "output": "borrower_output", "got": [1], "want": [2]}
-    second = record("wrong", wrong_outputs=["output"], faults=[fault])
-    owner = answer(Group("window_8", FORM, ()), "it@1", [(PROMPTS[0], record("pass"))])
-    one = answer(cut, "it@1", [(PROMPTS[0], second)])
-    said = "it@1: right in each layer alone, silently wrong in {} as one graph."
-    assert sentence(owner, one) == said.format("layer 2")
-    both = record("wrong", faults=[fault, {**fault, "output": "output"}], wrong_outputs=["output"])
-    one = answer(cut, "it@1", [(PROMPTS[0], both)])
-    assert sentence(owner, one) == said.format("layers 0 and 2")
-
-
 def test_no_node_can_be_checked(check: Check, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     file = saved(decoder(Layer(attributes={"num_heads": 0, "windw": 8})), tmp_path)
     done = check(file, status=2)
     assert done.out == ""
-    first, second, third = done.err.splitlines()
-    assert first == f"{file}: no node can be checked."
-    assert second.endswith("GroupQueryAttention: num_heads and kv_num_heads must be at least 1")
+    _, second, third = done.err.splitlines()
+    assert second.endswith("must be at least 1")
     assert third.startswith("cpu@")
-    assert "does not load the model: " in third
+
+
+def test_the_answers_for_programs(
+    check: Check, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "answers.json"
+    monkeypatch.setenv("FAULT_ON", "/")
+    check(tiny, "--ep", desk.runner("rejects"), *FEW, "--json", str(file), status=1)
+    answers = json.loads(file.read_text())
+    schema = json.loads((data_path("reports") / "check.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(answers)
+    assert (answers["exit_status"], answers["model"]["not_checked"]) == (1, {})
+    assert [row["layers"] for row in answers["rows"]] == [[0], [1], [2], [3], [0, 2], [1, 3]]
+    first = answers["rows"][0]["answers"]["miniature@1.0"]
+    assert first["answer"] == "refused"
+    said = {use: parts[0]["answer"] for use, parts in first["uses"].items()}
+    assert said == {"one chat": "refused", "chunked prompts": "refused"}
+    assert first["uses"]["one chat"][0]["cases"][0] == "tiny/window_8[stage=prompt_3]"
+
+
+@needs_onnxruntime
+def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) -> None:
+    model = graph_of(KINDS[0])
+    model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
+    file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"
+    file.write_bytes(model.SerializeToString())
+    check(file, status=1)
+    check(file, "--write-expect", str(pins))
+    done = check(file, "--expect", str(pins))
+    assert "○ refused as it stands in the model (expected)" in done.out
+    assert "Not pinned" not in done.out
+    pins.write_text("target: cpu\nexpectations: []\n")
+    done = check(file, "--expect", str(pins), status=1)
+    assert "Not pinned: one chat of layer 0 on cpu@" in done.out
+    check(file, "--expect", str(pins), "--write-expect", str(pins))
+    file.write_bytes(graph_of(KINDS[0]).SerializeToString())
+    done = check(file, "--expect", str(pins))
+    assert f"Better than pinned as unsupported in {pins}:3: " in done.out
+    again = check(file, "--expect", str(pins), "--write-expect", str(pins))
+    assert "Pinned:  0 results" in again.out
 
 
 def test_the_theme_exports_is_what_its_command_writes() -> None:

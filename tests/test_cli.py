@@ -24,12 +24,6 @@ has_onnxruntime = pytest.mark.skipif(
 )
 
 
-def test_a_report_has_no_path_of_the_users(gqa: Gqa, desk: Desk) -> None:
-    targets = ("--ep", desk.runner("dies"), "--ep", desk.runner("not_json"))
-    assert gqa("run", "three.yaml", *targets, "--html", "own.html").status == 3
-    assert str(desk.folder) not in (desk.folder / "own.html").read_text(encoding="utf-8")
-
-
 def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> None:
     done = gqa("run", "three.yaml", "--ep", "cuda", "--results", "cuda.jsonl")
     if "cuda@" in done.out:
@@ -44,15 +38,14 @@ def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, 
 
 @has_onnxruntime
 def test_the_real_cpu_target(desk: Desk) -> None:
-    done = desk.gqa("run", "three.yaml", "--results", "cpu.jsonl", "--html", "cpu.html")
+    done = desk.gqa("run", "three.yaml", "--results", "cpu.jsonl")
     assert done.status == 0, done.both
     run = read(desk.folder / "cpu.jsonl")
-    assert [result.verdict for result in run.results] == ["pass"] * 3
+    found = {(result.verdict, result.placement) for result in run.results}
+    assert found == {("pass", "CPUExecutionProvider")}
     (target,) = run.header.targets
     assert target.describe is not None
     assert target.name == f"cpu@{target.describe.version}"
-    assert {result.placement for result in run.results} == {"CPUExecutionProvider"}
-    assert done.out.splitlines()[-2:] == ["Results: cpu.jsonl", "Report:  cpu.html"]
 
 
 # Results files
@@ -65,30 +58,6 @@ def test_a_results_path_without_permission(gqa: Gqa, desk: Desk) -> None:
     done = gqa("run", "three.yaml", "--results", "locked/file")
     assert (done.status, done.out) == (3, "")
     assert done.err == "Cannot write results to locked/file: permission denied.\n"
-
-
-def test_a_full_disk_under_standard_output(desk: Desk) -> None:
-    for arguments in (
-        ("list", "three.yaml"),
-        ("run", "three.yaml", "--ep", desk.runner("correct")),
-    ):
-        with open("/dev/full", "w") as full:
-            process = desk.start(sys.executable, "-m", "conformance", *arguments, stdout=full)
-            _, err = process.communicate(timeout=60)
-        assert process.returncode == 3
-        assert err.splitlines()[-1] == "Cannot continue: No space left on device."
-        assert "Traceback" not in err
-
-
-def test_a_closed_pipe_is_no_error_and_no_verdict(desk: Desk) -> None:
-    more_than_a_pipe_holds = ("list", "--json", "pairs")
-    process = desk.start(sys.executable, "-m", "conformance", *more_than_a_pipe_holds)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.wait(timeout=60) == 130
-    assert process.stderr.read() == ""
 
 
 # Interruptions
@@ -137,10 +106,7 @@ def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
     assert run.footer is not None
     assert not run.footer.complete
     assert 0 < len(run.results) < 20
-    assert run.problems[0] == "The run was stopped before its end."
-    assert f"{len(run.results)} result" in out
-    assert ", interrupted" in out
-    assert out.splitlines()[-2:] == [f"Results: {file.name}", f"Report:  {file.name}.html"]
+    assert re.search(rf"{len(run.results)} results?, .*, interrupted", out)
     assert "stopped before its end" in (desk.folder / f"{file.name}.html").read_text()
 
 
@@ -188,35 +154,7 @@ def test_the_sample_in_the_readme_is_what_the_command_prints(
     assert sample.partition("\n```")[0] in printed
 
 
-@has_onnxruntime
-def test_causes_of_known_results_are_listed(gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("run", "bounds_attributes", "-k", "float32 and local_window_size")
-    told = gqa(*arguments).out.partition("Known defects:\n")[2].splitlines()
-    assert told[0].startswith("  1 wrong in output on cpu@1.")
-    assert told[1] == "      docs/findings/ort-cpu-attributes-of-64-bits.md"
-    assert told[2].startswith("      bounds_attributes/local_window_size")
-    monkeypatch.setattr("conformance.cli.terminal.FEW_CAUSES", 1)
-    many = ("run", "bounds_heads", "-k", "float32 and num_heads")
-    assert " known defects; list them with --known." in gqa(*many).out
-    assert "Known defects:\n" in gqa(*many, "--known").out
-
-
 # The other commands
-
-
-def test_doctor_prints_the_adapter_and_its_facts_on_request(
-    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    targets = [target_for(desk.runner(name)) for name in ("on_adapter", "correct")]
-    monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
-    said = gqa("doctor").out
-    about = f"✓ {targets[0].ep}  none\n    version   miniature 1.0\n    adapter   lavapipe\n"
-    assert said.startswith(about)
-    assert said.count("    adapter") == 1
-    assert "maxBufferSize" not in said
-    lines = gqa("doctor", "-v").out.splitlines()
-    at = lines.index("    versions  driver 7.0")
-    assert lines[at + 1] == "              limits maxBindGroups=4 maxBufferSize=4294967295"
 
 
 @has_onnxruntime

@@ -88,20 +88,19 @@ def _documented(shell: str) -> str:
     return str(line).replace("\\|", "|")
 
 
-def test_fish_completes_a_name(desk: Desk) -> None:
-    if shutil.which("fish") is None:
-        pytest.skip("fish is not installed")
-    command = f"{_documented('fish')}; complete -C 'gqa list smoke/pro'"
-    done = desk.run("fish", "--no-config", "-c", command)
-    assert (done.status, done.err) == (0, "")
-    assert "smoke/prompt" in done.out.split()
+BASH = "compopt() { :; }; COMP_WORDS=(gqa list smoke/pro) COMP_CWORD=2; _gqa_completion gqa"
 
 
-def test_bash_completes_a_name(desk: Desk) -> None:
-    if shutil.which("bash") is None:
-        pytest.skip("bash is not installed")
-    words = "compopt() { :; }; COMP_WORDS=(gqa list smoke/pro) COMP_CWORD=2"
-    command = f"{_documented('bash')}; {words}; _gqa_completion gqa; echo ${{COMPREPLY[@]}}"
-    done = desk.run("bash", "--norc", "-c", command)
+@pytest.mark.parametrize(
+    ("shell", "option", "asks"),
+    [
+        ("fish", "--no-config", "complete -C 'gqa list smoke/pro'"),
+        ("bash", "--norc", f"{BASH}; echo ${{COMPREPLY[@]}}"),
+    ],
+)
+def test_a_shell_completes_a_name(desk: Desk, shell: str, option: str, asks: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    done = desk.run(shell, option, "-c", f"{_documented(shell)}; {asks}")
     assert (done.status, done.err) == (0, "")
-    assert done.out.split() == ["smoke/prompt"]
+    assert done.out.split()[:1] == ["smoke/prompt"]

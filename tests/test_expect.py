@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import synthetic_runs as runs
-import yaml
 from as_user import Desk, Gqa
 from case_files import cases_of, write
+from goldens import check_golden
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
@@ -32,18 +32,11 @@ from conformance.run.records import case_record
 
 #: Features, axes, entries without axes, and calls that must be rejected.
 CASES = """
-- name: plain
-  matrix: {seed: [1, 2, 3], dtype: [float32, float16]}
-- name: capped
-  softcap: 2.0
-  matrix: {seed: [1, 2], dtype: [float32, float16]}
-- name: turned
-  rotary: interleaved
-  matrix: {seed: [1, 2], softcap: [0.0, 2.0]}
-- name: alone
-- name: refused
-  contract: {demands: rejects, source: a document}
-  matrix: {seed: [1, 2]}
+- {name: plain, matrix: {seed: [1, 2, 3], dtype: [float32, float16]}}
+- {name: capped, softcap: 2.0, matrix: {seed: [1, 2], dtype: [float32, float16]}}
+- {name: turned, rotary: interleaved, matrix: {seed: [1, 2], softcap: [0.0, 2.0]}}
+- {name: alone}
+- {name: refused, contract: {demands: rejects, source: a document}, matrix: {seed: [1, 2]}}
 """
 TARGET = "mine"
 RELEASES = ("1.0.0", "1.1.0", "1.2.3", "1.3.0")
@@ -110,13 +103,6 @@ class Lab:
 
     def unexpected(self) -> int:
         return len(unexpected_in(observed(TARGET, self.results, ()), self.lines()))
-
-    def written(self) -> list[dict[str, Any]]:
-        """The lines without what is the same in all new ones."""
-        items = yaml.safe_load(self.file.read_text(encoding="utf-8"))["expectations"]
-        for item in items:
-            assert (item.pop("link"), item.pop("why")) == ("TODO", "TODO: why")
-        return list(items)
 
 
 @pytest.fixture
@@ -185,74 +171,7 @@ def test_the_order_of_the_files_does_not_matter(lab: Lab) -> None:
     assert lab.expect(save=False).text == text
 
 
-# Few lines
-
-
-def test_a_feature_that_came_with_a_release_is_one_line(lab: Lab) -> None:
-    for version in RELEASES:
-        old = version < "1.2"
-        capped = {case.label: rejected() for case in lab.cases if case.call.softcap}
-        lab.release(version, capped if old else {})
-    lab.expect()
-    assert lab.written() == [
-        {
-            "cases": "theme/*",
-            "features": {"softcap": ["given"]},
-            "versions": ">=1.0,<1.2",
-            "verdict": "unsupported",
-            "stage": "load",
-            "message": "Unrecognized attribute",
-        }
-    ]
-
-
-@pytest.mark.parametrize(
-    ("shown", "versions"),
-    [
-        ((0,), ">=1.2,<1.3.0.dev20260901"),
-        ((0, 1), ">=1.2,<1.3.0.dev20261001"),
-        ((0, 1, 2), ">=1.2,<1.3"),
-        ((1, 2), ">=1.3.0.dev20260901,<1.3"),
-        ((2, 3), ">=1.3.0.dev20261001"),
-        ((3,), ">=1.3"),
-    ],
-)
-def test_a_range_is_exact_for_the_pre_releases_that_were_tried(
-    lab: Lab, shown: Sequence[int], versions: str
-) -> None:
-    builds = ("1.2.0", "1.3.0-dev.20260901-0a1b2c3", "1.3.0.dev20261001", "1.3.0")
-    for place, version in enumerate(builds):
-        lab.release(version, {"capped": wrong()} if place in shown else {})
-    lab.expect()
-    assert [item["versions"] for item in lab.written()] == [versions]
-    assert lab.unexpected() == 0
-    assert not lab.expect(save=False).changed
-
-
-def test_cases_are_named_by_their_axes_or_by_their_ids(lab: Lab) -> None:
-    lab.release("1.0.0", {"plain[seed=1": wrong(), "plain[seed=3,dtype=float16]": wrong()})
-    lab.expect()
-    (line,) = lab.written()
-    assert line["cases"] == ["theme/plain[seed=1,*", "theme/plain[seed=3,dtype=float16]"]
-    assert (line["fault"], line["wrong"]) == ("beyond_budget", "presents")
-
-
-def test_a_case_that_was_not_run_is_not_covered(lab: Lab) -> None:
-    lab.release("1.0.0", {"plain": wrong()}, only="dtype=float16")
-    lab.expect()
-    case = next(case for case in lab.cases if case.label == "plain[seed=1,dtype=float32]")
-    assert not any(line.covers(case) for line in lab.lines())
-
-
-def test_a_defect_of_one_adapter_names_it(lab: Lab) -> None:
-    lab.release("1.0.0", {"capped": wrong()}, adapter="lavapipe")
-    lab.release("1.0.0", {}, adapter="h100")
-    lab.expect()
-    (line,) = lab.written()
-    assert (line["adapters"], line["cases"]) == (["lavapipe"], "theme/capped[*")
-
-
-# A file that is there
+# What is written
 
 OLD = f"""\
 # Known of mine.
@@ -273,99 +192,97 @@ expectations:
 instability:
   - {{versions: ">=1", verdict: crash, link: "https://b", why: So.}}
 """
+SOFTCAP = {"capped": rejected(), **{f"turned[seed={n},softcap=2.0": rejected() for n in (1, 2)}}
+BUILDS = ("1.2.0", "1.3.0-dev.20260901-0a1b2c3", "1.3.0.dev20261001", "1.3.0")
+
+#: The file before, and the releases with what they say.
+WRITTEN: dict[str, tuple[str, list[tuple[str, Mapping[str, Said]]]]] = {
+    "a feature that came with a release is one line": (
+        "",
+        [("1.0.0", SOFTCAP), ("1.1.0", SOFTCAP), ("1.2.3", {}), ("1.3.0", {})],
+    ),
+    **{  # a range is exact for the pre-releases that were tried
+        f"defects of {', '.join(builds)}": (
+            "",
+            [(build, {"capped": wrong()} if build in builds else {}) for build in BUILDS],
+        )
+        for builds in (BUILDS[:1], BUILDS[:2], BUILDS[:3], BUILDS[1:3], BUILDS[2:], BUILDS[3:])
+    },
+    "cases are named by their axes or by their ids": (
+        "",
+        [("1.0.0", {"plain[seed=1": wrong(), "plain[seed=3,dtype=float16]": wrong()})],
+    ),
+    "a defect of one adapter names it": (
+        "",
+        [("1.0.0+lavapipe", {"capped": wrong()}), ("1.0.0+h100", {})],
+    ),
+    "a mended defect ends with the first release that does not show it": (
+        OLD,
+        [
+            ("1.0.0", {"capped": wrong()}),
+            ("1.2.3", {"capped": wrong(), "plain": wrong()}),
+            ("1.3.0", {"plain": wrong()}),
+        ],
+    ),
+    "a line that no release shows any more is told": (OLD, [("1.1.0", {"capped": wrong()})]),
+    "new lines come before the line that says something else": (
+        OLD,
+        [
+            (
+                "1.1.0",
+                {"capped": wrong(), "plain": wrong(), "plain[seed=2": PASS, "alone": wrong()},
+            )
+        ],
+    ),
+    "a file without lines": ("target: mine  # mine\n", [("1.0.0", {"alone": wrong()})]),
+    "a file with an empty list": (
+        "target: mine  # mine\nexpectations: []\n",
+        [("1.0.0", {"alone": wrong()})],
+    ),
+    "a version that cannot be ordered is told": (
+        "",
+        [("1.0.0", {}), ("my build", {"plain": wrong()})],
+    ),
+    "results of one release that disagree are flaky": (
+        "",
+        [
+            ("1.0.0", {"alone": crashed(), **({} if n % 5 else {"capped": wrong()})})
+            for n in range(10)
+        ],
+    ),
+}
 
 
-def test_a_mended_defect_ends_with_the_first_release_that_does_not_show_it(lab: Lab) -> None:
-    lab.file.write_text(OLD)
-    lab.release("1.0.0", {"capped": wrong()})
-    lab.release("1.2.3", {"capped": wrong(), "plain": wrong()})
-    lab.release("1.3.0", {"plain": wrong()})
-    made = lab.expect()
-    assert made.text == OLD.replace("'>=1.0'", '">=1.0,<1.3"')
-    assert made.told == (f"{lab.file}:5: the range of versions is >=1.0,<1.3 now, not >=1.0.",)
+def test_what_is_written(tmp_path: Path) -> None:
+    told = []
+    for name, (before, releases) in WRITTEN.items():
+        (tmp_path / name).mkdir()
+        lab = Lab(tmp_path / name)
+        if before:
+            lab.file.write_text(before)
+        for version, said in releases:
+            lab.release(version, said)
+        made = lab.expect()
+        assert lab.unexpected() == 0
+        assert not lab.expect(save=False).changed
+        lines = (f"- {line.replace(str(lab.file), 'known.yaml')}\n" for line in made.told)
+        told.append(f"=== {name}\n{made.text}{''.join(lines)}")
+    check_golden("expectations.txt", "\n".join(told))
 
 
-def test_a_line_that_no_release_shows_any_more_is_told(lab: Lab) -> None:
-    lab.file.write_text(OLD)
-    lab.release("1.1.0", {"capped": wrong()})
-    made = lab.expect()
-    assert made.text == OLD.replace('">=1.1"', '">=1.1,<1.1"')
-    assert f"{lab.file}:14: no release that was tried shows this any more, from 1.1.0" in str(
-        made.told
-    )
-    assert lab.unexpected() == 0
-
-
-def test_new_lines_come_before_the_line_that_says_something_else(lab: Lab) -> None:
-    lab.file.write_text(OLD)
-    lab.release(
-        "1.1.0", {"capped": wrong(), "plain": wrong(), "plain[seed=2": PASS, "alone": wrong()}
-    )
-    text = lab.expect().text
-    first, second = text.index("theme/plain[seed=2,*"), text.index("theme/alone")
-    assert text.index("why: >") < first < text.index("# Another one.") < text.index("theme/plain*")
-    assert text.index("theme/plain*") < second < text.index("# The end.")
-    assert "verdict: pass" in text
-    assert lab.unexpected() == 0
-    kept = [line for line in OLD.splitlines() if line in text.splitlines()]
-    assert kept == OLD.splitlines()
-
-
-@pytest.mark.parametrize("before", ["", "expectations: []\n"])
-def test_a_file_without_lines_gets_some(lab: Lab, before: str) -> None:
-    lab.file.write_text(f"target: {TARGET}  # mine\n{before}")
-    lab.release("1.0.0", {"alone": wrong()})
-    text = lab.expect().text
-    assert text.startswith(f"target: {TARGET}  # mine\nexpectations:\n")
-    assert [item["cases"] for item in lab.written()] == ["theme/alone"]
-
-
-def test_a_version_that_cannot_be_ordered_is_told(lab: Lab) -> None:
-    lab.release("1.0.0", {})
-    lab.release("my build", {"plain": wrong()})
-    made = lab.expect()
-    assert (made.update.unexpected, made.results) == (0, len(lab.cases))
-    assert made.told == (f"Results of {TARGET}@my build: no range of versions can have them.",)
-
-
-# Results that are left out
-
-
-# Flaky cases
-
-
-def test_results_of_one_release_that_disagree_are_flaky(lab: Lab) -> None:
-    for number in range(10):
-        said = {"capped": wrong()} if number % 5 == 0 else {}
-        lab.release("1.0.0", said | {"alone": crashed()})
+def test_a_case_that_was_not_run_is_not_covered(lab: Lab) -> None:
+    lab.release("1.0.0", {"plain": wrong()}, only="dtype=float16")
     lab.expect()
-    assert lab.written() == [
-        {
-            "cases": "theme/capped[*",
-            "versions": ">=1.0",
-            "verdict": "wrong",
-            "fault": "beyond_budget",
-            "wrong": "presents",
-            "flaky": {"failed": 8, "runs": 40},
-        },
-        {
-            "cases": "theme/alone",
-            "versions": ">=1.0",
-            "verdict": "crash",
-            "message": "SIGSEGV",
-        },
-    ]
-    assert lab.unexpected() == 0
-    lab.release("1.0.0", {"capped": crashed(), "alone": crashed()})
+    case = next(case for case in lab.cases if case.label == "plain[seed=1,dtype=float32]")
+    assert not any(line.covers(case) for line in lab.lines())
+
+
+def test_a_flaky_case_that_fails_otherwise_is_unexpected(lab: Lab) -> None:
+    for said in ({}, {"capped": wrong()}):
+        lab.release("1.0.0", said)
+    lab.expect()
+    lab.release("1.0.0", {"capped": crashed()})
     assert lab.unexpected() == 4
-
-
-# The command
-
-
-@pytest.fixture
-def desk(tmp_path: Path, shared_cache: Path) -> Desk:
-    return Desk(tmp_path, shared_cache)
 
 
 # The shipped files

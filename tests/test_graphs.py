@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from case_files import cases_of, complaints, entries
+from case_files import cases_of
+from goldens import check_golden
 from graph_models import ATTENTION, graph_cases, model_of
 from shipped import cases_of_theme
 
@@ -17,17 +19,7 @@ from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.script import script_of
 from conformance.case.call import GraphCall
 from conformance.case.features import features_of
-from conformance.harness.outcomes import Ran
-from conformance.harness.protocol import DescribedAnswer
-from conformance.judge.expectations import Expectation, Known
-from conformance.judge.verdict import Judgement
-from conformance.results.records import ResultRecord
-from conformance.results.verdicts import Verdict
-from conformance.run.records import case_record, corpus_digest, result_record
-from conformance.run.target import DescribedTarget
-from conformance.targets.registry import target_for
-
-FLOAT, UINT8, INT64 = 1, 2, 7
+from conformance.run.records import case_record, corpus_digest
 
 
 def block(name: str) -> bytes:
@@ -35,95 +27,53 @@ def block(name: str) -> bytes:
     return (data_path("cases") / "blocks" / f"{name}.onnx").read_bytes()
 
 
-def wrong(folder: Path, content: bytes, fields: str = "") -> str:
-    """The only complaint about an entry with this graph."""
-    (folder / "graph.onnx").write_bytes(content)
-    lines = "".join(f"\n  {line}" for line in fields.splitlines())
-    (said,) = complaints(folder, entries(f"- name: one\n  graph: graph.onnx{lines}"))
-    return said
-
-
 # The call
 
-
-def test_the_fields_of_a_graph_are_those_of_its_first_attention(tmp_path: Path) -> None:
-    fields = "sequence_length: 3\npast_sequence_length: 4"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    call = case.call
-    assert isinstance(call, GraphCall)
-    assert case.is_graph
-    assert (call.num_heads, call.kv_num_heads, call.head_size) == (4, 1, 16)
-    assert (call.rotary, call.local_window_size, call.key_value) == ("half_split", 8, "new")
-    found = features_of(call, case.steps)
-    told = [found[name] for name in ("phase", "window", "presents")]
-    assert told == ["chunked_prefill", "longer", "both"]
-    assert case.title == "Several tokens on a past, MQA, rotary, window beyond all tokens"
+#: Fields of a graph's main node.
+MAIN = {"num_heads", "kv_num_heads", "head_size", "rotary", "local_window_size", "key_value"}
 
 
-def test_the_inputs_of_a_graph_have_the_shapes_of_the_call(tmp_path: Path) -> None:
-    fields = "batch_size: 2\nsequence_length: 3\npast_sequence_length: 4"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    (step,) = case.steps
-    assert {tensor.name: tensor.shape for tensor in step.inputs} == {
-        "query": (2, 3, 64),
-        "key": (2, 3, 16),
-        "value": (2, 3, 16),
-        "past_key": (2, 1, 4, 16),
-        "past_value": (2, 1, 4, 16),
-        "seqlens_k": (2,),
-        "total_sequence_length": (),
-        "borrower_query": (2, 3, 64),
-    }
-    assert [weight.name for weight in step.weights] == ["cos_cache", "sin_cache"]
+SYMBOLS = ATTENTION.replace("B,", "some,").replace("[B]", "[some]").replace("P,", "rows,")
+CALLING = ATTENTION.replace("  output,", "  doubled = local.twice (query)\n  output,")
+FUNCTION = f"""<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "local" : 1]>
+{CALLING.replace("(query, key, value, past", "(doubled, key, value, past")}
+<domain: "local", opset_import: ["" : 18]> twice (x) => (y) {{ y = Add (x, x) }}"""
+WINDOW = block("borrowing_window_float32")
+#: Graphs, and the fields of their cases.
+CALLS: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "the first attention counts": (WINDOW, {"sequence_length": 3, "past_sequence_length": 4}),
+    "a batch": (WINDOW, {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 4}),
+    "a static cache": (WINDOW, {"past_sequence_length": 4, "max_sequence_length": 9}),
+    "a shared buffer": (
+        WINDOW,
+        {"past_sequence_length": 4, "max_sequence_length": 9, "shared_buffer": "true"},
+    ),
+    "other symbols": (model_of(SYMBOLS), {"batch_size": 2, "past_sequence_length": 3}),
+    "a function": (onnx.parser.parse_model(FUNCTION).SerializeToString(), {"sequence_length": 3}),
+}
 
 
-def test_a_static_cache_has_its_capacity_in_every_past(tmp_path: Path) -> None:
-    fields = "past_sequence_length: 4\nmax_sequence_length: 9"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    shapes = {tensor.name: tensor.shape for tensor in case.steps[0].inputs}
-    assert shapes["past_key"] == (1, 1, 9, 16)
-    (step,) = script_of(case.call).steps
-    assert script_of(case.call).compute(step.inputs)["present_key"].value.shape == (1, 1, 9, 16)
-
-
-def test_a_shared_buffer_is_that_of_each_past_with_its_present(tmp_path: Path) -> None:
-    fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"), fields)
-    (step,) = script_of(case.call).steps
-    assert step.aliases == {"present_key": "past_key", "present_value": "past_value"}
-    assert case_record(case).call.shared_buffer
-    content = model_of(ATTENTION)
-    assert wrong(tmp_path, content, fields).endswith(
-        "no past is an input whose present is an output"
-    )
-
-
-def test_symbols_have_any_name_where_the_role_of_an_input_tells_them(tmp_path: Path) -> None:
-    text = ATTENTION.replace("B,", "some,").replace("[B]", "[some]").replace("P,", "rows,")
-    (case,) = graph_cases(tmp_path, model_of(text), "batch_size: 2\npast_sequence_length: 3")
-    assert case.steps[0].inputs[3].shape == (2, 1, 3, 8)
-
-
-def test_what_a_graph_says_itself_cannot_be_a_field(tmp_path: Path) -> None:
-    said = wrong(tmp_path, model_of(ATTENTION), "num_heads: 4")
-    assert said == (
-        "8:16: num_heads cannot stand beside graph; allowed are dtype, batch_size,"
-        " sequence_length, past_sequence_length, total_sequence_lengths, query_seqlens,"
-        " max_sequence_length, shared_buffer, seed"
-    )
-    said = wrong(tmp_path, model_of(ATTENTION), "relation: omitted_presents")
-    assert said == "8:15: a graph has no variant"
-
-
-def test_functions_are_expanded(tmp_path: Path) -> None:
-    text = ATTENTION.replace("  output,", "  doubled = local.twice (query)\n  output,")
-    text = text.replace("(query, key, value, past", "(doubled, key, value, past")
-    head = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "local" : 1]>\n'
-    function = '<domain: "local", opset_import: ["" : 18]>\ntwice (x) => (y) { y = Add (x, x) }'
-    model = onnx.parser.parse_model(f"{head}{text}{function}")
-    (case,) = graph_cases(tmp_path, model.SerializeToString())
-    assert case_record(case).call.graph is not None
-    assert dict(case_record(case).call.graph.nodes) == {"Add": 1, "GroupQueryAttention": 1}
+def test_the_calls_of_graphs(tmp_path: Path) -> None:
+    told = []
+    for name, (content, given) in CALLS.items():
+        fields = "\n".join(f"{name}: {value}" for name, value in given.items())
+        (case,) = graph_cases(tmp_path, content, fields)
+        assert isinstance(case.call, GraphCall)
+        assert case.is_graph
+        script, record = script_of(case.call), case_record(case).call
+        (step,), (tensors,) = script.steps, case.steps
+        found, made = features_of(case.call, case.steps), script.compute(step.inputs)
+        assert record.graph is not None
+        told += [
+            f"=== {name}: {case.title}",
+            f"fields: {case.call.model_dump(include=MAIN)}",
+            f"features: { {name: value for name, value in found.items() if value != 'none'} }",
+            f"nodes: {dict(record.graph.nodes)}, weights: {[w.name for w in tensors.weights]}",
+            f"buffers: {step.aliases}, shared: {record.shared_buffer}",
+            *(f"{tensor.name}: {tensor.shape}" for tensor in tensors.inputs),
+            *(f"→ {output}: {each.value.shape}" for output, each in made.items()),
+        ]
+    check_golden("graphs.txt", "\n".join(told) + "\n")
 
 
 # Values
@@ -169,76 +119,7 @@ def test_a_weight_is_drawn_by_the_seed_and_its_name(tmp_path: Path) -> None:
     assert not np.array_equal(weight(0), weight(1))
 
 
-# Files that cannot be a case
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (
-            ("=> (float[B, S, 16] output) {", "=> (float[B, S, 16] other) {"),
-            "the output other is made by no node",
-        ),
-        (
-            ("{\n  output,", "{\n  late = Add (output, output)\n  output,"),
-            "the node Add that makes late reads output before any node makes it",
-        ),
-        (
-            (
-                "int32 total) => (float[B, S, 16] output) {\n",
-                "int32 total, int64[B, S] odd) => (float[B, S, 16] output) {\n"
-                "  places = NonZero (odd)\n",
-            ),
-            "nothing tells which values odd (int64) has: it is read by NonZero",
-        ),
-        (
-            ("{\n", "{\n  moved = Reshape (key, shape)\n"),
-            "nothing tells which values shape (int64) has: it is read by Reshape",
-        ),
-        (
-            (
-                "=> (float[B, S, 16] output) {\n  output, present_key,",
-                "=> (float[B, S, 16] output, float[B, 1, T, 8] cache) {\n  output, cache,",
-            ),
-            "the output cache is a present, so its name must have the word 'present'",
-        ),
-        (
-            ("(float[B, S, 16] output) {\n  output,", "(float[B, S, 16] present) {\n  present,"),
-            "the output present is no present of a GroupQueryAttention, so its name must not have"
-            " the word 'present'",
-        ),
-        (
-            ("num_heads = 2, ", ""),
-            "the node GroupQueryAttention that makes output lacks num_heads or kv_num_heads",
-        ),
-        (
-            ("num_heads = 2,", "num_heads = 2, colour = 3,"),
-            "the node GroupQueryAttention that makes output has the unknown attribute colour",
-        ),
-        (
-            ("float[B, S, 8] key", "float[B, 7, 8] key"),
-            "key has the fixed size 7 at axis 1, but this call needs 1",
-        ),
-        (
-            ("float[B, S, 16] query", "string[B, S, 16] query"),
-            "a tensor has the type string; known are float32, float16, bfloat16, int8, uint8,"
-            " float8e4m3fn, int32, int64",
-        ),
-        (
-            ("float[B, S, 8] value,", "float[B, S, 8] value, float[B, S, K] more,"),
-            "nothing tells the size of axis 2 of more, K: give it a number, or the name of a"
-            " field (batch_size, sequence_length …)",
-        ),
-    ],
-)
-def test_a_graph_that_is_not_legal(tmp_path: Path, change: tuple[str, str], says: str) -> None:
-    text = ATTENTION.replace(*change)
-    assert text != ATTENTION
-    if "more" in text:
-        text = text.replace("\n}", "\n  sum = Add (more, more)\n}")
-    left_out = {"shape": (INT64, [3])} if "shape)" in text else {}
-    said = wrong(tmp_path, model_of(text, left_out))
-    assert said.removeprefix("7:12: ").removeprefix("graph.onnx: ") == says
+# Files that cannot be a case: transcripts/mistakes_in_graphs.txt
 
 
 @pytest.mark.parametrize(
@@ -252,21 +133,6 @@ def test_presents_may_be_outputs_or_not(tmp_path: Path, change: tuple[str, str])
     assert graph_cases(tmp_path, model_of(ATTENTION.replace(*change)))
 
 
-def test_a_name_that_cannot_be_one_of_a_file(tmp_path: Path) -> None:
-    model = onnx.load_model_from_string(model_of(ATTENTION))
-    model.graph.input[0].name = model.graph.node[0].input[0] = "layers/0/query"
-    said = wrong(tmp_path, model.SerializeToString())
-    assert said == (
-        "7:12: graph.onnx: the name 'layers/0/query' of an input or output has more than letters,"
-        " digits, '_', '.' and '-': rename it"
-    )
-
-
-def test_a_graph_without_an_attention(tmp_path: Path) -> None:
-    said = wrong(tmp_path, model_of("g (float[2] x) => (float[2] y) { y = Neg (x) }"))
-    assert said.endswith("no node is a GroupQueryAttention, at least outside If, Loop and Scan")
-
-
 # What depends on the content
 
 
@@ -277,30 +143,6 @@ def test_the_bundle_depends_on_the_content_of_the_file(tmp_path: Path) -> None:
     assert corpus_digest([one]) != corpus_digest([other])
     told = json.loads(prepare(one.call).files["case.json"])
     assert (told["graph"], len(told["content"])) == ("graph.onnx", 64)
-
-
-@pytest.mark.parametrize(("verdict", "known"), [("wrong", True), ("pass", False)])
-def test_a_line_by_features_covers_a_graph_only_if_it_is_so(
-    tmp_path: Path, verdict: Verdict, known: bool
-) -> None:
-    """The features are those of its main node; a line with its id holds as for any case."""
-    (case,) = graph_cases(tmp_path, block("borrowing_window_float32"))
-    told = {"id": 1, "outcome": "described", "runtime": "one", "version": "1.0", "device": "one"}
-    about = DescribedAnswer.model_validate({**told, "execution_provider": None, "dtypes": ()})
-    ready = DescribedTarget(target_for("cpu"), about, None, None)
-    ran = Ran(runs=(), placement=None, load_ms=0, run_ms=0)
-
-    def record(**fields: object) -> ResultRecord:
-        line = Known.model_validate(
-            {"verdict": "wrong", "versions": ">=0", "link": "x", "why": "x", **fields}
-        )
-        found = [Expectation(line, tmp_path / "cpu.yaml", 7)]
-        return result_record(case, ready, Judgement(verdict, "It ran."), ran, found)
-
-    of_features = record(cases=["*"], features={"rotary": ["half_split"]})
-    assert (of_features.unexpected, of_features.expectation is not None) == (False, known)
-    of_its_id = record(cases=["theme/one"])
-    assert (of_its_id.unexpected, of_its_id.expectation is not None) == (not known, True)
 
 
 # The shipped graphs

@@ -56,7 +56,7 @@ def change_field(message: Message, chance: random.Random) -> None:
         kinds.TYPE_FLOAT: FLOATS,
         kinds.TYPE_INT64: NUMBERS,
         kinds.TYPE_INT32: (0, 1, 7, 99, -1),
-        kinds.TYPE_ENUM: (0, 1, 3, 5),
+        kinds.TYPE_ENUM: field.enum_type and [each.number for each in field.enum_type.values],
     }.get(field.type)
     if values is None or chance.random() < 0.2:
         if hasattr(value, "append") and len(value) and chance.random() < 0.7:
@@ -70,7 +70,7 @@ def change_field(message: Message, chance: random.Random) -> None:
 
 
 def damaged(whole: bytes, chance: random.Random) -> bytes:
-    """The model with other bits, cut off, or with other values in its fields."""
+    """The model with other bits, cut off, with noise in it, or with other values in its fields."""
     how = chance.randrange(4)
     if how == 0:
         content = bytearray(whole)
@@ -78,7 +78,8 @@ def damaged(whole: bytes, chance: random.Random) -> bytes:
             content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         return bytes(content)
     if how == 1:
-        return whole[: chance.randrange(len(whole))]
+        at = chance.randrange(len(whole))
+        return whole[:at] + chance.choice((b"", chance.randbytes(90) + whole[at:]))
     model = onnx.ModelProto.FromString(whole)
     for _ in range(chance.choice((1, 1, 2, 4))):
         change_field(model, chance)

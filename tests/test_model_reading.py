@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from attention_models import DOMAIN, GEMMA, Layer, decoder, saved, weight
-from hypothesis import given
-from hypothesis import strategies as st
+from goldens import check_golden
 from onnx import TensorProto, helper, numpy_helper
 
 from conformance.bundle.inputs import draw_inputs
@@ -68,18 +65,6 @@ def test_weights_inside_are_not_loaded(tmp_path: Path) -> None:
     assert list(kept["big"].dims) == [1 << 22]
     assert not kept["big"].raw_data
     assert numpy_helper.to_array(kept["small"]).tolist() == [0, 1, 2, 3]
-
-
-@given(st.binary(max_size=200), st.integers(0, 5_000))
-def test_a_damaged_file_is_an_error_and_no_other(noise: bytes, at: int) -> None:
-    whole = decoder(Layer()).SerializeToString()
-    at = min(at, len(whole))
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "damaged.onnx"
-        for damaged in (noise, whole[:at] + noise + whole[at:], whole[:at]):
-            file.write_bytes(damaged)
-            with suppress(ModelError):
-                read_model(file)
 
 
 # Graphs
@@ -145,36 +130,25 @@ def calling(calls: Mapping[str, Sequence[str]], body: Sequence[onnx.NodeProto]) 
 @pytest.mark.parametrize(
     ("calls", "sentence"),
     [
-        (
-            {f"f{n}": [f"f{n + 1}"] * 2 * (n < 25) for n in range(26)},
-            "they would make 100,663,294 nodes of ",
-        ),
+        ({f"f{n}": [f"f{n + 1}"] * 2 * (n < 25) for n in range(26)}, "make 100,663,294 nodes"),
         ({"f": ["g"], "g": ["f"]}, "they call themselves: "),
-        ({"f": ["f"]}, "they call themselves: f → f"),
-        (
-            {f"f{n}": [f"f{n + 1}"] * (n < 3000) for n in range(3001)},
-            "they call each other, one within the other, more than 100 deep",
-        ),
+        ({"f": ["f"]}, "call themselves: f → f"),
+        ({f"f{n}": [f"f{n + 1}"] * (n < 3000) for n in range(3001)}, "more than 100 deep"),
     ],
     ids=["many", "cycle", "itself", "deep"],
 )
 def test_functions_that_would_make_too_much_are_not_inlined(
-    tmp_path: Path,
-    calls: Mapping[str, Sequence[str]],
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, calls: Mapping[str, Sequence[str]], sentence: str
 ) -> None:
-    monkeypatch.setattr("onnx.inliner.inline_local_functions", None)
     model = calling(calls, [helper.make_node("Identity", ["x"], ["y"])])
-    with pytest.raises(ModelError, match=f"its functions cannot be inlined: {sentence}.*\\.$"):
+    with pytest.raises(ModelError, match=f"its functions cannot be inlined: .*{sentence}"):
         read_model(saved(model, tmp_path))
 
 
 def test_a_model_without_the_operator_says_what_it_has_instead(tmp_path: Path) -> None:
     node = helper.make_node("MultiHeadAttention", ["q"], ["o"], domain=DOMAIN, num_heads=4)
     graph = helper.make_graph([node], "g", [], [])
-    said = "no node is a GroupQueryAttention of com.microsoft; it has 1 MultiHeadAttention"
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match="it has 1 MultiHeadAttention"):
         nodes(helper.make_model(graph), tmp_path)
 
 
@@ -188,10 +162,8 @@ def test_tables_as_wide_as_a_head_are_named(tmp_path: Path) -> None:
             tensor.dims[1] = 16
     found, unclear = groups_of(nodes(model, tmp_path), PLAIN)
     assert not found
-    assert list(unclear.values()) == [
-        "cos_cache has 16 columns, one for each pair of elements that rotates, and a head has 16"
-        " elements"
-    ]
+    (why,) = unclear.values()
+    assert why.startswith("cos_cache has 16 columns, ")
 
 
 def test_shapes_are_inferred_behind_contributed_operators(tmp_path: Path) -> None:
@@ -220,78 +192,58 @@ def test_shapes_are_inferred_behind_contributed_operators(tmp_path: Path) -> Non
     assert second.form.fields["head_size"] == 32
 
 
-@pytest.mark.parametrize(
-    ("layer", "fields", "cache"),
-    [
-        (Layer(), {}, "growing"),
-        (Layer(past=None), {}, "none"),
-        (Layer(past=("batch_size", 64), present=64), {}, "static"),
-        (Layer(past=("batch_size", "rows"), present="rows"), {}, "static"),
-        (Layer(attributes={"sliding_window_cache": 1, "local_window_size": 8}),
-         {"sliding_window_cache": 1, "local_window_size": 8}, "window"),
-        (Layer(packed=True), {"key_value": "packed"}, "growing"),
-        (Layer(attributes={"softcap": 30.0}), {"softcap": 30.0}, "growing"),
-        (Layer(attributes={"local_window_size": -1}), {"local_window_size": -1}, "growing"),
-        (Layer(attributes={"rotary_interleaved": 0}), {"attributes": {"rotary_interleaved": 0}},
-         "growing"),
-        (Layer(attributes={"rotary_interleaved": 1}), {"rotary": "interleaved"}, "growing"),
-        (Layer(attributes={"do_rotary": 0}),
-         {"rotary": None, "attributes": {"do_rotary": 0}}, "growing"),
-        (Layer(inputs={9: "ids"}), {"position_ids": "implied"}, "growing"),
-        (Layer(inputs={11: "sink"}), {"head_sink": True}, "growing"),
-        (Layer(inputs={14: "norm", 15: "norm"}), {"qk_norm": True}, "growing"),
-        (Layer(inputs={10: "bias"}), {"attention_bias": "one_head"}, "growing"),
-        (Layer(inputs={11: ""}), {"inputs": {"head_sink": "omitted"}}, "growing"),
-        (Layer(outputs=["attention.0", "", ""]),
-         {"presents": "none", "outputs": {"present_value": "omitted"}}, "growing"),
-        (Layer(outputs=["attention.0"]), {"presents": "none", "outputs": None}, "growing"),
-    ],
-)  # fmt: skip
-def test_the_form_of_a_node(
-    tmp_path: Path, layer: Layer, fields: dict[str, object], cache: str
-) -> None:
-    model = decoder(layer)
-    model.graph.input.append(declared("ids", TensorProto.INT64, "batch_size", "length"))
-    model.graph.input.append(declared("bias", 1, "batch_size", 1, "length", "total"))
-    model.graph.initializer.extend([weight("sink", 1, [4]), weight("norm", 1, [16])])
-    found = form(model, tmp_path)
-    plain = {"dtype": "float32", "num_heads": 4, "kv_num_heads": 2, "head_size": 16}
-    expected = {**plain, "rotary": "half_split", **fields}
-    assert found.fields == {name: value for name, value in expected.items() if value is not None}
-    assert found.cache == cache
-
-
-def test_partial_rotary_and_the_rows_of_its_tables(tmp_path: Path) -> None:
-    model = decoder(Layer(), rows=77)
-    for tensor in model.graph.initializer:
-        if tensor.name in ("cos.0", "sin.0"):
-            tensor.dims[1] = 4
-    found = form(model, tmp_path)
-    assert (found.fields["rotary_dim"], found.table_rows) == (8, 77)
-
-
-@pytest.mark.parametrize("dims", [["batch_size", 1], [1, "batch_size"]])
-def test_lengths_of_rank_two(tmp_path: Path, dims: list[str | int]) -> None:
-    model = decoder(Layer())
-    model.graph.input[1].CopyFrom(declared("seqlens_k", TensorProto.INT32, *dims))
-    assert form(model, tmp_path).fields["inputs"] == {"seqlens_k": {"shape": dims}}
-
-
-def test_a_quantised_cache(tmp_path: Path) -> None:
-    layer = Layer(
-        attributes={"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR",
-                    "kv_cache_bit_width": 4},
+FORMS = {
+    "plain": Layer(),
+    "no past": Layer(past=None),
+    "64 rows": Layer(past=("batch_size", 64), present=64),
+    "as many rows after as before": Layer(past=("batch_size", "rows"), present="rows"),
+    "sliding": Layer(attributes={"sliding_window_cache": 1, "local_window_size": 8}),
+    "packed": Layer(packed=True),
+    "softcap": Layer(attributes={"softcap": 30.0}),
+    "no window": Layer(attributes={"local_window_size": -1}),
+    "halves": Layer(attributes={"rotary_interleaved": 0}),
+    "pairs": Layer(attributes={"rotary_interleaved": 1}),
+    "no rotary": Layer(attributes={"do_rotary": 0}),
+    "position_ids": Layer(inputs={9: "ids"}),
+    "head_sink": Layer(inputs={11: "sink"}),
+    "norms": Layer(inputs={14: "norm", 15: "norm"}),
+    "bias": Layer(inputs={10: "bias"}),
+    "an empty name": Layer(inputs={11: ""}),
+    "empty presents": Layer(outputs=["attention.0", "", ""]),
+    "no presents": Layer(outputs=["attention.0"]),
+    "4 columns": Layer(),
+    "lengths of rank 2": Layer(),
+    "lengths of rank 2, batch last": Layer(),
+    "codes": Layer(
+        attributes={f"{side}_quant_type": "PER_TENSOR" for side in "kv"}
+        | {"kv_cache_bit_width": 4},
         inputs={12: "scale", 13: "scale"},
-    )  # fmt: skip
-    model = decoder(layer)
-    model.graph.initializer.append(weight("scale", 1, [1]))
-    for value in model.graph.input:
-        if value.name.startswith("past"):
-            value.type.tensor_type.elem_type = TensorProto.UINT8
-            value.type.tensor_type.shape.dim[3].dim_value = 8
-    fields = form(model, tmp_path).fields
-    assert (fields["cache_dtype"], fields["head_size"]) == ("uint8", 16)
-    assert fields["kv_cache_bit_width"] == 4
+    ),
+}
+
+
+def test_the_forms_of_nodes(tmp_path: Path) -> None:
+    told = []
+    for name, layer in FORMS.items():
+        model = decoder(layer, rows=77)
+        graph = model.graph
+        graph.input.append(declared("ids", TensorProto.INT64, "batch_size", "length"))
+        graph.input.append(declared("bias", 1, "batch_size", 1, "length", "total"))
+        graph.initializer.extend([weight("sink", 1, [4]), weight("norm", 1, [16])])
+        graph.initializer.append(weight("scale", 1, [1]))
+        for tensor in graph.initializer:
+            if name == "4 columns" and tensor.name in ("cos.0", "sin.0"):
+                tensor.dims[1] = 4
+        for value in graph.input:
+            if name == "codes" and value.name.startswith("past"):
+                value.type.tensor_type.elem_type = TensorProto.UINT8
+                value.type.tensor_type.shape.dim[3].dim_value = 8
+        if name.startswith("lengths"):
+            first, last = (1, "batch_size") if name.endswith("last") else ("batch_size", 1)
+            graph.input[1].CopyFrom(declared("seqlens_k", TensorProto.INT32, first, last))
+        found = form(model, tmp_path)
+        told.append(f"{name}: {found.cache}, {found.table_rows} rows, {found.fields}")
+    check_golden("forms.txt", "\n".join(told) + "\n")
 
 
 def test_sizes_that_the_graph_does_not_say(tmp_path: Path) -> None:
@@ -302,7 +254,7 @@ def test_sizes_that_the_graph_does_not_say(tmp_path: Path) -> None:
         if value.name.startswith("past"):
             value.type.tensor_type.shape.dim[3].dim_param = "head_size"
     (node,) = nodes(model, tmp_path)
-    with pytest.raises(Unclear, match="head size cannot be told from the graph; give --head-size"):
+    with pytest.raises(Unclear, match="give --head-size"):
         form_of(node, PLAIN)
     assert form_of(node, Configuration(head_size=80)).fields["head_size"] == 80
     _, unclear = groups_of([node], PLAIN)
@@ -344,11 +296,8 @@ def test_a_window_that_the_model_does_not_use(tmp_path: Path, unused: dict[str, 
 def test_a_window_of_another_length(tmp_path: Path) -> None:
     model = read_model(saved(decoder(*GEMMA), tmp_path))
     made = groups_of(nodes_of(model).nodes, Configuration())[0]
-    assert [*notes_on(model, made, Configuration(sliding_window=8))] == []
-    assert [*notes_on(model, made, Configuration(sliding_window=9))] == []
-    assert [*notes_on(model, made, Configuration(sliding_window=512))] == [
-        "config.json has a sliding window of 512, and the graph has windows of 8.",
-    ]
+    for window, notes in ((8, 0), (9, 0), (512, 1)):
+        assert len([*notes_on(model, made, Configuration(sliding_window=window))]) == notes
 
 
 # Groups
@@ -360,13 +309,10 @@ def test_stages_of_a_node_with_query_seqlens(tmp_path: Path) -> None:
     model.graph.input.append(declared("counts", TensorProto.INT32, "batch_size"))
     found = form(model, tmp_path)
     stages = {stage.label: stage for stage in stages_of(found, Lengths())}
-    assert {"prompt_6", "padded_1", "padded_8", "chunk_5_on_12", "decode_on_16", "loop"} <= {
-        *stages
-    }
-    counts = {label: stages[label].fields["query_seqlens"] for label in ("prompt_6", "padded_8")}
-    assert counts == {"prompt_6": [6], "padded_8": [4, 0, 8]}
-    assert stages["ragged_prompt_9_5"].fields["query_seqlens"] == [9, 5]
-    assert stages["loop"].fields["query_seqlens"] == [[6], [1], [1], [3]]
+    counts = {label: stage.fields.get("query_seqlens") for label, stage in stages.items()}
+    assert counts.items() >= {"prompt_6": [6], "padded_8": [4, 0, 8]}.items()
+    assert counts.items() >= {"ragged_prompt_9_5": [9, 5], "loop": [[6], [1], [1], [3]]}.items()
+    assert counts.keys() >= {"padded_1", "chunk_5_on_12", "decode_on_16"}
     for stage in stages.values():
         call = Call.model_validate({**found.fields, **stage.fields})
         for step in steps_of(call):  # each has a meaning
@@ -384,14 +330,8 @@ def test_equal_nodes_are_one_group(tmp_path: Path) -> None:
     ]
 
 
-def test_layers_that_borrow_name_their_sources(tmp_path: Path) -> None:
+def test_presents_of_layers_that_borrow_are_not_read(tmp_path: Path) -> None:
     made = groups(decoder(*GEMMA), tmp_path)
-    assert [group.what.rpartition(", 4:2")[0] for group in made] == [
-        "sliding window of 8",
-        "global",
-        "sliding window of 8, borrowing the cache of layer 0",
-        "global, borrowing the cache of layer 1",
-    ]
     assert [group.form.reads_presents for group in made] == [True, True, False, False]
 
 

@@ -30,16 +30,12 @@ def near(folder: Path, most: int = 5, **fields: Any) -> list[Near]:
 
 def test_features_decide_before_sizes(tmp_path: Path) -> None:
     found = near(tmp_path, sequence_length=400, softcap=30.0, local_window_size=2)
-    assert [one.case.name for one in found] == [
-        *("windowed", "capped_more", "capped", "capped_less", "plain")
-    ]
-    first, second, *_ = found
-    assert (first.features, first.sizes) == (
-        {},
-        {"sequence_length": (400, 4), "total_sequence_length": (400, 4)},
-    )
-    assert second.features == {"window": ("shorter", "none")}
-    assert second.sizes == {"local_window_size": (2, None)}
+    names = ["windowed", "capped_more", "capped", "capped_less", "plain"]
+    assert [one.case.name for one in found] == names
+    lengths = dict.fromkeys(("sequence_length", "total_sequence_length"), (400, 4))
+    assert (found[0].features, found[0].sizes) == ({}, lengths)
+    assert found[1].features == {"window": ("shorter", "none")}
+    assert found[1].sizes == {"local_window_size": (2, None)}
 
 
 def test_an_equal_call_is_nearest_and_then_the_nearer_size(tmp_path: Path) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 from as_user import Desk, Done
-from case_files import HEAD, entries, write
+from case_files import entries, write
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
@@ -54,26 +52,6 @@ def py_test(desk: Desk, *arguments: str, environment: dict[str, str] = ALONE) ->
     return desk.run(sys.executable, "-m", "pytest", *plugin, *arguments, environment=environment)
 
 
-def py_tests(
-    desk: Desk, *lines: tuple[str, ...], environment: dict[str, str] = ALONE
-) -> list[Done]:
-    """``pytest`` with each of ``lines`` as its arguments, one after the other in one process."""
-    script = (
-        "import contextlib, io, json, pytest\n"
-        "for line in json.loads(input()):\n"
-        "    out, err = io.StringIO(), io.StringIO()\n"
-        "    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):\n"
-        "        status = pytest.main(['-p', 'conformance.pytest_plugin', *line])\n"
-        "    print(json.dumps([int(status), out.getvalue(), err.getvalue()]))\n"
-    )
-    process = desk.start(
-        sys.executable, "-c", script, environment=environment, stdin=subprocess.PIPE
-    )
-    out, err = process.communicate(json.dumps(lines), timeout=120)
-    assert process.returncode == 0, err
-    return [Done(*json.loads(line)) for line in out.splitlines()]
-
-
 def in_root(desk: Desk, *arguments: str) -> Done:
     """``pytest`` in the checkout, where conftest.py alone makes it work."""
     found = desk.environment["PYTHONPATH"].split(os.pathsep)
@@ -98,58 +76,45 @@ def last(done: Done) -> str:
 # In the checkout
 
 
-@pytest.fixture(scope="module")
-def checkout(desk: Desk) -> Done:
+@has_onnxruntime
+@in_checkout
+def test_cases_on_two_targets(desk: Desk) -> None:
+    """A known defect is an expected failure; JUnit has the verdicts."""
     chosen = "(zero_length_kv_heads and mha) or (past_and_new_kv_static and cpu)"
-    return in_root(
+    correct, junit = desk.runner("correct"), desk.folder / "junit.xml"
+    done = in_root(
         desk,
-        *("--ep", "cpu", "--ep", desk.runner("correct"), "-v", "-rxX"),
+        *("--ep", "cpu", "--ep", correct, "-v", "-rxX", f"--junitxml={junit}"),
         *("cases/shared_kv.yaml", "cases/omitted_present.yaml", "-k", chosen),
-        f"--junitxml={desk.folder}/junit.xml",
     )
-
-
-@has_onnxruntime
-@in_checkout
-def test_one_test_per_case_and_target(checkout: Done, desk: Desk) -> None:
-    assert checkout.status == 0, checkout.both
-    lines = checkout.out.splitlines()
-    for dtype in ("float32", "float16"):
-        for ep in ("cpu", desk.runner("correct")):
-            test = f"zero_length_kv_heads[dtype={dtype},heads=mha,ep={ep}]"
-            name = f"cases/shared_kv.yaml::{test} "
-            (line,) = [line for line in lines if line.startswith(name)]
-            assert "PASSED" in line
-    assert last(checkout).startswith("4 passed, ")
-
-
-@has_onnxruntime
-@in_checkout
-def test_a_known_defect_is_an_expected_failure_with_its_reason(checkout: Done) -> None:
-    said = [line for line in checkout.out.splitlines() if line.startswith("XFAIL ")]
-    assert len(said) == 2
-    for line in said:
-        assert "past_and_new_kv_static[" in line
-        assert "accepted: With a past, new tokens and no presents" in line
-    assert last(checkout).endswith("2 xfailed")
-
-
-@has_onnxruntime
-@in_checkout
-def test_junit_has_the_cases_and_their_verdicts(checkout: Done, desk: Desk) -> None:
-    assert checkout.status == 0
-    tests = list(ElementTree.parse(desk.folder / "junit.xml").iter("testcase"))
-    assert len(tests) == 6
-    (one,) = [
-        test
-        for test in tests
-        if test.attrib["name"] == "zero_length_kv_heads[dtype=float16,heads=mha,ep=cpu]"
+    assert done.status == 0, done.both
+    assert re.fullmatch(r"4 passed, .*2 xfailed", last(done))
+    ids = [
+        f"zero_length_kv_heads[dtype={dtype},heads=mha,ep={ep}]"
+        for dtype in ("float32", "float16")
+        for ep in ("cpu", correct)
     ]
-    said = {p.attrib["name"]: p.attrib["value"] for p in one.iter("property")}
-    assert said["gqa_verdict"] == "pass"
-    assert said["gqa_outcome"] == "ran"
-    assert said["gqa_target"].startswith("cpu@")
-    assert said["gqa_reason"].startswith("Computed correctly; ")
+    said = re.findall(r"^cases/shared_kv\.yaml::(\S+) PASSED", done.out, re.MULTILINE)
+    assert sorted(said) == sorted(ids)
+    assert len(re.findall(r"^XFAIL .*static\[.*accepted: With a past", done.out, re.MULTILINE)) == 2
+    tests = {test.attrib["name"]: test for test in ElementTree.parse(junit).iter("testcase")}
+    assert len(tests) == 6
+    told = {p.attrib["name"]: p.attrib["value"] for p in tests[ids[0]].iter("property")}
+    assert (told["gqa_verdict"], told["gqa_outcome"]) == ("pass", "ran")
+    assert told["gqa_target"].startswith("cpu@")
+    assert told["gqa_reason"].startswith("Computed correctly; ")
+
+
+@in_checkout
+def test_a_node_id_and_an_option_with_a_path(desk: Desk) -> None:
+    target = desk.runner("correct")
+    axes = "dtype=float16,past_sequence_length=64,batch_size=1"
+    node_id = f"cases/shared_kv.yaml::zero_length_kv[{axes},ep={target}]"
+    done = in_root(desk, "--ep", target, node_id)
+    assert (done.status, last(done)) == (0, "1 passed")
+    plugin = ("-p", "conformance.pytest_plugin", "--collect-only", "cases/smoke.yaml")
+    done = in_root(desk, "--ep", "cpu", "--ort-python", sys.executable, *plugin)
+    assert f"rootdir: {ROOT}\nconfigfile: pyproject.toml" in done.out
 
 
 @pytest.mark.slow
@@ -169,90 +134,11 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
     ) in found
 
 
-@in_checkout
-def test_pytest_without_arguments_runs_the_tests_and_the_cases() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["tool"]["pytest"]["ini_options"]["testpaths"] == ["tests", "cases"]
-
-
-@in_checkout
-def test_a_node_id_of_the_checkout(desk: Desk) -> None:
-    target = desk.runner("correct")
-    axes = "dtype=float16,past_sequence_length=64,batch_size=1"
-    done = in_root(
-        desk, "--ep", target, f"cases/shared_kv.yaml::zero_length_kv[{axes},ep={target}]"
-    )
-    assert (done.status, last(done)) == (0, "1 passed")
-
-
-# Selecting what failed
-
-
-@pytest.fixture(scope="module")
-def axes(desk: Desk) -> dict[str, str]:
-    """``axes.yaml`` with two entries, one of them with axes; a[seed=2,…] fails on its target."""
+@pytest.mark.slow
+def test_a_program_with_an_odd_path(desk: Desk) -> None:
     body = "- {name: a, matrix: {seed: [1, 2], head_size: [8, 16]}}\n- {name: b, seed: 3}"
     file = write(desk.folder, entries(body), "axes.yaml")
     (failing,) = (c for c in load([file]) if c.axes == {"seed": "2", "head_size": "8"})
-    return {**ALONE, "FAULT_ON": digest_of(failing.call)}
-
-
-def names_run(done: Done) -> list[str]:
-    """The names of the tests that ran, from the output of ``-v``."""
-    return re.findall(r"^axes\.yaml::(.*) (?:PASSED|FAILED)", done.out, re.MULTILINE)
-
-
-def all_names(target: str) -> list[str]:
-    a = [f"a[seed={seed},head_size={size},ep={target}]" for seed in (1, 2) for size in (8, 16)]
-    return [*a, f"b[ep={target}]"]
-
-
-@pytest.fixture(scope="module")
-def failed_once(desk: Desk, axes: dict[str, str]) -> tuple[str, Done]:
-    """A target and the run of all cases on it, in which one of them failed."""
-    target = desk.runner("wrong_values")
-    files = (f"--junitxml={desk.folder}/axes.xml", "-o", "cache_dir=cache_of_failure")
-    done = py_test(desk, "axes.yaml", "-v", "--ep", target, *files, environment=axes)
-    assert (done.status, last(done)) == (1, "1 failed, 4 passed")
-    return target, done
-
-
-def test_ids_end_in_their_only_bracket(desk: Desk, failed_once: tuple[str, Done]) -> None:
-    target, done = failed_once
-    assert names_run(done) == all_names(target)
-    tests = ElementTree.parse(desk.folder / "axes.xml").iter("testcase")
-    assert [test.attrib["name"] for test in tests] == all_names(target)
-    # What pytest itself prints can be pasted.
-    said = re.findall(r"^FAILED (axes\.yaml::\S+?])", done.out, re.MULTILINE)
-    assert said == [f"axes.yaml::{all_names(target)[2]}"]
-    assert names_run(py_test(desk, said[0], "-v", "--ep", target)) == [all_names(target)[2]]
-
-
-@pytest.mark.slow
-def test_the_last_failure_in_workers(desk: Desk, failed_once: tuple[str, Done]) -> None:
-    target, _ = failed_once
-    shutil.copytree(desk.folder / "cache_of_failure", desk.folder / "cache_of_workers")
-    options = ("--lf", "-p", "xdist", "--tx", "2*popen", "--dist", "load")
-    cache = ("-o", "cache_dir=cache_of_workers")
-    done = py_test(desk, "axes.yaml", "--ep", target, *cache, *options, environment=NONE)
-    assert (done.status, last(done)) == (0, "1 passed")
-
-
-@pytest.mark.slow
-def test_ids_of_several_builds_name_their_targets_without_ep(desk: Desk) -> None:
-    case = "[dtype=float32,stage=decode,ep={}]"
-    window = f"{ROOT}/cases/smoke.yaml::window{case}"
-    builds = (f"--ort-python={sys.executable}", "--ort-python=/usr/bin/python3")
-    collect = ("--collect-only", "-q")
-    done = py_test(desk, *collect, *builds, window.format("cpu#2"))
-    assert done.status == 0, done.both
-    assert "window[dtype=float32,stage=decode,ep=cpu#2]" in done.out.splitlines()[0]
-    done = py_test(desk, *collect, "--name", "mine", window.format("mine"))
-    assert "window[dtype=float32,stage=decode,ep=mine]" in done.out.splitlines()[0]
-
-
-@pytest.mark.slow
-def test_a_program_with_an_odd_path(desk: Desk, axes: dict[str, str]) -> None:
     odd = desk.folder / "odd [x], ep=y::z\n%41é"
     odd.mkdir(exist_ok=True)
     program = desk.runner("wrong_values").removeprefix("exec:")
@@ -260,53 +146,24 @@ def test_a_program_with_an_odd_path(desk: Desk, axes: dict[str, str]) -> None:
     (odd / "a b]").symlink_to(program)
     target = f"exec:./{odd.name}/a b]"
     shutil.rmtree(desk.folder / ".pytest_cache", ignore_errors=True)
+    faulty = {**ALONE, "FAULT_ON": digest_of(failing.call)}
     junit = f"--junitxml={desk.folder}/odd.xml"
-    done = py_test(desk, "axes.yaml", "-q", "--ep", target, junit, environment=axes)
+    done = py_test(desk, "axes.yaml", "-q", "--ep", target, junit, environment=faulty)
     assert (done.status, last(done)) == (1, "1 failed, 4 passed")
-    tests = list(ElementTree.parse(desk.folder / "odd.xml").iter("testcase"))
     shown = target.replace("%", "%25").replace("\n", "%0A")
-    assert [test.attrib["name"] for test in tests] == all_names(shown)
+    ids = [f"a[seed={s},head_size={size},ep={shown}]" for s in (1, 2) for size in (8, 16)]
+    tests = ElementTree.parse(desk.folder / "odd.xml").iter("testcase")
+    assert [test.attrib["name"] for test in tests] == [*ids, f"b[ep={shown}]"]
     again = py_test(desk, "axes.yaml", "--lf", "--ep", target, environment=NONE)
     assert (again.status, last(again)) == (0, "1 passed, 4 deselected")
-    pasted = f"axes.yaml::{all_names(shown)[2]}"
+    pasted = f"axes.yaml::{ids[2]}"
     for done in (py_test(desk, pasted, environment=NONE), desk.gqa("run", pasted)):
         assert done.status == 0, done.both
     spread = py_test(desk, "-p", "xdist", "-n", "2", pasted, "--ep", target, environment=NONE)
     assert (spread.status, last(spread)) == (0, "1 passed")
 
 
-@pytest.mark.parametrize("ep", [("--ep", "cpu"), ()])
-def test_an_invalid_expression_is_one_sentence(desk: Desk, ep: tuple[str, ...]) -> None:
-    words = ("(" * 51 + "a" + ")" * 51, "a and", " or ".join(["a"] * 1001))
-    lines = [("three.yaml", *ep, "-k", word) for word in words]
-    for done in py_tests(desk, *lines):
-        assert done.status == 4
-        (line,) = filter(None, done.err.splitlines())
-        assert line.startswith("ERROR: -k '")
-        assert "Traceback" not in done.both
-
-
 # Options
-
-
-@pytest.mark.slow
-def test_markers_lists_the_tags(desk: Desk) -> None:
-    done = py_test(desk, "--markers")
-    assert done.status == 0
-    for tag in {tag for case in shipped_cases() for tag in case.tags}:
-        assert f"@pytest.mark.{tag}: cases with this tag" in done.out
-    assert "@pytest.mark.borrowed: cases whose call is or has this" in done.out
-
-
-CALLS = """
-- {name: a, softcap: 30.0, matrix: {head_size: [16, 256]}}
-- {name: b, local_window_size: 2, sequence_length: 4, dtype: float16}
-- name: c
-  contract: {source: x, demands: either}
-  softcap: 5.0
-  dtype: bfloat16
-  cache_dtype: float16
-"""
 
 
 def test_the_options_are_in_the_help(desk: Desk) -> None:
@@ -318,94 +175,6 @@ def test_the_options_are_in_the_help(desk: Desk) -> None:
         assert f"{option.flag}=" in done.out
 
 
-# A value that is a path
-
-
-def rootdir(done: Done) -> str:
-    (line,) = [line for line in done.out.splitlines() if line.startswith("rootdir: ")]
-    return line.removeprefix("rootdir: ")
-
-
-@in_checkout
-def test_the_path_of_an_option_in_the_checkout(desk: Desk) -> None:
-    plugin = ("-p", "conformance.pytest_plugin")
-    options = ("--ep", "cpu", "--ort-python", sys.executable, "--collect-only")
-    done = in_root(desk, *plugin, *options, "cases/smoke.yaml")
-    assert (done.status, rootdir(done)) == (0, str(ROOT))
-    assert "configfile: pyproject.toml" in done.out
-
-
-# pytest-xdist
-
-
-@pytest.fixture(scope="module")
-def spread(desk: Desk) -> tuple[str, ...]:
-    """Options and files for two workers."""
-    for name in ("left.yaml", "right.yaml"):
-        body = "- {name: a, tags: [pretty], matrix: {seed: [1, 2]}}\n- {name: b, seed: 3}"
-        write(desk.folder, entries(body), name)
-    return ("-p", "xdist", "-n", "2", "left.yaml", "right.yaml")
-
-
-@pytest.mark.slow
-def test_workers_run_what_is_selected(desk: Desk, spread: tuple[str, ...]) -> None:
-    write(desk.folder, entries(CALLS), "calls.yaml")
-    arguments = (*spread, "calls.yaml", "--ep", desk.runner("correct"))
-    for option in ("-k", "-m"):
-        done = py_test(desk, *arguments, option, "softcap or window")
-        assert (done.status, last(done)[:8]) == (0, "4 passed")
-        assert "2 workers [4 items]" in done.out
-
-
-@pytest.mark.slow
-def test_an_invalid_file_is_reported_by_workers(desk: Desk, spread: tuple[str, ...]) -> None:
-    write(desk.folder, f"{HEAD}  - name: x\n    dtyp: y\n", "wrong_in_worker.yaml")
-    done = py_test(desk, *spread, "wrong_in_worker.yaml", "--ep", desk.runner("correct"))
-    assert done.status != 0
-    assert "unknown field 'dtyp'; did you mean 'dtype'?" in done.out
-    assert "Traceback" not in done.both
-
-
-# Runs that skip everything
-
-
-def test_a_target_that_skips_everything_is_not_hidden_by_another(
-    desk: Desk, spread: tuple[str, ...]
-) -> None:
-    skips, correct = desk.runner("unavailable"), desk.runner("correct")
-    done = py_test(desk, *spread, "--ep", skips, "--ep", correct)
-    assert (done.status, last(done)) == (1, "6 passed, 6 skipped")
-    assert f"{skips}: every case was skipped" in done.out
-    assert f"{correct}: every case was skipped" not in done.out
-
-
-# Outside the checkout
-
-
-@pytest.mark.slow
-def test_a_folder_without_case_files_gets_the_corpus(desk: Desk, tmp_path: Path) -> None:
-    empty = Desk(tmp_path / "desk", desk.folder)
-    (empty.folder / "three.yaml").unlink()
-    target = desk.runner("correct")
-    name = "zero_length_kv_static"
-    done = py_test(empty, "--ep", target, "--collect-only", "-q", "-k", name)
-    assert done.status == 0, done.both
-    cases = [case for case in shipped_cases() if case.name == name]
-    found = [line for line in done.out.splitlines() if "::" in line]
-    assert [line.partition("::")[2] for line in found] == [name_on(c, target) for c in cases]
-
-
-def test_a_run_without_cases_does_not_load_the_engine() -> None:
-    script = (
-        "import sys, conformance.pytest_plugin;"
-        "print(sorted({'onnx', 'pydantic', 'numpy', 'jinja2'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"
-
-
 def test_the_tests_of_the_project_are_not_loaded_where_only_the_corpus_is_collected() -> None:
     script = (
         "import sys, pytest\n"
@@ -413,11 +182,6 @@ def test_the_tests_of_the_project_are_not_loaded_where_only_the_corpus_is_collec
         "print(status.name, 'as_user' in sys.modules)"
     )
     for arguments, loaded in ((["--ep", "cpu"], False), (["tests/test_files.py"], True)):
-        done = subprocess.run(
-            [sys.executable, "-c", script, *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        command = [sys.executable, "-c", script, *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == f"OK {loaded}"

@@ -75,26 +75,6 @@ def test_an_interrupted_run_notes_what_it_ran(desk: Desk, tmp_path: Path) -> Non
     assert "--lf: 4 of 20 failed" in done.out  # seeds 1 and 2
 
 
-# Times
-
-
-@pytest.mark.slow
-def test_durations_lists_the_slowest_cases(gqa: Gqa, desk: Desk) -> None:
-    ep = ("--ep", desk.runner("hangs"))
-    done = gqa("run", "three.yaml", *ep, "--durations", "2")
-    lines = done.out.splitlines()
-    at = lines.index("Slowest cases, from request to answer:")
-    target = "miniature@1.0"
-    assert lines[at + 1] == f"     1.500 s  three/faulty on {target}, time limit"
-    assert re.fullmatch(
-        r" +[01]\.\d{3} s  three/\w+ on \S+, session 0\.25 ms, call 0\.125 ms", lines[at + 2]
-    )
-    assert lines[at + 3 :] == ["", "3 results, 1 unexpected"]
-    every = gqa("run", "three.yaml", *ep, "--durations", "0").out
-    assert every.count(f" on {target}, ") == 3
-    assert "Slowest" not in gqa("run", "three.yaml", *ep).out
-
-
 # Exit statuses for git bisect
 
 

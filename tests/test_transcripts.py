@@ -40,7 +40,8 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     writes = f'{{ printf %s {shlex.quote(HEAD)}; sed "s/^/  /"; }} > "$1"'
     made.program("cases", "sh", "-c", writes, "cases")
     made.program("python", sys.executable)
-    made.environment |= {"SUITE": str(ROOT), "LC_ALL": "C"}
+    path = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
+    made.environment |= {"SUITE": str(ROOT), "LC_ALL": "C", "PYTHONPATH": path}
     return made
 
 

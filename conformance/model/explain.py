@@ -74,7 +74,7 @@ def explained(
     given = [
         f"{name}={value}"
         for name, value in node.attributes.items()
-        if value != (ATTRIBUTE_BY_NAME[name].default or 0)
+        if name not in ATTRIBUTE_BY_NAME or value != (ATTRIBUTE_BY_NAME[name].default or 0)
     ]
     yield f"  attributes {', '.join(given)}"
     for side, names in (("inputs", node.inputs), ("outputs", node.outputs)):
