@@ -94,6 +94,13 @@ def features(form: Form) -> dict[str, Any]:
     return found
 
 
+def options_for(ep: str) -> list[str]:
+    """The options of ``gqa check`` for a runtime, or for one release of it."""
+    name, at, release = ep.partition("@")
+    first, every, *others = RECORDED[name]
+    return [first, f"{name}{at}{release}" if at else every, *others]
+
+
 def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:
     """What ``gqa check`` answers for a graph, as JSON values."""
     graph = data_path("cases") / "exported" / "graphs" / f"{name}.onnx"
@@ -221,7 +228,9 @@ def main() -> None:
     """Record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("graphs", nargs="*", help="names; default: all of real models")
-    parser.add_argument("--ep", action="append", choices=[*RECORDED], help="default: all")
+    parser.add_argument(
+        "--ep", action="append", help="a runtime, or one release, such as webgpu@1.30.0; default: all"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
@@ -234,7 +243,7 @@ def main() -> None:
         if not about:
             continue
         one = rows[name] = {**about, "runtimes": rows.get(name, {}).get("runtimes", {})}
-        for options in (RECORDED[ep] for ep in given.ep or RECORDED):
+        for options in map(options_for, given.ep or RECORDED):
             document = check(name, options, given.jobs)
             one["notes"] = document["model"]["notes"]
             for target in document["targets"]:
