@@ -22,6 +22,7 @@ from typing import Any, Final
 from conformance import __version__
 from conformance.base.paths import data_path, file_to_write
 from conformance.base.versions import release_key
+from conformance.judge.expectations import load_expectations
 from conformance.model.configuration import Configuration
 from conformance.model.exports import recipes
 from conformance.model.forms import Form
@@ -195,6 +196,17 @@ def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
     return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "rows": [\n{lines}\n]}}\n'
 
 
+def with_adapters(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row, its causes marked that are known on some adapters only."""
+    for runtime, those in one["runtimes"].items():
+        lines = load_expectations([data_path("expectations") / f"{runtime.partition('+')[0]}.yaml"])
+        links = {line.known.link for line in lines if line.known.adapters}
+        for cause in those["causes"]:
+            if cause.get("link") in links:
+                cause["of_adapter"] = True
+    return one
+
+
 def _grouped(one: Mapping[str, Any]) -> dict[str, Any]:
     """The row with releases in a row that do the same as one entry."""
     runtimes = {
@@ -229,7 +241,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("graphs", nargs="*", help="names; default: all of real models")
     parser.add_argument(
-        "--ep", action="append", help="a runtime, or one release, such as webgpu@1.30.0; default: all"
+        "--ep",
+        action="append",
+        help="a runtime, or one release, such as webgpu@1.30.0; default: all",
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path)
@@ -251,7 +265,7 @@ def main() -> None:
                     software.add(f"{target['base']}+{target['adapter']}")
             for runtime, those in on_runtimes(document).items():
                 one["runtimes"][runtime] = merged(one["runtimes"].get(runtime, {}), those)
-        ordered = [rows[each] for each in real_models() if each in rows]
+        ordered = [with_adapters(rows[each]) for each in real_models() if each in rows]
         place.write_text(text(ordered, software), encoding="utf-8")
         print(f"{name}: {', '.join(document['headlines'])}")
 

@@ -24,7 +24,8 @@ from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.model_table import ModelTable
-from conformance.report.view import page
+from conformance.report.models import USES, Models, load_models, short, slug
+from conformance.report.view import Page, page
 from conformance.results.causes import quoted
 from conformance.results.compare import Changes
 from conformance.results.reader import Run
@@ -62,9 +63,11 @@ def render(
     Raises `ResultsError` if there are no runs.
     """
     shown, cells, reports = page(tabulate(runs), changes)
+    models = None if model else _models(shown)
     folder = data_path("reports")
-    style = source(folder / "report.css") + verdict_rules()
-    scripts = [source(folder / "page" / f"{name}.js") for name in SCRIPTS]
+    style = source(folder / "report.css") + source(folder / "models.css") + verdict_rules()
+    scripts = [source(folder / "models.js")]
+    scripts += [source(folder / "page" / f"{name}.js") for name in SCRIPTS]
     if watched:
         scripts.append(source(folder / "reload.js"))
     if stale_after is not None:
@@ -78,11 +81,13 @@ def render(
     )
     filters = (clean, colour_of, digest, drawing_of, fragment, quoted, when)
     environment.filters |= {each.__name__: each for each in filters}
-    environment.globals["query"] = _query
+    environment.filters |= {"short": short, "slug": slug}
+    environment.globals |= {"query": _query, "uses": USES}
     return environment.get_template("report.html.j2").render(
         page=shown,
         changes=changes,
         model=model,
+        models=models,
         stale_after=stale_after,
         verdicts=TABLE,
         parts=SHOWN,
@@ -96,6 +101,13 @@ def render(
         cells=_packed(cells),
         reports=_packed(reports),
     )
+
+
+def _models(shown: Page) -> Models | None:
+    """The recorded answers on models, if the page is of a runtime that they are of."""
+    models = load_models()
+    recorded = {name.partition("+")[0] for name in models.runtimes}
+    return models if recorded & {re.split("[@+]", head.label)[0] for head in shown.heads} else None
 
 
 def digest(text: str) -> str:

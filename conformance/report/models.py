@@ -59,7 +59,7 @@ class RecordedCause:
     """Something that is not right, in the words of ``gqa check``.
 
     ``where`` names the releases. ``why``, ``link`` and ``workaround`` are of the known defect, and
-    empty if none is known.
+    empty if none is known. ``of_adapter``: the defect is known on some adapters only.
     """
 
     where: str
@@ -70,6 +70,7 @@ class RecordedCause:
     why: str = ""
     link: str = ""
     workaround: str = ""
+    of_adapter: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,9 @@ class OnRuntime:
             words = f"right since {since}"
         elif len(found) > 1 and found[-2].state == "right":
             words = f"{last.state} since {since}, right until {short(found[-2].last)}"
+        causes = [cause for cause in self.causes if cause.verdict == WORDS[answer][1]]
+        if causes and all(cause.of_adapter for cause in causes):
+            words += ", on this adapter"
         releases = (
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in found
@@ -242,6 +246,11 @@ def matching(models: Models, wanted: str) -> list[RecordedModel]:
         for row in models.rows
         if all(word in _plain(f"{row.name} {row.graph}") for word in words)
     ]
+
+
+def slug(name: str) -> str:
+    """``Gemma 4 E2B`` as a part of an address: ``gemma-4-e2b``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _plain(text: str) -> str:

@@ -5,7 +5,6 @@ Static files, made from the recorded answers, a report, and the findings.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.findings import PREFIX
 from conformance.report.html import digest, findings_html, source, verdict_rules
-from conformance.report.models import FILE, USES, Models, RecordedModel, short
+from conformance.report.models import FILE, USES, Models, RecordedModel, short, slug
 
 SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
 _SEARCH: Final = """\
@@ -180,11 +179,6 @@ def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
         if parts:
             told.append(f"{name.partition('+')[0]}: {'; '.join(parts)}")
     return f"{'. '.join(told)}."
-
-
-def slug(name: str) -> str:
-    """``Gemma 4 E2B`` as a part of an address: ``gemma-4-e2b``."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _findings() -> list[str]:

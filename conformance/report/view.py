@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json, to_jsonable_python
 
+from conformance.base.paths import data_path
 from conformance.base.text import clean, deep_clean
 from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX
@@ -173,7 +174,7 @@ def page(
     of each its parts as lists of indexes in the pool, the first two and the template being the
     program. They are separate because they are most of the text, and few of them are read.
     """
-    cases = {id: table.cases.get(id) for id in table.rows}
+    cases = _in_order(table)
     found = histories(table)
     series, older = _places(table, found), older_labels(found)
     newest = [column.label for column in table.columns if column.label not in older]
@@ -210,6 +211,22 @@ def page(
         findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
     )
     return shown, *_cells(table, heads, _by_result(changes), found, series)
+
+
+#: The themes that come first: real models, what exporters write, and the calls of layers that
+#: share a cache.
+_FIRST: Final = ("models", "exports", "omitted_kv", "shared_kv", "decode_shapes", "omitted_present")
+
+
+def _in_order(table: Table) -> dict[str, CaseRecord | None]:
+    """The cases of the page: those of `_FIRST` first, and rows that were generated last."""
+    generated = {file.stem for file in (data_path("cases") / "covering").glob("*.yaml")}
+
+    def place(id: str) -> int:
+        theme = case.theme if (case := table.cases.get(id)) else ""
+        return _FIRST.index(theme) if theme in _FIRST else len(_FIRST) + (theme in generated)
+
+    return {id: table.cases.get(id) for id in sorted(table.rows, key=place)}
 
 
 def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
@@ -354,7 +371,7 @@ def _cells(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     pool, looks, distinct, paragraphs = _Pool(), _Pool(), _Pool(), _Pool()
     reports: list[list[list[int]]] = []
-    cases = {id: table.cases.get(id) for id in table.rows}
+    cases = _in_order(table)
     members: dict[tuple[str, str], list[CaseRecord | None]] = {}
     for id, case in cases.items():
         members.setdefault(_entry(id, case), []).append(case)

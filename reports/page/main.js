@@ -36,7 +36,9 @@ document.addEventListener("DOMContentLoaded", async () => {
     }
     for (const select of $$("select[data-list]")) select.value = [...query[select.dataset.list]][0] ?? "";
     $("#sort").value = query.sort;
-    if (search.value !== query.q) search.value = query.q;
+    for (const field of [search, $("#find")]) if (field.value !== query.q) field.value = query.q;
+    const models = findModels(query.q);
+    $("#found").textContent = query.q && `${plural(models, "model")}, ${plural(selection.cases, "call")}`;
     const all = cells.cases.length;
     const symptoms = [...query.symptom].map((text) => `“${text.length > 140 ? `… ${text.slice(-140)}` : text}”`).join(" or ");
     $("#shown").textContent = isFiltered(query)
@@ -119,6 +121,11 @@ document.addEventListener("DOMContentLoaded", async () => {
     $(".releases [aria-current]", panel)?.focus();
   });
   search.addEventListener("input", () => setFilter({ q: search.value }));
+  const finder = $("#find");
+  finder.addEventListener("input", () => setFilter({ q: finder.value }));
+  finder.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") (findModels(finder.value) ? $("#models") : $("#matrix"))?.scrollIntoView();
+  });
   $("#reset").addEventListener("click", () => {
     setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, releases: query.releases, sort: query.sort });
     if (!narrow.matches) search.focus();
