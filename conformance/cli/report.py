@@ -47,6 +47,8 @@ class Material:
     """After so many days the page says that its results are old."""
     watched: bool = False
     """Whether the page is rewritten, and reloads itself."""
+    address: str = ""
+    """Where a site will be."""
 
 
 # One function writes each form. It imports what it needs, so that other commands start fast.
@@ -115,16 +117,44 @@ def _badges(material: Material, folder: Path) -> None:
     from conformance.report.badges import badges
 
     made = badges(material.table)
+    _make_folder(folder, "the badges")
+    for badge in made:
+        write_file(folder / badge.file, "a badge", badge.svg)
+
+
+def _make_folder(folder: Path, what: str) -> None:
+    """Make the folder for ``what``, if its parent exists. Raises `ResultsError`."""
     try:
         folder.mkdir(exist_ok=True)
     except FileNotFoundError:
         raise ResultsError(
-            f"Cannot write the badges to {folder}: there is no folder {folder.parent}."
+            f"Cannot write {what} to {folder}: there is no folder {folder.parent}."
         ) from None
     except (OSError, ValueError) as error:
-        raise ResultsError(f"Cannot write the badges to {folder}: {cause_of(error)}.") from None
-    for badge in made:
-        write_file(folder / badge.file, "a badge", badge.svg)
+        raise ResultsError(f"Cannot write {what} to {folder}: {cause_of(error)}.") from None
+
+
+def _site(material: Material, folder: Path) -> None:
+    """Write the site to ``folder``: its pages, the report, support data and badges.
+
+    The feed has what ``changes.jsonl`` in the folder says.
+    """
+    from conformance.report.models import load_models
+    from conformance.report.site import Site, read_changes
+
+    _make_folder(folder, "the site")
+    _html(material, folder / "report.html")
+    _support(material, folder / "support.json")
+    _badges(material, folder / "badges")
+    made = sorted(file.name for file in (folder / "badges").glob("*.svg"))
+    changes = read_changes(folder / "changes.jsonl")
+    for place, text in Site(load_models(), material.address, made, changes).files():
+        _make_folder((folder / place).parent, "the site")
+        write_file(folder / place, "a page of the site", text)
+
+
+def _site_files(material: Material, folder: Path) -> Iterable[Path]:
+    return [folder / "index.html", folder / "report.html"]
 
 
 def _badge_files(material: Material, folder: Path) -> Iterable[Path]:
@@ -154,6 +184,14 @@ FORMS: Final = (
     _Form("json", "JSON", "The same as JSON, with targets and problems.", _json),
     _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
     _Form("support", "Support", "Support by target and version, as JSON.", _support),
+    _Form(
+        "site",
+        "Site",
+        "A site: which model runs where, the report, findings, data, a feed.",
+        _site,
+        folder=True,
+        files=_site_files,
+    ),
 )
 
 
@@ -191,6 +229,12 @@ def _forms(command: Callable[..., int]) -> Callable[..., int]:
     help="The HTML page says that its results are old after so many days; for a published page.",
 )
 @click.option(
+    "--address",
+    default="",
+    metavar="URL",
+    help="Where --site will be, for links from chats and search engines.",
+)
+@click.option(
     "--watch",
     "watched",
     is_flag=True,
@@ -201,6 +245,7 @@ def report(
     requested: Sequence[tuple[_Form, Path]],
     against: Sequence[Path],
     stale_after: int | None,
+    address: str,
     watched: bool,
 ) -> int:
     """Write a report of one or more results files, with a column for each target of each file.
@@ -216,8 +261,10 @@ def report(
         raise BadArgument(f"Give at least one form of a report: {', '.join(most)} or {last}.")
     if against and not options & {"html", "markdown"}:
         raise BadArgument("--against needs --html or --markdown.")
-    if stale_after is not None and "html" not in options:
-        raise BadArgument("--stale-after needs --html.")
+    if stale_after is not None and not options & {"html", "site"}:
+        raise BadArgument("--stale-after needs --html or --site.")
+    if address and "site" not in options:
+        raise BadArgument("--address needs --site.")
     if watched and options != {"html"}:
         raise BadArgument("--watch needs --html, and no other form.")
     named = [(f"--{form.option}", path) for form, path in requested]
@@ -225,7 +272,7 @@ def report(
     before = tabulate(_read(against)) if against else None
     if watched:
         _watch(results, requested, before, stale_after)
-    return _write(results, requested, before, stale_after)
+    return _write(results, requested, before, stale_after, address=address.rstrip("/"))
 
 
 def _watch(
@@ -271,12 +318,13 @@ def _write(
     before: Table | None,
     stale_after: int | None,
     watched: bool = False,
+    address: str = "",
 ) -> int:
     """Write the requested forms, and return the exit status."""
     runs = _read(results)
     table = tabulate(runs)
     changed = _changes(table, before) if before else None
-    material = Material(runs, table, changed, stale_after, watched)
+    material = Material(runs, table, changed, stale_after, watched, address)
     check_separate(
         (run.path for run in (*runs, *(before.runs if before else ()))),
         [

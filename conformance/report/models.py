@@ -108,7 +108,11 @@ class OnRuntime:
             words = f"right since {since}"
         elif len(found) > 1 and found[-2].state == "right":
             words = f"{last.state} since {since}, right until {short(found[-2].last)}"
-        causes = [cause for cause in self.causes if cause.verdict == WORDS[answer][1]]
+        causes = [
+            cause
+            for cause in self.causes
+            if cause.verdict == WORDS[answer][1] and last.last in cause.where
+        ]
         if causes and all(cause.of_adapter for cause in causes):
             words += ", on this adapter"
         releases = (

@@ -5,10 +5,12 @@ Static files, made from the recorded answers, a report, and the findings.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -44,6 +46,16 @@ class Change:
     date: str
     title: str
     text: str
+
+
+def read_changes(file: Path) -> list[Change]:
+    """The changes in a file with a JSON line for each; none if it is not there."""
+    if not file.is_file():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [
+        Change(**{key: str(value) for key, value in json.loads(line).items()}) for line in lines
+    ]
 
 
 @dataclass(frozen=True)
