@@ -120,7 +120,8 @@ def judge(
     if not isinstance(outcome, Ran):
         raise Unjudgeable(f"There is no verdict for {outcome!r}.")
     if execution_provider is not None and outcome.placement != execution_provider:
-        reason = f"It ran, but on {exact_line(outcome.placement or '')}; {execution_provider} was requested."
+        where = exact_line(outcome.placement or "None")
+        reason = f"It ran, but on {where}; {execution_provider} was requested."
         return Judgement("fallback", reason)
     if kernel is not None and outcome.kernels != (kernel,):
         return Judgement("fallback", _other_kernel(kernel, outcome.kernels), other_kernel=True)
