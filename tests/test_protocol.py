@@ -15,7 +15,6 @@ from conformance.harness.protocol import (
     RunRequest,
     StepFiles,
     announces,
-    excerpt,
     parse_answer,
     schemas,
     to_line,
@@ -185,12 +184,6 @@ def test_wrong_answers_to_run(answer: object, words: str) -> None:
 )
 def test_wrong_answers_to_describe(answer: object, words: str) -> None:
     assert words in refusal(answer, DESCRIBE)
-
-
-def test_an_excerpt_is_short_and_printable() -> None:
-    assert excerpt(b"plain") == "plain"
-    assert excerpt("\x00\u202e\ud800ä") == "\\x00\\u202e\\ud800ä"
-    assert excerpt("x" * 200, 10) == "xxxxxxxxxx… (200 in all)"
 
 
 @pytest.mark.parametrize("name", ["request.json", "answer.json"])

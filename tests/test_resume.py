@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,11 @@ def test_a_run_goes_on_where_it_was_cut_off(
     assert no_other_files(file)
 
 
-def test_a_run_of_a_runner_by_its_whole_path_goes_on(gqa: Gqa, tmp_path: Path) -> None:
+def test_a_run_of_a_runner_by_its_whole_path_goes_on(
+    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The runner's python3 is the one that has what it needs.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     file, target = tmp_path / "r.jsonl", f"exec:{data_path('mutants') / 'runner.py'}"
     gqa("run", "twenty.yaml", "--ep", target, "--minutes", "0.001", "--results", str(file))
     done = gqa("run", "twenty.yaml", "--ep", target, "--resume", str(file))

@@ -62,6 +62,12 @@ def one_line(text: str, most: int = 600) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
+def exact_line(text: str, most: int = 120) -> str:
+    """As `one_line`, with terminal sequences marked, not dropped: for names, which must be told
+    apart."""
+    return one_line(printable(text), most)
+
+
 def deep_clean(value: object) -> object:
     """``clean`` for every text in a JSON value, keys too."""
     if isinstance(value, str):

@@ -77,7 +77,7 @@ class Earlier:
 
     def check(self, now: Header) -> None:
         """Raise `BadArgument` unless the run that begins with ``now`` is the same run."""
-        was = self.run.header
+        was, now = self.run.header, shareable(now)  # as the file has it: without folders
         difference = headers_differ(was, now)
         if difference is None and was.shard != now.shard:
             difference = f"the shard is {_shard(now)}, not {_shard(was)}"
@@ -90,7 +90,7 @@ class Earlier:
         for before, after in zip(was.targets, now.targets, strict=True):
             if difference is None and before.name != after.name:
                 difference = f"the target is {after.name}, not {before.name}"
-            if difference is None and (what := targets_differ(before, shareable(after))):
+            if difference is None and (what := targets_differ(before, after)):
                 difference = f"{after.name} is another target: {what}"
         if difference is not None:
             raise self._refused(difference)
@@ -112,4 +112,4 @@ class Earlier:
 
 
 def _shard(header: Header) -> str:
-    return f"{header.shard.number}/{header.shard.of}" if header.shard else "not set"
+    return f"{header.shard.number}/{header.shard.of}" if header.shard else "none"

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 from conformance.base.files import TOO_LARGE, open_folder, read_plain
-from conformance.base.text import one_line
+from conformance.base.text import exact_line
 from conformance.harness.protocol import ProtocolError, RanAnswer
 
 #: Files are kept in memory where so much of it is free.
@@ -42,7 +42,7 @@ def contents_of(
         try:
             read = read_plain(f"{out}/{name}", left, follow_links=False)
         except OSError as error:
-            what = f"the file {name} of {one_line(output, 120)} cannot be read: {error.strerror}"
+            what = f"the file {name} of {exact_line(output)} cannot be read: {error.strerror}"
             if error.errno == TOO_LARGE:
                 what = f"the output files have more than {limit} bytes, which this case never needs"
             raise ProtocolError(what) from None

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, overload
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from conformance.base.dtypes import DType
-from conformance.base.text import one_line, printable
+from conformance.base.text import exact_line
 
 #: Output files are directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.
@@ -337,14 +337,14 @@ def _what_is_wrong(line: bytes, error: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"the answer lacks {where}"
     if fault["type"] == "extra_forbidden":
-        return f"the answer has an unknown field {one_line(where, 120)}"
-    found = one_line(json.dumps(fault["input"]), 120)
-    return f"in the answer, {one_line(where, 120)} is {found}: {text}"
+        return f"the answer has an unknown field {exact_line(where)}"
+    found = exact_line(json.dumps(fault["input"]))
+    return f"in the answer, {exact_line(where)} is {found}: {text}"
 
 
 def excerpt(raw: bytes, most: int = 120) -> str:
     """The start of what a runner wrote, on one line; what is not UTF-8 is escaped."""
-    return one_line(printable(raw[: 4 * most + 4].decode(errors="backslashreplace")), most)
+    return exact_line(raw[: 4 * most + 4].decode(errors="backslashreplace"), most)
 
 
 # JSON Schemas

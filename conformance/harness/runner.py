@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final
 
 from conformance.base.processes import START, start
-from conformance.base.text import one_line
+from conformance.base.text import exact_line
 from conformance.harness.protocol import excerpt
 
 #: Time for a process to end once it has closed a pipe, or once its input is closed.
@@ -362,7 +362,7 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
             why = "the interpreter that its first line names does not exist"
         if isinstance(error, PermissionError) and os.path.isfile(program):
             fix = f"chmod +x {shlex.quote(program)}"
-        what = f"{command.name}: the runner {one_line(program, 300)} cannot be started"
+        what = f"{command.name}: the runner {exact_line(program, 300)} cannot be started"
         raise RunnerFailed(f"{what}: {why}.", fix) from error
 
 

@@ -42,7 +42,7 @@ from typing import Final, Self
 
 from conformance.base.files import write_files
 from conformance.base.interrupts import undisturbed
-from conformance.base.text import clean, one_line
+from conformance.base.text import clean, exact_line, one_line
 from conformance.harness.folders import OwnedFolder, contents_of, place_for_files, remove
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
@@ -327,7 +327,7 @@ def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | No
     for name in type(now).model_fields:
         was, says = getattr(first, name), getattr(now, name)
         if name != "id" and was != says:
-            words = f"{one_line(str(says), 200)}, not {one_line(str(was), 200)}"
+            words = f"{exact_line(str(says), 200)}, not {exact_line(str(was), 200)}"
             return (
                 f"describes itself in another way than before: {name} is {words}; results of both "
                 "must not be mixed"

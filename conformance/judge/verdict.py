@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.readings import ReadingName
-from conformance.base.text import one_line
+from conformance.base.text import exact_line, one_line
 from conformance.base.words import listed
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
@@ -120,7 +120,8 @@ def judge(
     if not isinstance(outcome, Ran):
         raise Unjudgeable(f"There is no verdict for {outcome!r}.")
     if execution_provider is not None and outcome.placement != execution_provider:
-        reason = f"It ran, but on {outcome.placement}; {execution_provider} was requested."
+        where = exact_line(outcome.placement or "None")
+        reason = f"It ran, but on {where}; {execution_provider} was requested."
         return Judgement("fallback", reason)
     if kernel is not None and outcome.kernels != (kernel,):
         return Judgement("fallback", _other_kernel(kernel, outcome.kernels), other_kernel=True)
@@ -195,7 +196,7 @@ def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
         reason += f", but the message names none of: {', '.join(contract.mentions)}"
     hazard = None
     if outcome.changed:
-        inputs = one_line(listed(outcome.changed), 300)
+        inputs = exact_line(listed(outcome.changed), 300)
         hazard = f"It rejected the call, but had changed its input {inputs}."
     return Judgement("pass", reason + ".", vague=vague, hazard=hazard)
 
@@ -219,7 +220,7 @@ def _compare(
         for files in (first, *others):
             if set(files) != set(expected):
                 raise Unjudgeable(
-                    f"The runner returned {one_line(', '.join(sorted(files)), 300)},"
+                    f"The runner returned {exact_line(', '.join(sorted(files)), 300)},"
                     f" the model has {', '.join(sorted(expected))}."
                 )
         for name, want in expected.items():
@@ -408,7 +409,7 @@ def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
         if other := sorted(found - _FIELDS):
             raise ValueError(f"it has the field {', '.join(other)}; the values belong in raw_data")
         if tensor.name != name:
-            raise ValueError(f"it has the name {one_line(tensor.name, 120)!r}")
+            raise ValueError(f"it has the name {exact_line(tensor.name)!r}")
         if tensor.data_type == onnx.TensorProto.STRING:
             raise ValueError("it has text, not numbers")
         if negative := [size for size in tensor.dims if size < 0]:
@@ -417,6 +418,6 @@ def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
     except Exception as error:  # any exception may come of arbitrary bytes
         what = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise Unjudgeable(
-            f"The file of {one_line(name, 120)} is not a valid tensor: {one_line(what, 300)}."
+            f"The file of {exact_line(name)} is not a valid tensor: {one_line(what, 300)}."
         ) from None
     return WORD_OF_ONNX.get(tensor.data_type, f"ONNX type {tensor.data_type}"), values

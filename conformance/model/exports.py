@@ -1,7 +1,8 @@
 """cases/exports.yaml: the calls of real exporters, from the graphs in ``cases/exported``.
 
 ``python -m conformance.model.exports`` writes it. A call that several graphs make is there once,
-with the name of the first graph.
+with the name of the first graph. Graphs whose recipe says ``corpus: false`` are left out: what they
+call is in the profiles (`conformance.model.profiles`).
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def _entries(recipes: Mapping[str, Any], graphs: Path) -> Iterator[dict[str, Any
     contracts: dict[str, dict[str, Any]] = {}
     titles: dict[str, int] = {}
     for name, recipe in recipes["graphs"].items():
+        if not recipe.get("corpus", True):
+            continue
         try:
             model = read_model(graphs / f"{name}.onnx")
             found = nodes_of(model)

@@ -310,7 +310,8 @@ def _silent(table: Table) -> Iterator[Section]:
         only = Counter(cell.label for cell in members if cell.only_presents)
         where = ", ".join(
             f"{number:,} on {code(label, 80)}{_only(only[label])}"
-            for label, number in counts.items()
+            for label in (column.label for column in table.columns)
+            if (number := counts[label])
         )
         items.append(f"- {code(theme)}: {where}; the first is {code(members[0].result.case)}")
     number = sum(map(len, themes.values()))

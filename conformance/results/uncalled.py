@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from conformance.base.text import one_line
+from conformance.base.text import exact_line
 from conformance.base.words import listed
 from conformance.results.records import TargetRecord, UncalledParts
 
@@ -51,4 +51,4 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _shown(name: str) -> str:
-    return one_line(name, 80)
+    return exact_line(name, 80)
