@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,28 @@ from click.testing import CliRunner, Result
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
 from conformance.cli.commands import gqa
-from conformance.maintain.models import merged, on_runtimes, row, text
+from conformance.maintain.models import (
+    merged,
+    on_runtimes,
+    readme_table,
+    row,
+    text,
+    with_table,
+)
 from conformance.model.config_calls import differences, read_configuration
 from conformance.model.exports import recipes
 from conformance.model.profiles import profiles, real_models
 from conformance.model.reading import ModelError
-from conformance.report.models import USES, Models, OnRuntime, UseAnswer, matching, models_of
+from conformance.report.models import (
+    USES,
+    Models,
+    OnRuntime,
+    UseAnswer,
+    load_models,
+    matching,
+    models_of,
+)
+from conformance.results.errors import ResultsError
 
 CHAT = USES[0]
 
@@ -243,6 +260,37 @@ def test_a_profile_is_found_by_a_part_of_its_name_and_is_no_part_of_the_corpus()
 
 
 # The recorded answers
+
+
+def test_readme_has_the_table_of_the_recorded_answers() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme_table(load_models())
+    assert table in readme
+    assert with_table(readme, table) == readme, "python -m conformance.maintain.models writes it"
+    assert len(table.splitlines()) <= 14
+
+
+def test_models_that_do_the_same_are_one_line_of_the_table(known: Models) -> None:
+    *_, gemma, llama = readme_table(known).splitlines()
+    assert gemma == "| Gemma 4 E2B | – | – | – | – |"
+    assert llama == "| Llama 3.2 1B | right since ≤1.20 | – | – | – |"
+    twin = replace(known.rows[0], family="A twin")
+    both = replace(known, rows=(*known.rows, twin))
+    assert "| A twin, Llama 3.2 1B | right since" in readme_table(both)
+
+
+def test_the_answers_can_be_those_of_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "models.json"
+    monkeypatch.setenv("GQA_MODELS", str(file))
+    with pytest.raises(ResultsError, match="Cannot read"):
+        load_models()
+    file.write_text("[]")
+    with pytest.raises(ResultsError, match="has no recorded answers"):
+        load_models()
+    file.write_text(text([], []))
+    assert load_models().rows == ()
 
 
 def test_every_real_model_is_recorded_on_every_runtime() -> None:
