@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from recorded_models import two_models
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
@@ -121,24 +122,9 @@ def test_a_new_release_is_added_to_those_recorded_before() -> None:
 
 
 @pytest.fixture
-def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Models:
+def known(monkeypatch: pytest.MonkeyPatch) -> Models:
     """Two recorded models, which the command answers from."""
-    answer = {"uses": {CHAT: {"answer": "right"}}, "releases": ["1.20", "1.21"]}
-    wrong = {"uses": {CHAT: {"answer": "wrong", "where": "from 9 tokens on"}}, "releases": ["1.20"]}
-    cause = {"where": "webgpu", "verdict": "wrong", "what": "wrong in layer 0", "said": "4 is 5",
-             "example": "a prompt", "why": "It ignores the window.", "link": "docs/findings/x.md",
-             "workaround": "Use another."}  # fmt: skip
-    data = {
-        "format": "gqa-models/1", "recorded": "2026-11-27", "suite": "1",
-        "runtimes": {"cpu": ["1.20", "1.21"], "webgpu+lavapipe": ["1.20"]},
-        "software": ["webgpu+lavapipe"],
-        "rows": [
-            row("llama3_genai_cpu") | {"runtimes": {"cpu": {"answers": [answer], "causes": []}}},
-            row("gemma4_e2b_mobius_cpu")
-            | {"runtimes": {"webgpu+lavapipe": {"answers": [wrong], "causes": [cause]}}},
-        ],
-    }  # fmt: skip
-    models = models_of(data)
+    models = models_of(two_models())
     monkeypatch.setattr("conformance.cli.models.load_models", lambda: models)
     return models
 
