@@ -23,7 +23,7 @@ def two_models() -> dict[str, Any]:
         "software": ["webgpu+lavapipe"],
         "rows": [
             row("llama3_genai_cpu") | {"runtimes": {"cpu": {"answers": [answer], "causes": []}}},
-            row("gemma4_e2b_mobius_cpu")
+            row("gemma4_e2b_mobius_cpu") | {"exporter": "mobius 9.9"}
             | {"runtimes": {"webgpu+lavapipe": {"answers": [wrong], "causes": [cause]}}},
         ],
     }  # fmt: skip
