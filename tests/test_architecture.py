@@ -37,6 +37,9 @@ ORDER = [
 
 FACES = ("cli", "pytest_cases", "pytest_plugin")
 
+#: Records what `gqa check` answers, for the report; a program that nothing imports.
+RECORDER = "maintain.models"
+
 
 def name_of(file: Path) -> str:
     """The module's name relative to the package."""
@@ -77,7 +80,7 @@ def test_every_package_is_in_the_order() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_imports_only_from_its_own_and_earlier_packages(name: str) -> None:
-    here = ORDER.index(part_of(name))
+    here = ORDER.index("model" if name == RECORDER else part_of(name))
     assert [other for other in own(MODULES[name]) if ORDER.index(part_of(other)) > here] == []
 
 
@@ -85,9 +88,9 @@ def test_a_module_imports_only_from_its_own_and_earlier_packages(name: str) -> N
     ("library", "allowed"),
     [
         ("pytest", ("pytest_cases", "pytest_plugin")),
-        ("jinja2", ("report.html",)),
+        ("jinja2", ("report.html", "report.site")),
         ("markdown_it", ("report.html",)),
-        ("markupsafe", ("report.html",)),
+        ("markupsafe", ("report.html", "report.site")),
         ("click", ("cli",)),
         ("rich", ("cli",)),
         ("yaml", ("base.yaml_source",)),
@@ -107,7 +110,7 @@ def test_a_library_is_imported_in_one_place(library: str, allowed: tuple[str, ..
 def test_only_the_user_interfaces_import_presentation_libraries() -> None:
     # The answer for a model quotes findings and messages as reports do.
     for name, file in MODULES.items():
-        if part_of(name) not in (*FACES, "report", "model"):
+        if part_of(name) not in (*FACES, "report", "model") and name != RECORDER:
             assert [other for other in own(file) if part_of(other) == "report"] == [], name
 
 

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from recorded_models import two_models
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
 from conformance.cli.commands import gqa
-from conformance.maintain.models import merged, on_runtimes, row, text
+from conformance.maintain.models import (
+    merged,
+    on_runtimes,
+    readme_table,
+    row,
+    text,
+    with_table,
+)
 from conformance.model.config_calls import differences, read_configuration
 from conformance.model.exports import recipes
 from conformance.model.profiles import profiles, real_models
 from conformance.model.reading import ModelError
-from conformance.report.models import USES, Models, OnRuntime, UseAnswer, matching, models_of
+from conformance.report.models import (
+    USES,
+    Models,
+    OnRuntime,
+    UseAnswer,
+    load_models,
+    matching,
+    models_of,
+)
+from conformance.results.errors import ResultsError
 
 CHAT = USES[0]
 
@@ -104,24 +122,9 @@ def test_a_new_release_is_added_to_those_recorded_before() -> None:
 
 
 @pytest.fixture
-def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Models:
+def known(monkeypatch: pytest.MonkeyPatch) -> Models:
     """Two recorded models, which the command answers from."""
-    answer = {"uses": {CHAT: {"answer": "right"}}, "releases": ["1.20", "1.21"]}
-    wrong = {"uses": {CHAT: {"answer": "wrong", "where": "from 9 tokens on"}}, "releases": ["1.20"]}
-    cause = {"where": "webgpu", "verdict": "wrong", "what": "wrong in layer 0", "said": "4 is 5",
-             "example": "a prompt", "why": "It ignores the window.", "link": "docs/findings/x.md",
-             "workaround": "Use another."}  # fmt: skip
-    data = {
-        "format": "gqa-models/1", "recorded": "2026-11-27", "suite": "1",
-        "runtimes": {"cpu": ["1.20", "1.21"], "webgpu+lavapipe": ["1.20"]},
-        "software": ["webgpu+lavapipe"],
-        "rows": [
-            row("llama3_genai_cpu") | {"runtimes": {"cpu": {"answers": [answer], "causes": []}}},
-            row("gemma4_e2b_mobius_cpu")
-            | {"runtimes": {"webgpu+lavapipe": {"answers": [wrong], "causes": [cause]}}},
-        ],
-    }  # fmt: skip
-    models = models_of(data)
+    models = models_of(two_models())
     monkeypatch.setattr("conformance.cli.models.load_models", lambda: models)
     return models
 
@@ -243,6 +246,37 @@ def test_a_profile_is_found_by_a_part_of_its_name_and_is_no_part_of_the_corpus()
 
 
 # The recorded answers
+
+
+def test_readme_has_the_table_of_the_recorded_answers() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme_table(load_models())
+    assert table in readme
+    assert with_table(readme, table) == readme, "python -m conformance.maintain.models writes it"
+    assert len(table.splitlines()) <= 14
+
+
+def test_models_that_do_the_same_are_one_line_of_the_table(known: Models) -> None:
+    *_, gemma, llama = readme_table(known).splitlines()
+    assert gemma == "| Gemma 4 E2B | – | – | – | – |"
+    assert llama == "| Llama 3.2 1B | right since ≤1.20 | – | – | – |"
+    twin = replace(known.rows[0], family="A twin")
+    both = replace(known, rows=(*known.rows, twin))
+    assert "| A twin, Llama 3.2 1B | right since" in readme_table(both)
+
+
+def test_the_answers_can_be_those_of_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "models.json"
+    monkeypatch.setenv("GQA_MODELS", str(file))
+    with pytest.raises(ResultsError, match="Cannot read"):
+        load_models()
+    file.write_text("[]")
+    with pytest.raises(ResultsError, match="has no recorded answers"):
+        load_models()
+    file.write_text(text([], []))
+    assert load_models().rows == ()
 
 
 def test_every_real_model_is_recorded_on_every_runtime() -> None:

@@ -10,8 +10,6 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 from jsonschema import Draft202012Validator
-from packaging.version import Version
-from recorded import FOLDER, recorded
 from synthetic_runs import case, of_results, result, target
 
 from conformance.base.paths import ROOT, data_path
@@ -79,6 +77,16 @@ def test_a_badge_has_the_colour_of_the_worst_unexpected_verdict(
     second = list(root.iter(f"{SVG}rect"))[1]
     assert second.get("fill") == verdict_colours()[verdict]  # type: ignore[index]
     assert says in (root.findtext(f"{SVG}title") or "")
+
+
+def test_a_profile_has_a_badge_of_its_own(tmp_path: Path) -> None:
+    ids = {"gemma_4_e2b/a": "pass", "gemma_4_e2b/b": "wrong", "t/c": "pass"}
+    results = [result(id, verdict=verdict) for id, verdict in ids.items()]
+    cases = [case(id, tags=("profiles",) if "gemma" in id else ()) for id in ids]
+    every, one = badges(joined(tmp_path, results, cases=cases))
+    assert (every.file, one.file) == ("cpu@1.31.1.svg", "cpu@1.31.1.gemma_4_e2b.svg")
+    assert "cpu@1.31.1: 2 of 3 calls right, 1 unexpected" in every.svg
+    assert "cpu@1.31.1.gemma_4_e2b: 1 of 2 calls right, 1 unexpected" in one.svg
 
 
 # Support
@@ -150,21 +158,3 @@ def test_every_form_is_documented() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         missing = [option for option in options if f"--{option} " not in text]
         assert not missing, f"{page} does not list the forms {missing}"
-
-
-# ── What is recorded ────────────────────────────────────────────────────────────────────────────
-
-RECORDED = FOLDER / "cpu.jsonl.xz"
-
-
-@pytest.mark.skipif(not RECORDED.exists(), reason="not a checkout")
-def test_the_readme_says_since_when_a_cache_can_be_borrowed() -> None:
-    for entry, since in (
-        ("zero_length_kv", "1.27.0"),
-        ("zero_length_kv_present_omitted", "1.31.0"),
-    ):
-        for version, results in recorded(RECORDED).results.items():
-            of_entry = [r for id, r in results.items() if id.startswith(f"shared_kv/{entry}[")]
-            right = all(record["verdict"] == "pass" for record in of_entry)
-            assert right == (Version(version) >= Version(since)), (entry, version)
-        assert since in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -62,6 +62,7 @@ def test_the_nightly_runs_and_requires_each_target() -> None:
     # Of a pre-release there may be none.
     required = [name for name in names if not name.endswith("@nightly")]
     assert report["env"]["TARGETS"].split() == required
+    assert {"target", "models", "cuda"} == {*jobs["report"]["needs"]}
 
 
 def test_shellcheck_finds_nothing() -> None:

@@ -35,7 +35,7 @@ COMMANDS: Final = {
     " it broke.",
     "list": "List cases: their ids, or with --json their full descriptions.",
     "merge": "Join results files: shards of one run, and runs on several targets or releases.",
-    "models": "Say which runtime runs which model right, and since when, from recorded answers.",
+    "models": "Say which runtime runs which model right, and since when.",
     "power": "Run cases on kernels with a known fault, and list the faults that no case detects.",
     "report": "Write a report of one or more results files, with a column for each target of"
     " each file.",

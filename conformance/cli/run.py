@@ -162,7 +162,7 @@ def run(
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
     files = dict.fromkeys(str(file) for name in profiles for file in profile_files(name))
-    paths = [*paths, *files]
+    paths = [*files, *paths]
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     part = _shard(shard, last_failed)
     results, earlier = _resumed(resumed, results, last_failed)

@@ -30,7 +30,15 @@ from conformance.model.groups import groups_of, ranges
 from conformance.model.nodes import nodes_of
 from conformance.model.profiles import family_of, real_models
 from conformance.model.reading import ModelError, read_model
-from conformance.report.models import FILE, FORMAT, USES, WORDS
+from conformance.report.models import (
+    FILE,
+    FORMAT,
+    USES,
+    WORDS,
+    Models,
+    RecordedModel,
+    load_models,
+)
 
 #: What is recorded: the options of ``gqa check`` for each runtime.
 RECORDED: Final[Mapping[str, Sequence[str]]] = {
@@ -236,6 +244,47 @@ def _ungrouped(one: Mapping[str, Any]) -> dict[str, Any]:
     return {**one, "runtimes": runtimes}
 
 
+#: The columns of the table in README, and the provider whose exports each is given.
+IN_README: Final[Mapping[str, str]] = {
+    "cpu": "cpu",
+    "tract-wheel": "cpu",
+    "wasm": "cpu",
+    "webgpu": "webgpu",
+}
+_MOST_LINES: Final = 12
+#: What is around the table in README.
+TABLE_BEGINS: Final = "<!-- Written by `python -m conformance.maintain.models`. -->\n"
+TABLE_ENDS: Final = "<!-- The end of what it writes. -->\n"
+
+
+def readme_table(models: Models) -> str:
+    """The table of README: one chat with each family, those that do the same in one line."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for family, rows in models.families.items():
+        cells = tuple(_in_readme(rows, name, made_for) for name, made_for in IN_README.items())
+        lines.setdefault(cells, []).append(family)
+    # Where there are more, those that most models share.
+    most = sorted(lines, key=lambda cells: -len(lines[cells]))[:_MOST_LINES]
+    table = [("model", *IN_README), ("---",) * (1 + len(IN_README))]
+    table += [(", ".join(lines[cells]), *cells) for cells in lines if cells in most]
+    return "".join(f"| {' | '.join(line)} |\n" for line in table)
+
+
+def _in_readme(rows: Sequence[RecordedModel], runtime: str, made_for: str) -> str:
+    """The cell of the row in float32, else in int4, that was exported for a provider."""
+    for row in sorted(rows, key=lambda row: (row.dtype != "float32", row.weights != "")):
+        for name, there in row.runtimes.items():
+            if row.made_for == made_for and name.partition("+")[0] == runtime:
+                return there.cell(USES[0]).words
+    return "–"
+
+
+def with_table(readme: str, table: str) -> str:
+    """The text of README with another table."""
+    before, _, rest = readme.partition(TABLE_BEGINS)
+    return f"{before}{TABLE_BEGINS}{table}{TABLE_ENDS}{rest.partition(TABLE_ENDS)[2]}"
+
+
 def main() -> None:
     """Record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -268,6 +317,10 @@ def main() -> None:
         ordered = [with_adapters(rows[each]) for each in real_models() if each in rows]
         place.write_text(text(ordered, software), encoding="utf-8")
         print(f"{name}: {', '.join(document['headlines'])}")
+    if given.output is None:
+        readme = file_to_write("README.md")
+        written = with_table(readme.read_text(encoding="utf-8"), readme_table(load_models()))
+        readme.write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from conformance.base.paths import data_path
+from conformance.base.paths import PROFILES, data_path
 from conformance.base.text import one_line
-from conformance.results.table import Column, Table
+from conformance.results.score import Score
+from conformance.results.table import Cell, Table
 from conformance.results.verdicts import VERDICTS, Verdict, ranks_as
 
 #: Longer names are cut to this many characters.
@@ -30,15 +32,29 @@ class Badge:
 
 
 def badges(table: Table) -> tuple[Badge, ...]:
-    """A badge for each column."""
+    """A badge for each column, and one for each profile in it."""
     colours = verdict_colours()
     made: list[Badge] = []
     taken: set[str] = set()
     for column in table.columns:
-        file = _file_name(column.label, taken)
-        taken.add(file.lower())
-        made.append(Badge(file, _badge(table, column, colours)))
+        scores = table.scores([column.label])
+        cells = table.column_cells(column.label)
+        tried = scores.whole.asked + scores.requested.asked
+        wanted = [(column.label, cells, scores.whole, tried)]
+        for profile in dict.fromkeys(cell.theme for cell in cells if _is_of_profile(cell)):
+            score = scores.themes.get(profile, Score())
+            own = [cell for cell in cells if cell.theme == profile]
+            wanted.append((f"{column.label}.{profile}", own, score, score.asked))
+        for label, own, score, tried in wanted:
+            file = _file_name(label, taken)
+            taken.add(file.lower())
+            incomplete = bool(column.run.problems)
+            made.append(Badge(file, _badge(label, own, score, tried, incomplete, colours)))
     return tuple(made)
+
+
+def _is_of_profile(cell: Cell) -> bool:
+    return cell.case is not None and PROFILES in cell.case.tags
 
 
 def verdict_colours() -> dict[Verdict, str]:
@@ -63,23 +79,28 @@ def _file_name(label: str, taken: set[str]) -> str:
     return name
 
 
-def _badge(table: Table, column: Column, colours: dict[Verdict, str]) -> str:
-    cells, scores = table.column_cells(column.label), table.scores([column.label])
+def _badge(
+    label: str,
+    cells: Sequence[Cell],
+    score: Score,
+    tried: int,
+    incomplete: bool,
+    colours: dict[Verdict, str],
+) -> str:
     unexpected = [cell for cell in cells if cell.mark == "unexpected"]
-    score, tried = scores.whole, scores.whole.asked + scores.requested.asked
     text = f"{score.right:,} of {score.asked:,} calls right" if tried else "not tried"
     if tried and score.not_tried:
         text += f", {score.not_tried:,} not tried"
     if tried:
         text += f", {len(unexpected):,} unexpected"
-    if column.run.problems:
+    if incomplete:
         text += ", run incomplete"
     # Grey where the results say nothing about the runtime.
-    otherwise: Verdict = "pass" if tried and not column.run.problems else "skip"
+    otherwise: Verdict = "pass" if tried and not incomplete else "skip"
     worst = min(unexpected, key=lambda cell: cell.severity, default=None)
     colour = colours[ranks_as(worst.result) if worst else otherwise]
     strip = Counter(ranks_as(cell.result) for cell in cells)
-    return _svg(one_line(column.label, _MOST), text, colour, strip, colours)
+    return _svg(one_line(label, _MOST), text, colour, strip, colours)
 
 
 def _svg(

@@ -8,6 +8,7 @@ does with a model: one chat, chunked prompts, or batches. `conformance.maintain.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conformance.base.paths import data_path
+from conformance.results.errors import ResultsError, cause_of
 from conformance.results.timeline import OR_EARLIER, spans
 from conformance.results.verdicts import Verdict
 
@@ -207,10 +209,29 @@ class Models:
         return {name: [*rows] for name, rows in groupby(ordered, lambda row: row.family)}
 
 
-def load_models(path: Path | None = None) -> Models:
-    """The recorded answers; of another file, if one is given."""
-    text = (path or data_path("reports") / FILE).read_text(encoding="utf-8")
-    return models_of(json.loads(text))
+def models_file() -> Path:
+    """The file of the recorded answers, or the one that ``GQA_MODELS`` names."""
+    return Path(os.environ.get("GQA_MODELS") or data_path("reports") / FILE)
+
+
+def models_text() -> str:
+    """The recorded answers as JSON.
+
+    Raises `ResultsError` if the file cannot be read.
+    """
+    file = models_file()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"Cannot read {file}: {cause_of(error)}.") from None
+
+
+def load_models() -> Models:
+    """The recorded answers. Raises `ResultsError` if they cannot be read."""
+    try:
+        return models_of(json.loads(models_text()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ResultsError(f"{models_file()} has no recorded answers on models.") from None
 
 
 def models_of(data: Mapping[str, Any]) -> Models:

@@ -22,7 +22,7 @@ from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.findings import PREFIX
 from conformance.report.html import digest, findings_html, source, verdict_rules
-from conformance.report.models import FILE, USES, Models, RecordedModel, short, slug
+from conformance.report.models import USES, Models, RecordedModel, models_text, short, slug
 
 SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
 _SEARCH: Final = """\
@@ -115,7 +115,7 @@ class Site:
             ),
         )
         yield "feed.xml", self._feed()
-        yield "models.json", (data_path("reports") / FILE).read_text(encoding="utf-8")
+        yield "models.json", models_text()
         for schema in SCHEMAS:
             yield f"schema/{schema}", (data_path("reports") / schema).read_text(encoding="utf-8")
 
