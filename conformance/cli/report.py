@@ -148,7 +148,8 @@ def _site(material: Material, folder: Path) -> None:
     _badges(material, folder / "badges")
     made = sorted(file.name for file in (folder / "badges").glob("*.svg"))
     changes = read_changes(folder / "changes.jsonl")
-    for place, text in Site(load_models(), material.address, made, changes).files():
+    models = load_models().beside([column.target for column in material.table.columns])
+    for place, text in Site(models, material.address, made, changes).files():
         _make_folder((folder / place).parent, "the site")
         write_file(folder / place, "a page of the site", text)
 

@@ -29,7 +29,9 @@ _SEARCH: Final = """\
 addEventListener("DOMContentLoaded", () => {
   const field = document.getElementById("find");
   const find = () => {
-    findModels(field.value);
+    const models = findModels(field.value);
+    document.getElementById("found").textContent =
+      field.value && `${models} ${models === 1 ? "model" : "models"}`;
     history.replaceState(null, "", field.value ? "#?q=" + encodeURIComponent(field.value) : "#");
   };
   field.addEventListener("input", find);
@@ -160,7 +162,7 @@ class Site:
         """The changes as an Atom feed, the newest first."""
         feed = Element("feed", {"xmlns": "http://www.w3.org/2005/Atom"})
         SubElement(feed, "title").text = "GroupQueryAttention: what changed by night"
-        SubElement(feed, "id").text = self.address or "urn:gqa-conformance"
+        SubElement(feed, "id").text = self.address or "urn:gqa:conformance"
         if self.address:
             SubElement(feed, "link", {"href": f"{self.address}/index.html"})
             SubElement(feed, "link", {"href": f"{self.address}/feed.xml", "rel": "self"})
@@ -170,7 +172,7 @@ class Site:
         for one in sorted(self.changes, key=lambda one: one.date, reverse=True):
             entry = SubElement(feed, "entry")
             SubElement(entry, "title").text = clean(one.title)
-            SubElement(entry, "id").text = f"{self.address or 'urn:gqa-conformance'}#{one.date}"
+            SubElement(entry, "id").text = f"{self.address or 'urn:gqa:conformance'}#{one.date}"
             SubElement(entry, "updated").text = _moment(one.date)
             if self.address:
                 SubElement(entry, "link", {"href": f"{self.address}/report.html"})
