@@ -54,32 +54,27 @@ class Material:
 # One function writes each form. It imports what it needs, so that other commands start fast.
 
 
-def write_html(
-    runs: Sequence[Run],
-    html: Path,
-    changes: Changes | None = None,
-    model: ModelTable | None = None,
-    stale_after: int | None = None,
-    watched: bool = False,
-) -> None:
-    """Write the HTML report of ``runs``, with ``changes`` and the answer for a ``model`` if given.
+def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
+    """Write the HTML report of ``runs``, with the answer for a ``model`` if given.
 
     Raises `ResultsError`.
     """
     from conformance.report.html import render
 
-    page = render(runs, changes, model=model, stale_after=stale_after, watched=watched)
-    write_file(html, "the report", page)
+    write_file(html, "the report", render(runs, model=model))
 
 
 def _html(material: Material, path: Path) -> None:
-    write_html(
+    from conformance.report.html import render
+
+    page = render(
         material.runs,
-        path,
         material.changes,
         stale_after=material.stale_after,
         watched=material.watched,
+        address=material.address,
     )
+    write_file(path, "the report", page)
 
 
 def _markdown(material: Material, path: Path) -> None:

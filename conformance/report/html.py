@@ -55,12 +55,13 @@ def render(
     watched: bool = False,
     model: ModelTable | None = None,
     stale_after: int | None = None,
+    address: str = "",
 ) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
     The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``watched`` page
     reloads itself, since its file is rewritten. A page says so itself when its newest results are
-    older than ``stale_after`` days.
+    older than ``stale_after`` days. ``address`` is where the site is that it is a page of.
     Raises `ResultsError` if there are no runs.
     """
     table = tabulate(runs)
@@ -91,6 +92,7 @@ def render(
         model=model,
         models=models,
         stale_after=stale_after,
+        address=address,
         verdicts=TABLE,
         parts=SHOWN,
         bases=BASES,

@@ -123,6 +123,13 @@ class OnRuntime:
         )
         return AnswerCell(words, WORDS[answer][1], tuple(releases))
 
+    def by_use(self) -> Sequence[tuple[Sequence[str], AnswerCell]]:
+        """The cells of all uses; those that are alike have one."""
+        found: dict[AnswerCell, list[str]] = {}
+        for use in USES:
+            found.setdefault(self.cell(use), []).append(use)
+        return [(uses, cell) for cell, uses in found.items()]
+
     @property
     def newest(self) -> str:
         """The newest release that was tried."""
