@@ -23,7 +23,7 @@ function findModels(text) {
   const isNamed = (family) => plain(family.dataset.name).includes(words.join(""));
   const isAnyNamed = families.some(isNamed);
   for (const family of families) {
-    const rows = [...family.querySelectorAll(".model")];
+    const rows = [...family.querySelectorAll(".exported")];
     for (const row of rows) {
       const own = plain(row.dataset.words);
       row.hidden = isAnyNamed ? !isNamed(family) : !words.every((word) => own.includes(word));

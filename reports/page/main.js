@@ -125,7 +125,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   const finder = $("#find");
   finder.addEventListener("input", () => setFilter({ q: finder.value }));
   finder.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") (findModels(finder.value) ? $("#models") : $("#matrix")).scrollIntoView();
+    if (event.key === "Enter") (findModels(finder.value) ? $("#which-model") : $("#matrix")).scrollIntoView();
   });
   $("#reset").addEventListener("click", () => {
     setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, releases: query.releases, sort: query.sort });
