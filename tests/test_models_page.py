@@ -107,7 +107,6 @@ def test_the_search_leaves_the_models_it_names(show: Open, page: str, typed: str
     tab.locator("#find").fill(typed)
     assert shown(tab) == ["Gemma 4 E2B"]
     assert tab.locator("#found").inner_text().startswith("1 model, ")
-    assert not tab.locator("#no-models").is_visible()
     tab.locator("#find").fill("")
     assert shown(tab) == families
     assert tab.locator("#found").inner_text() == ""
@@ -164,16 +163,14 @@ def test_a_row_unfolds_by_its_button_by_a_cell_and_by_keyboard(show: Open, page:
             for button in row.locator(".exported").first.locator("button").all():
                 assert button.get_attribute("aria-expanded") == expanded
     unfold.press("Space")
-    words = " ".join(about.inner_text().split())
     for part in (
         "one chat",
-        "1.20.1–1.23.2 refused",
         "Workaround:",
         "refused in layers 15–34",
         "99.33 was not tried yet",
         "Run it: gqa check cases/exported/graphs/gemma4_e2b_mobius_cpu.onnx --ep cpu",
     ):
-        assert part in words
+        assert part in about.inner_text()
     pull = about.locator("a", has_text="microsoft/onnxruntime/pull/28242").first
     assert pull.get_attribute("href") == "https://github.com/microsoft/onnxruntime/pull/28242"
 
