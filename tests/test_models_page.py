@@ -209,6 +209,7 @@ def test_each_page_of_the_site_has_a_title_a_description_and_its_address(site: P
         titles.add(re.findall("<title>(.+)</title>", file.read_text(encoding="utf-8"))[0])
         descriptions.add(about["content"])
     assert len(titles) == len(descriptions) == len(pages)
+    assert (site / "support.json").read_text(encoding="utf-8").count("\n") == 1
     assert not any('rel="canonical"' in text for _, text in Site(load_models()).files())
 
 
@@ -232,7 +233,6 @@ def test_each_relative_link_of_the_site_leads_to_a_file(site: Path) -> None:
 def test_a_page_of_the_site_opens_without_a_message(show: Open, site: Path) -> None:
     for place in PAGES[1:]:  # `show` fails if the policy stops a script or style
         tab = show((site / place).read_text(encoding="utf-8"), "#?q=gemma4", wait=False)
-        assert tab.locator("h1").count() == 1
         assert tab.evaluate("getComputedStyle(document.body).marginTop") == "0px"  # has its style
         if place == "index.html":
             assert shown(tab) == ["Gemma 4 E2B"]

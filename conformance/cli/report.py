@@ -136,10 +136,12 @@ def _site(material: Material, folder: Path) -> None:
     """
     from conformance.report.models import load_models
     from conformance.report.site import Site, read_changes
+    from conformance.report.support import support_text
 
     _make_folder(folder, "the site")
     _html(material, folder / "report.html")
-    _support(material, folder / "support.json")
+    support = support_text(material.table, indent=None)
+    write_file(folder / "support.json", "the support data", support)
     _badges(material, folder / "badges")
     made = sorted(file.name for file in (folder / "badges").glob("*.svg"))
     changes = read_changes(folder / "changes.jsonl")
