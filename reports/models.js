@@ -1,32 +1,40 @@
 // The table of models: rows unfold, and a search field shows those with all its words.
 "use strict";
 addEventListener("DOMContentLoaded", () => {
-  for (const button of document.querySelectorAll(".models .unfold")) {
-    button.addEventListener("click", () => {
-      const about = document.getElementById(button.getAttribute("aria-controls"));
+  for (const table of document.querySelectorAll("table.models")) {
+    table.addEventListener("click", (event) => {
+      const id = event.target.closest("[aria-controls]")?.getAttribute("aria-controls");
+      if (!id) return;
+      const about = document.getElementById(id);
       about.hidden = !about.hidden;
-      button.setAttribute("aria-expanded", String(!about.hidden));
+      for (const button of table.querySelectorAll(`[aria-controls="${id}"]`)) {
+        button.setAttribute("aria-expanded", String(!about.hidden));
+      }
     });
   }
 });
 
-// Shows the models that have each of the words; returns how many there are.
+// Shows the rows that have each of the words; returns of how many models they are. Case, spaces and
+// points do not count.
 function findModels(text) {
-  const plain = (words) => words.toLowerCase().replace(/[^a-z0-9 ]/g, "");
-  const squeezed = plain(text).replaceAll(" ", "");
-  const words = plain(text).split(" ").filter(Boolean);
-  let shown = 0;
-  for (const family of document.querySelectorAll(".models .family")) {
-    const named = plain(family.querySelector("[scope=rowgroup]").textContent).replaceAll(" ", "");
-    let any = false;
-    for (const row of family.querySelectorAll(".model")) {
+  const plain = (some) => some.toLowerCase().replace(/[^a-z0-9]/g, "");
+  const words = text.split(/\s+/).map(plain).filter(Boolean);
+  const families = [...document.querySelectorAll(".models .family")];
+  const isNamed = (family) => plain(family.dataset.name).includes(words.join(""));
+  const isAnyNamed = families.some(isNamed);
+  for (const family of families) {
+    const rows = [...family.querySelectorAll(".exported")];
+    for (const row of rows) {
       const own = plain(row.dataset.words);
-      row.dataset.found = named.includes(squeezed) || words.every((word) => own.includes(word));
-      any ||= row.dataset.found === "true";
+      row.hidden = isAnyNamed ? !isNamed(family) : !words.every((word) => own.includes(word));
+      const unfold = row.querySelector(".unfold");
+      row.nextElementSibling.hidden = row.hidden || unfold.getAttribute("aria-expanded") !== "true";
     }
-    family.hidden = !any;
-    shown += any;
+    const first = rows.find((row) => !row.hidden);
+    first?.prepend(family.querySelector("[scope=rowgroup]"));
+    family.hidden = !first;
   }
+  const shown = families.filter((family) => !family.hidden).length;
   const none = document.getElementById("no-models");
   if (none) none.hidden = shown > 0;
   return shown;

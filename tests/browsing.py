@@ -55,7 +55,7 @@ def show(browser: Any, context: Any, tmp_path: Path) -> Iterator[Open]:
 
     path = tmp_path / "report.html"
 
-    def open_(html: str, fragment: str = "", **options: Any) -> Any:
+    def open_(html: str, fragment: str = "", *, wait: bool = True, **options: Any) -> Any:
         path.write_text(html, encoding="utf-8")
         tab = (browser.new_context(viewport=SIZE, **options) if options else context).new_page()
         tabs.append(tab)
@@ -65,7 +65,7 @@ def show(browser: Any, context: Any, tmp_path: Path) -> Iterator[Open]:
         tab.on("dialog", lambda dialog: complaints.append(dialog.message))
         tab.on("request", note)
         tab.goto(path.as_uri() + fragment)
-        if options.get("java_script_enabled", True):
+        if wait and options.get("java_script_enabled", True):
             tab.wait_for_selector("html.ready")
         return tab
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -48,7 +49,7 @@ def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
         from conformance.cli.models_of_config import tell_config
 
         return tell_config(Path(wanted), known, runtimes, as_json)
-    rows = known.rows if wanted is None else matching(known, wanted)
+    rows = [*chain(*known.families.values())] if wanted is None else matching(known, wanted)
     if not rows:
         raise BadArgument(_unknown(known, wanted or ""))
     if as_json:

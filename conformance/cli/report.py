@@ -54,32 +54,27 @@ class Material:
 # One function writes each form. It imports what it needs, so that other commands start fast.
 
 
-def write_html(
-    runs: Sequence[Run],
-    html: Path,
-    changes: Changes | None = None,
-    model: ModelTable | None = None,
-    stale_after: int | None = None,
-    watched: bool = False,
-) -> None:
-    """Write the HTML report of ``runs``, with ``changes`` and the answer for a ``model`` if given.
+def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
+    """Write the HTML report of ``runs``, with the answer for a ``model`` if given.
 
     Raises `ResultsError`.
     """
     from conformance.report.html import render
 
-    page = render(runs, changes, model=model, stale_after=stale_after, watched=watched)
-    write_file(html, "the report", page)
+    write_file(html, "the report", render(runs, model=model))
 
 
 def _html(material: Material, path: Path) -> None:
-    write_html(
+    from conformance.report.html import render
+
+    page = render(
         material.runs,
-        path,
         material.changes,
         stale_after=material.stale_after,
         watched=material.watched,
+        address=material.address,
     )
+    write_file(path, "the report", page)
 
 
 def _markdown(material: Material, path: Path) -> None:
@@ -141,14 +136,17 @@ def _site(material: Material, folder: Path) -> None:
     """
     from conformance.report.models import load_models
     from conformance.report.site import Site, read_changes
+    from conformance.report.support import support_text
 
     _make_folder(folder, "the site")
     _html(material, folder / "report.html")
-    _support(material, folder / "support.json")
+    support = support_text(material.table, indent=None)
+    write_file(folder / "support.json", "the support data", support)
     _badges(material, folder / "badges")
     made = sorted(file.name for file in (folder / "badges").glob("*.svg"))
     changes = read_changes(folder / "changes.jsonl")
-    for place, text in Site(load_models(), material.address, made, changes).files():
+    models = load_models().beside([column.target for column in material.table.columns])
+    for place, text in Site(models, material.address, made, changes).files():
         _make_folder((folder / place).parent, "the site")
         write_file(folder / place, "a page of the site", text)
 

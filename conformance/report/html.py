@@ -25,10 +25,11 @@ from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.model_table import ModelTable
 from conformance.report.models import USES, Models, load_models, short, slug
-from conformance.report.view import Page, page
+from conformance.report.view import page
 from conformance.results.causes import quoted
 from conformance.results.compare import Changes
 from conformance.results.reader import Run
+from conformance.results.records import TargetRecord
 from conformance.results.score import SHOWN
 from conformance.results.table import tabulate
 from conformance.results.timeline import CHANGE_KINDS
@@ -54,16 +55,18 @@ def render(
     watched: bool = False,
     model: ModelTable | None = None,
     stale_after: int | None = None,
+    address: str = "",
 ) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
     The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``watched`` page
     reloads itself, since its file is rewritten. A page says so itself when its newest results are
-    older than ``stale_after`` days.
+    older than ``stale_after`` days. ``address`` is where the site is that it is a page of.
     Raises `ResultsError` if there are no runs.
     """
-    shown, cells, reports = page(tabulate(runs), changes)
-    models = None if model else _models(shown)
+    table = tabulate(runs)
+    shown, cells, reports = page(table, changes)
+    models = None if model else _models([column.target for column in table.columns])
     folder = data_path("reports")
     style = source(folder / "report.css") + source(folder / "models.css") + verdict_rules()
     scripts = [source(folder / "models.js")]
@@ -89,6 +92,7 @@ def render(
         model=model,
         models=models,
         stale_after=stale_after,
+        address=address,
         verdicts=TABLE,
         parts=SHOWN,
         bases=BASES,
@@ -103,11 +107,11 @@ def render(
     )
 
 
-def _models(shown: Page) -> Models | None:
-    """The recorded answers on models, if the page is of a runtime that they are of."""
+def _models(targets: Sequence[TargetRecord]) -> Models | None:
+    """The recorded answers on models, if one of the ``targets`` is of a runtime they are of."""
     models = load_models()
     recorded = {name.partition("+")[0] for name in models.runtimes}
-    return models if recorded & {re.split("[@+]", head.label)[0] for head in shown.heads} else None
+    return models.beside(targets) if recorded & {target.base for target in targets} else None
 
 
 def digest(text: str) -> str:

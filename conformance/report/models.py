@@ -11,14 +11,16 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from conformance.base.paths import data_path
+from conformance.base.versions import release_key
 from conformance.results.errors import ResultsError, cause_of
+from conformance.results.records import TargetRecord
 from conformance.results.timeline import OR_EARLIER, spans
 from conformance.results.verdicts import Verdict
 
@@ -123,6 +125,13 @@ class OnRuntime:
         )
         return AnswerCell(words, WORDS[answer][1], tuple(releases))
 
+    def by_use(self) -> Sequence[tuple[Sequence[str], AnswerCell]]:
+        """The cells of all uses; those that are alike have one."""
+        found: dict[AnswerCell, list[str]] = {}
+        for use in USES:
+            found.setdefault(self.cell(use), []).append(use)
+        return [(uses, cell) for cell, uses in found.items()]
+
     @property
     def newest(self) -> str:
         """The newest release that was tried."""
@@ -193,7 +202,8 @@ class Models:
     """All rows, and what was tried on which day.
 
     ``runtimes`` are the columns, each with the releases that were tried; those in ``software`` ran
-    on an adapter that computes shaders on the processor.
+    on an adapter that computes shaders on the processor. ``newer`` has, for some runtimes, a newer
+    release than those, which only the single calls were tried on.
     """
 
     recorded: str
@@ -201,6 +211,21 @@ class Models:
     runtimes: Mapping[str, Sequence[str]]
     software: frozenset[str]
     rows: Sequence[RecordedModel] = field(default_factory=tuple)
+    newer: Mapping[str, str] = field(default_factory=dict)
+
+    def beside(self, targets: Sequence[TargetRecord]) -> Models:
+        """The same beside a report on ``targets``, which can be of newer releases."""
+        newer = {}
+        for name, tried in self.runtimes.items():
+            versions = [
+                target.describe.version
+                for target in targets
+                if target.describe and target.base == name.partition("+")[0]
+            ]
+            newest = max([*tried, *filter(None, versions)], key=release_key)
+            if newest not in tried:
+                newer[name] = newest
+        return replace(self, newer=newer)
 
     @cached_property
     def families(self) -> Mapping[str, Sequence[RecordedModel]]:

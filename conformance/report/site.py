@@ -29,7 +29,9 @@ _SEARCH: Final = """\
 addEventListener("DOMContentLoaded", () => {
   const field = document.getElementById("find");
   const find = () => {
-    findModels(field.value);
+    const models = findModels(field.value);
+    document.getElementById("found").textContent =
+      field.value && `${models} ${models === 1 ? "model" : "models"}`;
     history.replaceState(null, "", field.value ? "#?q=" + encodeURIComponent(field.value) : "#");
   };
   field.addEventListener("input", find);
@@ -96,12 +98,13 @@ class Site:
         known, headings = {f"{PREFIX}{name}.md" for name in names}, {}
         for name in names:
             text = (data_path("docs") / "findings" / f"{name}.md").read_text(encoding="utf-8")
-            headings[name] = text.partition("\n")[0].removeprefix("# ")
+            heading, _, text = text.partition("\n")
+            headings[name] = heading.removeprefix("# ")
             html = findings_html(text, known, lambda file: f"{file.removesuffix('.md')}.html")
             place = f"findings/{name}.html"
             yield place, self._page(
                 place, "finding", headings[name], f"A defect of a runtime: {headings[name]}",
-                html=html,
+                html=html.replace("<pre>", Markup('<pre tabindex="0">')),  # it can scroll
             )  # fmt: skip
         yield (
             "findings/index.html",
@@ -160,7 +163,7 @@ class Site:
         """The changes as an Atom feed, the newest first."""
         feed = Element("feed", {"xmlns": "http://www.w3.org/2005/Atom"})
         SubElement(feed, "title").text = "GroupQueryAttention: what changed by night"
-        SubElement(feed, "id").text = self.address or "urn:gqa-conformance"
+        SubElement(feed, "id").text = feed_id = self.address or "urn:gqa:conformance"
         if self.address:
             SubElement(feed, "link", {"href": f"{self.address}/index.html"})
             SubElement(feed, "link", {"href": f"{self.address}/feed.xml", "rel": "self"})
@@ -170,7 +173,7 @@ class Site:
         for one in sorted(self.changes, key=lambda one: one.date, reverse=True):
             entry = SubElement(feed, "entry")
             SubElement(entry, "title").text = clean(one.title)
-            SubElement(entry, "id").text = f"{self.address or 'urn:gqa-conformance'}#{one.date}"
+            SubElement(entry, "id").text = f"{feed_id}#{one.date}-{slug(one.title)}"
             SubElement(entry, "updated").text = _moment(one.date)
             if self.address:
                 SubElement(entry, "link", {"href": f"{self.address}/report.html"})

@@ -34,9 +34,13 @@ _NOTE: Final = 400
 _CAUSES: Final = 5
 
 
-def support_text(table: Table) -> str:
-    """The JSON document."""
-    return json.dumps(support(table), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+def support_text(table: Table, indent: int | None = 1) -> str:
+    """The JSON document; on one line, a third smaller, without an ``indent``."""
+    separators = None if indent else (",", ":")
+    text = json.dumps(
+        support(table), ensure_ascii=False, allow_nan=False, indent=indent, separators=separators
+    )
+    return f"{text}\n"
 
 
 def support(table: Table) -> dict[str, Any]:

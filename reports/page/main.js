@@ -38,7 +38,8 @@ document.addEventListener("DOMContentLoaded", async () => {
     $("#sort").value = query.sort;
     for (const field of [search, $("#find")]) if (field.value !== query.q) field.value = query.q;
     const models = findModels(query.q);
-    $("#found").textContent = query.q && `${plural(models, "model")}, ${plural(selection.cases, "call")}`;
+    const counted = [$(".models") && plural(models, "model"), plural(selection.cases, "call")];
+    $("#found").textContent = query.q && flattened(counted).join(", ");
     const all = cells.cases.length;
     const symptoms = [...query.symptom].map((text) => `“${text.length > 140 ? `… ${text.slice(-140)}` : text}”`).join(" or ");
     $("#shown").textContent = isFiltered(query)
@@ -124,7 +125,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   const finder = $("#find");
   finder.addEventListener("input", () => setFilter({ q: finder.value }));
   finder.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") (findModels(finder.value) ? $("#models") : $("#matrix"))?.scrollIntoView();
+    if (event.key === "Enter") (findModels(finder.value) ? $("#which-model") : $("#matrix")).scrollIntoView();
   });
   $("#reset").addEventListener("click", () => {
     setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, releases: query.releases, sort: query.sort });
