@@ -271,10 +271,15 @@ def readme_table(models: Models) -> str:
 
 
 def _in_readme(rows: Sequence[RecordedModel], runtime: str, made_for: str) -> str:
-    """The cell of the row in float32, else in int4, that was exported for a provider."""
-    for row in sorted(rows, key=lambda row: (row.dtype != "float32", row.weights != "")):
+    """The cell of a row that was exported for a provider, if there is one, rather in float32 than
+    in int4, and rather in int4 than in float16."""
+
+    def place(row: RecordedModel) -> tuple[bool, bool, bool]:
+        return row.made_for != made_for, row.dtype != "float32", row.weights != ""
+
+    for row in sorted(rows, key=place):
         for name, there in row.runtimes.items():
-            if row.made_for == made_for and name.partition("+")[0] == runtime:
+            if name.partition("+")[0] == runtime:
                 return there.cell(USES[0]).words
     return "–"
 
