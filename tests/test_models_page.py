@@ -156,7 +156,11 @@ def test_a_row_unfolds_by_its_button_by_a_cell_and_by_keyboard(show: Open, page:
     tab = show(page)
     row = tab.locator(".family", has_text="Gemma 4 E2B")
     about, unfold = row.locator(".about").first, row.locator(".unfold").first
-    for act in (unfold.click, row.locator("td button").last.click, lambda: unfold.press("Enter")):
+    for act in (
+        unfold.click,
+        row.locator(".exported").first.locator("td button").last.click,
+        lambda: unfold.press("Enter"),
+    ):
         for expanded in ("true", "false"):
             act()
             assert about.is_visible() is (expanded == "true")

@@ -118,5 +118,6 @@ def test_programs_are_started_in_one_place() -> None:
         "base/processes.py",
         "cli/bisect.py",
         "harness/runner.py",
+        "maintain/models.py",
         "maintain/pin.py",
     ]

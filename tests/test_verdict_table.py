@@ -60,7 +60,7 @@ from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
 
-TEMPLATE = data_path("reports") / "report.html.j2"
+DRAWINGS = data_path("reports") / "sprite.html"
 STYLE = data_path("reports") / "report.css"
 BASES: tuple[str, ...] = get_args(Contract.model_fields["basis"].annotation)
 DEMANDS: tuple[str, ...] = get_args(Contract.model_fields["demands"].annotation)
@@ -169,9 +169,9 @@ def test_the_worst_is_the_first_of_the_most_severe() -> None:
 
 
 def test_the_page_has_a_drawing_of_each_and_of_nothing_else() -> None:
-    drawings = re.findall(r'<symbol id="([\w-]+)"', TEMPLATE.read_text(encoding="utf-8"))
+    drawings = re.findall(r'<symbol id="([\w-]+)"', DRAWINGS.read_text(encoding="utf-8"))
     wanted = sorted((*VERDICTS, PRESENTS))
-    must(sorted(drawings) == wanted, "reports/report.html.j2", f"draw a <symbol id=…> of {wanted}")
+    must(sorted(drawings) == wanted, "reports/sprite.html", f"draw a <symbol id=…> of {wanted}")
 
 
 def test_the_page_has_colours_of_each_and_of_nothing_else() -> None:

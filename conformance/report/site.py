@@ -193,7 +193,7 @@ def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
         parts = [f"{those} ({', '.join(dict.fromkeys(types))})" for those, types in words.items()]
         if parts:
             told.append(f"{name.partition('+')[0]}: {'; '.join(parts)}")
-    return f"{'. '.join(told)}."
+    return f"{rows[0].family} on {'. '.join(told)}."
 
 
 def _findings() -> list[str]:
