@@ -20,13 +20,18 @@ function findModels(text) {
   const plain = (some) => some.toLowerCase().replace(/[^a-z0-9]/g, "");
   const words = text.split(/\s+/).map(plain).filter(Boolean);
   const families = [...document.querySelectorAll(".models .family")];
-  const isNamed = (family) => plain(family.dataset.name).includes(words.join(""));
-  const isAnyNamed = families.some(isNamed);
+  // The first words name a model, as far as one has them: the others must be in its row.
+  let [named, rest] = [families, words];
+  for (let n = words.length; n > 0 && rest === words; n--) {
+    const start = words.slice(0, n).join("");
+    const found = families.filter((family) => plain(family.dataset.name).includes(start));
+    if (found.length) [named, rest] = [found, words.slice(n)];
+  }
   for (const family of families) {
     const rows = [...family.querySelectorAll(".exported")];
     for (const row of rows) {
       const own = plain(row.dataset.words);
-      row.hidden = isAnyNamed ? !isNamed(family) : !words.every((word) => own.includes(word));
+      row.hidden = !named.includes(family) || !rest.every((word) => own.includes(word));
       const unfold = row.querySelector(".unfold");
       row.nextElementSibling.hidden = row.hidden || unfold.getAttribute("aria-expanded") !== "true";
     }

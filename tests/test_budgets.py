@@ -23,7 +23,7 @@ BUDGETS = {
     "conformance/maintain": 2835,
     "conformance/model": 4737,
     "conformance/oracle": 2282,
-    "conformance/report": 2839,
+    "conformance/report": 2857,
     "conformance/results": 2809,
     "conformance/run": 1147,
     "conformance/targets": 1485,

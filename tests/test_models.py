@@ -137,7 +137,7 @@ def test_models_are_found_by_any_part_of_their_names(known: Models) -> None:
     llama, gemma = known.rows
     for wanted, found in {
         "gemma4": [gemma], "Llama 3.2": [llama], "llama genai": [llama], "float32": [llama, gemma],
-        "mobius": [gemma], "int4": [],
+        "mobius": [gemma], "int4": [], "gemma 4 webgpu": [gemma], "llama webgpu": [],
     }.items():  # fmt: skip
         assert matching(known, wanted) == found, wanted
 

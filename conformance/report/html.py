@@ -24,7 +24,7 @@ from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.model_table import ModelTable
-from conformance.report.models import USES, Models, load_models, short, slug
+from conformance.report.models import CALLED, USES, Models, load_models, short, slug
 from conformance.report.view import page
 from conformance.results.causes import quoted
 from conformance.results.compare import Changes
@@ -85,7 +85,7 @@ def render(
     filters = (clean, colour_of, digest, drawing_of, fragment, quoted, when)
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters |= {"short": short, "slug": slug}
-    environment.globals |= {"query": _query, "uses": USES}
+    environment.globals |= {"query": _query, "uses": USES, "called": CALLED}
     return environment.get_template("report.html.j2").render(
         page=shown,
         changes=changes,

@@ -30,6 +30,14 @@ FILE: Final = "recorded/models.json"
 #: What a program does with a model, the most usual first.
 USES: Final = ("one chat", "chunked prompts", "batches")
 
+#: What people call the runtimes.
+CALLED: Final[Mapping[str, str]] = {
+    "cpu": "ONNX Runtime",
+    "tract-wheel": "tract in Python",
+    "wasm": "ONNX Runtime Web, browser",
+    "webgpu": "ONNX Runtime Web, browser",
+}
+
 Answer = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
 #: What stands in a cell, by answer, worst first; and the verdict whose colours it has.
 WORDS: Final[Mapping[Answer, tuple[str, Verdict]]] = {
@@ -192,6 +200,13 @@ class RecordedModel:
         return f"{self.family}, {self.type}, for {self.made_for}, by {self.exporter}"
 
     @property
+    def words(self) -> str:
+        """What the row is found by: names, calls, and what its runtimes are called."""
+        calls = (call.what for call in self.calls)
+        runtimes = (f"{name} {CALLED.get(name.partition('+')[0], '')}" for name in self.runtimes)
+        return " ".join([self.name, self.graph, *calls, *runtimes])
+
+    @property
     def type(self) -> str:
         """``float16``, or ``float32, int4 weights``."""
         return f"{self.dtype}, {self.weights} weights" if self.weights else self.dtype
@@ -284,18 +299,18 @@ def _row(row: Mapping[str, Any]) -> RecordedModel:
 
 
 def matching(models: Models, wanted: str) -> list[RecordedModel]:
-    """The rows whose family, exporter, data type or graph has each word of ``wanted``.
+    """The rows that ``wanted`` names: its first words are of a family, as far as there is one that
+    has them, and the others are in the row. ``models.js`` does the same.
 
-    Case, spaces and points do not count: ``gemma4`` finds Gemma 4 E2B.
+    Case, spaces and points do not count: ``gemma4 webgpu`` finds Gemma 4 E2B.
     """
     words = [_plain(word) for word in wanted.split()]
-    whole = _plain(wanted)
-    found = [row for row in models.rows if whole in _plain(row.family)]
-    return found or [
-        row
-        for row in models.rows
-        if all(word in _plain(f"{row.name} {row.graph}") for word in words)
-    ]
+    for number in range(len(words), -1, -1):
+        start, rest = "".join(words[:number]), words[number:]
+        named = [row for row in models.rows if start in _plain(row.family)]
+        if named:
+            return [row for row in named if all(word in _plain(row.words) for word in rest)]
+    return []
 
 
 def slug(name: str) -> str:

@@ -22,7 +22,15 @@ from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.findings import PREFIX
 from conformance.report.html import digest, findings_html, source, verdict_rules
-from conformance.report.models import USES, Models, RecordedModel, models_text, short, slug
+from conformance.report.models import (
+    CALLED,
+    USES,
+    Models,
+    RecordedModel,
+    models_text,
+    short,
+    slug,
+)
 
 SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
 _SEARCH: Final = """\
@@ -132,7 +140,7 @@ class Site:
             lstrip_blocks=True,
         )
         made.filters |= {"short": short, "slug": slug, "clean": clean}
-        made.globals["uses"] = USES
+        made.globals |= {"uses": USES, "called": CALLED}
         return made
 
     def _page(
