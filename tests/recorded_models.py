@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from conformance.maintain.models import row
-from conformance.report.models import USES
+from conformance.report.model_table import USES
 
 
 def two_models() -> dict[str, Any]:

@@ -27,15 +27,8 @@ from conformance.model.config_calls import differences, read_configuration
 from conformance.model.exports import recipes
 from conformance.model.profiles import profiles, real_models
 from conformance.model.reading import ModelError
-from conformance.report.models import (
-    USES,
-    Models,
-    OnRuntime,
-    UseAnswer,
-    load_models,
-    matching,
-    models_of,
-)
+from conformance.report.model_table import USES
+from conformance.report.models import Models, OnRuntime, UseAnswer, load_models, matching, models_of
 from conformance.results.errors import ResultsError
 
 CHAT = USES[0]

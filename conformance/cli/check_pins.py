@@ -12,9 +12,10 @@ from typing import Final
 
 from conformance.judge.expectations import Expectation
 from conformance.maintain.known.update import TODO
-from conformance.model.answers import DRAWN, Answer, Kind
+from conformance.model.answers import Answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget
+from conformance.report.model_table import DRAWN, Kind
 
 #: In place of a use: the model itself was not judged.
 NOT_RUN: Final = "not run"

@@ -23,7 +23,7 @@ from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
-from conformance.model.answers import WORDS, Answer, Kind, answer, kind_of, short
+from conformance.model.answers import Answer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
 from conformance.model.groups import Group, layers_of
@@ -31,7 +31,7 @@ from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.seen import ModelProgram, Seen, see, with_seen
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
-from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
+from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelRow, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
 from conformance.run.target import DescribedTarget

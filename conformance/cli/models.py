@@ -18,9 +18,9 @@ from conformance.base.words import listed
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
 from conformance.cli.console import plain_table
 from conformance.cli.terminal import make_console
+from conformance.report.model_table import USES
 from conformance.report.models import (
     FORMAT,
-    USES,
     AnswerCell,
     Models,
     RecordedModel,

@@ -30,15 +30,8 @@ from conformance.model.groups import groups_of, ranges
 from conformance.model.nodes import nodes_of
 from conformance.model.profiles import family_of, real_models
 from conformance.model.reading import ModelError, read_model
-from conformance.report.models import (
-    FILE,
-    FORMAT,
-    USES,
-    WORDS,
-    Models,
-    RecordedModel,
-    load_models,
-)
+from conformance.report.model_table import USES, WORDS
+from conformance.report.models import FILE, FORMAT, Models, RecordedModel, load_models
 
 #: What is recorded: the options of ``gqa check`` for each runtime.
 RECORDED: Final[Mapping[str, Sequence[str]]] = {

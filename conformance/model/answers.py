@@ -6,20 +6,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
-from typing import Final, Literal
+from typing import Final
 
 from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.harness.runner import Limits
 from conformance.model.groups import BORROWER, Group, layers_of
-from conformance.model.stages import USES, Stage, Use
+from conformance.model.stages import Stage
 from conformance.report.findings import page_of
+from conformance.report.model_table import USES, WORDS, Kind, Use
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import Verdict, acceptance_of
+from conformance.results.verdicts import acceptance_of
 from conformance.results.wrong_outputs import is_beyond, only_presents
-
-#: What a call came to, worst first.
-Kind = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
 
 SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
     "wrong": ("✗", "bold red"),
@@ -31,27 +29,6 @@ SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
     "right": ("✓", "green"),
 }
 """The sign of each kind and its style in the terminal, as rich writes it."""
-
-WORDS: Final[Mapping[Kind, str]] = {
-    "wrong": "silently wrong",
-    "crash": "ends the process",
-    "timeout": "does not answer",
-    "fallback": "runs on another provider",
-    "refused": "refused",
-    "untried": "not tried",
-    "right": "right",
-}
-
-#: The verdict that has the drawing and the colours of each kind.
-DRAWN: Final[Mapping[Kind, Verdict]] = {
-    "wrong": "wrong",
-    "crash": "crash",
-    "timeout": "timeout",
-    "fallback": "fallback",
-    "refused": "unsupported",
-    "untried": "skip",
-    "right": "pass",
-}
 
 #: A result that took so long was compiling: cases of models have far less time than that.
 _COMPILING: Final = Limits().compile_seconds

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Final
 
 from conformance.base.words import plural
-from conformance.model.answers import WORDS, Answer, Part
+from conformance.model.answers import Answer, Part
 from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
 from conformance.model.headline import series_of
 from conformance.model.known import KnownTarget, Similar
 from conformance.model.table import table_of
-from conformance.report.model_table import ModelTable
+from conformance.report.model_table import WORDS, ModelTable
 from conformance.results.records import OutputErrorRecord, ResultRecord
 
 #: What the numbers are.

@@ -13,13 +13,13 @@ from conformance.case.case import Case
 from conformance.case.features import features_of
 from conformance.case.nearest import nearest
 from conformance.case.wording import words
-from conformance.model.answers import WORDS, Kind
 from conformance.model.groups import Group
 from conformance.model.known import FeatureAnswer, KnownTarget, features_on
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError
 from conformance.model.shapes import ValueType
 from conformance.model.subject import Subject
+from conformance.report.model_table import WORDS, Kind
 
 _KINDS: dict[str, Kind] = {
     "pass": "right",

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
-from conformance.model.answers import LOADING, SIGNS, WORDS, Answer, Part, at_fault, why_untried
+from conformance.model.answers import LOADING, SIGNS, Answer, Part, at_fault, why_untried
 from conformance.model.groups import Group, layers_of
 from conformance.model.known import KnownTarget
-from conformance.model.stages import USES, Use
+from conformance.report.model_table import USES, WORDS, Use
 
 _IN: Final[Mapping[Use, str]] = {
     "one chat": "in one chat",

@@ -22,7 +22,7 @@ from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.skeleton import MOST_TOKENS, Skeleton
-from conformance.model.stages import Use
+from conformance.report.model_table import Use
 
 Array = np.ndarray
 

@@ -11,7 +11,7 @@ from typing import Final
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.model.answers import IN_MODEL, LOADING, Answer, Kind, Part, short
+from conformance.model.answers import IN_MODEL, LOADING, Answer, Part, short
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
 from conformance.model.findings import Finding, disagreements, findings
@@ -19,7 +19,7 @@ from conformance.model.groups import Group
 from conformance.model.program import Program, Run, Step, job_of, with_outputs
 from conformance.model.reading import ReadModel, reason_of
 from conformance.model.skeleton import part, whole
-from conformance.model.stages import USES, Use
+from conformance.report.model_table import USES, Kind, Use
 from conformance.run.target import DescribedTarget
 
 #: ONNX Runtime takes weights as inputs; others want constants.

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from conformance.model.forms import Form
-
-#: What a program does with a model: a prompt and then single tokens, one sequence at a time;
-#: prompts in parts, or a next prompt on what is cached; several sequences at a time.
-Use = Literal["one chat", "chunked prompts", "batches"]
-USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
+from conformance.report.model_table import Use
 
 #: Prompts: a short one, and one token more than a tile of 16 and of 64 keys.
 PROMPTS: Final = (6, 17, 65)

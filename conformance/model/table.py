@@ -9,16 +9,7 @@ from typing import Final, NamedTuple
 
 from conformance.base.words import plural
 from conformance.maintain.known.update import TODO
-from conformance.model.answers import (
-    DRAWN,
-    WORDS,
-    Answer,
-    Kind,
-    Part,
-    at_fault,
-    short,
-    workaround,
-)
+from conformance.model.answers import Answer, Part, at_fault, short, workaround
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.headline import (
     Column,
@@ -29,9 +20,13 @@ from conformance.model.headline import (
     series_of,
 )
 from conformance.model.known import KnownTarget, Similar
-from conformance.model.stages import USES, Stage
+from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 from conformance.report.model_table import (
+    DRAWN,
+    USES,
+    WORDS,
+    Kind,
     ModelCause,
     ModelCell,
     ModelLine,

@@ -23,8 +23,8 @@ from conformance.base.paths import data_path
 from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX, with_neighbours
-from conformance.report.model_table import ModelTable
-from conformance.report.models import CALLED, USES, Models, load_models, short, slug
+from conformance.report.model_table import USES, ModelTable
+from conformance.report.models import CALLED, Models, load_models, short, slug
 from conformance.report.view import page
 from conformance.results.causes import quoted
 from conformance.results.compare import Changes

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from conformance.results.verdicts import Verdict
+
+#: What a program does with a model: a prompt and then single tokens, one sequence at a time;
+#: prompts in parts, or a next prompt on what is cached; several sequences at a time.
+Use = Literal["one chat", "chunked prompts", "batches"]
+USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
+
+#: What a call came to, worst first.
+Kind = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
+
+WORDS: Final[Mapping[Kind, str]] = {
+    "wrong": "silently wrong",
+    "crash": "ends the process",
+    "timeout": "does not answer",
+    "fallback": "runs on another provider",
+    "refused": "refused",
+    "untried": "not tried",
+    "right": "right",
+}
+
+#: The verdict that has the drawing and the colours of each kind.
+DRAWN: Final[Mapping[Kind, Verdict]] = {
+    "wrong": "wrong",
+    "crash": "crash",
+    "timeout": "timeout",
+    "fallback": "fallback",
+    "refused": "unsupported",
+    "untried": "skip",
+    "right": "pass",
+}
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from conformance.base.paths import data_path
 from conformance.base.versions import release_key
+from conformance.report.model_table import DRAWN, USES, WORDS, Kind
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.records import TargetRecord
 from conformance.results.timeline import OR_EARLIER, spans
@@ -27,27 +28,12 @@ from conformance.results.verdicts import Verdict
 FORMAT: Final = "gqa-models/1"
 FILE: Final = "recorded/models.json"
 
-#: What a program does with a model, the most usual first.
-USES: Final = ("one chat", "chunked prompts", "batches")
-
 #: What people call the runtimes.
 CALLED: Final[Mapping[str, str]] = {
     "cpu": "ONNX Runtime",
     "tract-wheel": "tract in Python",
     "wasm": "ONNX Runtime Web, browser",
     "webgpu": "ONNX Runtime Web, browser",
-}
-
-Answer = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
-#: What stands in a cell, by answer, worst first; and the verdict whose colours it has.
-WORDS: Final[Mapping[Answer, tuple[str, Verdict]]] = {
-    "wrong": ("silently wrong", "wrong"),
-    "crash": ("ends the process", "crash"),
-    "timeout": ("does not answer", "timeout"),
-    "fallback": ("runs on another provider", "fallback"),
-    "refused": ("refused", "unsupported"),
-    "untried": ("not tried", "skip"),
-    "right": ("right", "pass"),
 }
 
 
@@ -59,7 +45,7 @@ class UseAnswer:
     what the runtime says, and ``case`` is one of the calls.
     """
 
-    answer: Answer
+    answer: Kind
     where: str = ""
     layers: str = ""
     message: str = ""
@@ -123,7 +109,7 @@ class OnRuntime:
         causes = [
             cause
             for cause in self.causes
-            if cause.verdict == WORDS[answer][1] and last.last in cause.where
+            if cause.verdict == DRAWN[answer] and last.last in cause.where
         ]
         if causes and all(cause.of_adapter for cause in causes):
             words += ", on this adapter"
@@ -131,7 +117,7 @@ class OnRuntime:
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in found
         )
-        return AnswerCell(words, WORDS[answer][1], tuple(releases))
+        return AnswerCell(words, DRAWN[answer], tuple(releases))
 
     def by_use(self) -> Sequence[tuple[Sequence[str], AnswerCell]]:
         """The cells of all uses; those that are alike have one."""
@@ -150,7 +136,7 @@ def _words(one: UseAnswer | None) -> str | None:
     """The state of a release: what happens, and in which calls; None: it was not tried."""
     if one is None or one.answer == "untried":
         return None
-    return f"{WORDS[one.answer][0]} {one.where}".rstrip()
+    return f"{WORDS[one.answer]} {one.where}".rstrip()
 
 
 def _since(version: str, earliest: bool) -> str:

@@ -22,15 +22,8 @@ from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.findings import PREFIX
 from conformance.report.html import digest, findings_html, source, verdict_rules
-from conformance.report.models import (
-    CALLED,
-    USES,
-    Models,
-    RecordedModel,
-    models_text,
-    short,
-    slug,
-)
+from conformance.report.model_table import USES
+from conformance.report.models import CALLED, Models, RecordedModel, models_text, short, slug
 
 SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
 _SEARCH: Final = """\
