@@ -26,20 +26,6 @@ from conformance.report.model_table import USES
 from conformance.report.models import CALLED, Models, RecordedModel, models_text, short, slug
 
 SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
-_SEARCH: Final = """\
-addEventListener("DOMContentLoaded", () => {
-  const field = document.getElementById("find");
-  const find = () => {
-    const models = findModels(field.value);
-    document.getElementById("found").textContent =
-      field.value && `${models} ${models === 1 ? "model" : "models"}`;
-    history.replaceState(null, "", field.value ? "#?q=" + encodeURIComponent(field.value) : "#");
-  };
-  field.addEventListener("input", find);
-  field.value = new URLSearchParams(location.hash.slice(2)).get("q") ?? "";
-  if (field.value) find();
-});
-"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +70,9 @@ class Site:
                 "Language models as exporters write them, with GroupQueryAttention, on "
                 f"{listed([name.partition('+')[0] for name in self.models.runtimes])}: what each"
                 " release computes right, refuses, or gets silently wrong.",
-                scripts=(source(data_path("reports") / "models.js"), _SEARCH),
+                scripts=[
+                    source(data_path("reports") / name) for name in ("models.js", "site/index.js")
+                ],
                 models=self.models,
                 badges=self.badges,
             ),
