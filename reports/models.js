@@ -6,7 +6,15 @@ addEventListener("DOMContentLoaded", () => {
       const id = event.target.closest("[aria-controls]")?.getAttribute("aria-controls");
       if (!id) return;
       const about = document.getElementById(id);
-      about.hidden = !about.hidden;
+      // A cell shows its runtime first; another cell of an unfolded row does not fold it.
+      const runtime = event.target.closest("td")?.dataset.runtime;
+      about.hidden = !about.hidden && (runtime == null || about.dataset.first === runtime);
+      if (runtime != null && !about.hidden) {
+        about.dataset.first = runtime;
+        const own = about.querySelector(`section[data-runtime="${runtime}"]`);
+        own.parentElement.prepend(own);
+        if (own.getBoundingClientRect().top > innerHeight - 120) own.querySelector("h3").scrollIntoView({ block: "center" });
+      }
       for (const button of table.querySelectorAll(`[aria-controls="${id}"]`)) {
         button.setAttribute("aria-expanded", String(!about.hidden));
       }

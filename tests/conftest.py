@@ -6,6 +6,7 @@ import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from as_user import desk, gqa, oldest_pytest
@@ -34,6 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual or signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let a worker that is done take tests from the other: those of a file follow each other, and
+    the transcripts, near the end, are the slowest."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

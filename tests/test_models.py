@@ -56,7 +56,7 @@ def on(**answers: str) -> OnRuntime:
             "wrong",
         ),
         ({"v1_20": "crash", "v1_21": "refused"}, "refused", "unsupported"),
-        ({"v1_20": "right", "v1_21": "untried"}, "right since ≤1.20", "pass"),
+        ({"v1_20": "right", "v1_21": "untried"}, "right in 1.20", "pass"),
         ({"v1_20": "untried", "v1_21": "none"}, "not tried", "skip"),
     ],
 )
@@ -70,6 +70,24 @@ def test_a_cell_says_what_the_newest_release_does_and_since_when(
 def test_a_cell_has_what_every_release_does() -> None:
     cell = on(v1_20="refused", v1_21_0="refused", v1_22="right").cell(CHAT)
     assert cell.releases == (("1.20–1.21", "refused"), ("1.22", "right"))
+
+
+def test_uses_that_come_out_unlike_one_chat_are_named_beside_it() -> None:
+    right, wrong = UseAnswer("right"), UseAnswer("wrong", "from 9 tokens on")
+    there = OnRuntime({"1.20": dict(zip(USES, (right, wrong, UseAnswer("untried")), strict=True))})
+    told = [(use, cell.words) for use, cell in there.otherwise()]
+    assert told == [(USES[1], "silently wrong from 9 tokens on")]
+
+
+def test_causes_of_the_newest_release_come_first_and_a_software_gpu_proves_nothing() -> None:
+    data = two_models()
+    about = {"verdict": "wrong", "what": "x", "said": "y", "example": "z", "of_adapter": True}
+    there = data["rows"][1]["runtimes"]["webgpu+lavapipe"]
+    there["answers"][0]["uses"][CHAT] = {"answer": "wrong"}
+    there["causes"] = [{**about, "where": "webgpu 1.19"}, {**about, "where": "webgpu 1.20"}]
+    there = models_of(data).rows[1].runtimes["webgpu+lavapipe"]
+    assert [cause.where for cause in there.causes] == ["webgpu 1.20", "webgpu 1.19"]
+    assert there.cell(CHAT).words == "silently wrong; other GPUs may differ"
 
 
 def answered(target: str, **uses: list[dict[str, Any]]) -> dict[str, Any]:

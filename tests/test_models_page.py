@@ -125,6 +125,8 @@ def test_the_address_keeps_the_search_and_enter_goes_to_what_was_found(
     assert tab.locator("#no-models").inner_text().startswith("No recorded model has these words.")
     assert (shown(tab), rows(tab, "theme")) == ([], ["shared_kv"])
     assert unquote(tab.evaluate("location.hash")) == "#?q=shared_kv/other"
+    tab.locator("#to-calls").click()
+    assert 0 <= tab.locator("#matrix").bounding_box()["y"] < 150
     tab.locator("#find").press("Enter")
     assert 0 <= tab.locator("#matrix").bounding_box()["y"] < 150
 
@@ -142,7 +144,7 @@ def test_a_search_for_a_row_hides_the_others_and_what_they_unfolded(show: Open) 
     assert tab.locator(".exported:visible").count() == 1
     assert tab.locator(".about:visible").count() == 0
     assert tab.locator(".exported:visible [scope=rowgroup]").inner_text() == "Llama 3.2 1B"
-    assert tab.locator("#found").inner_text() == "1 model"
+    assert tab.locator("#found").inner_text() == "1 model, 0 findings"
     tab.locator("#find").fill("")
     assert tab.locator(".exported:visible").count() == 2
     assert tab.locator(".about:visible").count() == 1
@@ -177,6 +179,22 @@ def test_a_row_unfolds_by_its_button_by_a_cell_and_by_keyboard(show: Open, page:
         assert part in about.inner_text()
     pull = about.locator("a", has_text="microsoft/onnxruntime/pull/28242").first
     assert pull.get_attribute("href") == "https://github.com/microsoft/onnxruntime/pull/28242"
+
+
+def test_a_cell_shows_its_own_runtime_first_and_in_sight(show: Open, page: str) -> None:
+    tab = show(page)
+    row = tab.locator(".family", has_text="Gemma 4 E2B")
+    about, cells = row.locator(".about").first, row.locator(".exported").first.locator("td")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    for number in (3, 2):
+        cells.nth(number).locator("button").click()
+        first = about.locator("section").first
+        assert first.get_attribute("data-runtime") == cells.nth(number).get_attribute(
+            "data-runtime"
+        )
+        assert 0 <= first.locator("h3").bounding_box()["y"] < 700
+    cells.nth(2).locator("button").click()
+    assert about.is_hidden()
 
 
 @pytest.mark.parametrize(
@@ -242,6 +260,26 @@ def test_a_page_of_the_site_opens_without_a_message(show: Open, site: Path) -> N
             assert shown(tab) == ["Gemma 4 E2B"]
             tab.locator("#find").fill("llama")
             assert tab.evaluate("location.hash") == "#?q=llama"
+
+
+def test_the_search_of_the_site_finds_findings_and_leads_on_to_the_report(
+    show: Open, site: Path
+) -> None:
+    tab = show((site / "index.html").read_text(encoding="utf-8"), wait=False)
+    tab.locator("#find").fill("borrowed WINDOW")
+    links = tab.locator("#findings > li:visible a")
+    hrefs = links.evaluate_all("all => all.map(link => link.getAttribute('href'))")
+    assert "findings/webgpu-borrowed-window.html" in hrefs
+    assert tab.locator("#found").inner_text() == f"0 models, {len(hrefs)} findings"
+    report = tab.locator("#in-report").get_attribute("href")
+    assert report == "report.html#?q=borrowed%20WINDOW"
+    tab.locator("#find").fill("")
+    assert tab.locator("#in-report").is_hidden()
+
+
+def test_only_the_report_of_a_site_links_to_the_other_pages(site: Path, page: str) -> None:
+    assert Parsed((site / "report.html").read_text(encoding="utf-8")).attributes("nav") == [{}]
+    assert Parsed(page).attributes("nav") == []
 
 
 def test_the_feed_is_well_formed_atom(site: Path) -> None:

@@ -29,10 +29,17 @@ def cell(tab: Any, id: str, column: int = 0) -> Any:
 
 def rows(tab: Any, *kinds: str) -> list[str]:
     """Ids of the visible rows of these kinds: theme, group, single, member."""
+    settle(tab)
     tab.locator("#matrix[aria-busy=false]").wait_for()
     wanted = ", ".join(f"#matrix > tbody > tr.{kind}" for kind in kinds)
     found: list[str] = tab.locator(wanted).evaluate_all("rows => rows.map(row => row.id)")
     return found
+
+
+def settle(tab: Any) -> None:
+    """Waits until the page has seen a click on a link to a part of itself: ``hashchange`` comes in
+    a task of its own, which a busy machine runs after the next command of the test."""
+    tab.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
 
 
 def cases(tab: Any) -> list[str]:
@@ -41,6 +48,7 @@ def cases(tab: Any) -> list[str]:
 
 def asked(tab: Any) -> str:
     """The fragment of the address."""
+    settle(tab)
     return unquote(tab.evaluate("location.hash"))
 
 

@@ -79,14 +79,16 @@ def test_a_badge_has_the_colour_of_the_worst_unexpected_verdict(
     assert says in (root.findtext(f"{SVG}title") or "")
 
 
-def test_a_profile_has_a_badge_of_its_own(tmp_path: Path) -> None:
+def test_a_profile_has_a_badge_of_its_own_and_opens_the_score(tmp_path: Path) -> None:
     ids = {"gemma_4_e2b/a": "pass", "gemma_4_e2b/b": "wrong", "t/c": "pass"}
     results = [result(id, verdict=verdict) for id, verdict in ids.items()]
-    cases = [case(id, tags=("profiles",) if "gemma" in id else ()) for id in ids]
-    every, one = badges(joined(tmp_path, results, cases=cases))
+    cases = [case(id, tags=("profiles",) if "gemma" in id else ()) for id in reversed(ids)]
+    table = joined(tmp_path, results, cases=cases)
+    every, one = badges(table)
     assert (every.file, one.file) == ("cpu@1.31.1.svg", "cpu@1.31.1.gemma_4_e2b.svg")
     assert "cpu@1.31.1: 2 of 3 calls right, 1 unexpected" in every.svg
     assert "cpu@1.31.1.gemma_4_e2b: 1 of 2 calls right, 1 unexpected" in one.svg
+    assert [*table.scores(["cpu@1.31.1"]).themes] == ["gemma_4_e2b", "t"]  # the score opens with it
 
 
 # Support

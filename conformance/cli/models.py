@@ -100,7 +100,7 @@ def document(
 def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
     """A line for each row, with one chat on each runtime."""
     table = plain_table()
-    for title in ("model", "type", "made for, by", *map(clean, runtimes)):
+    for title in ("model", "type", "exported for, by", *map(clean, runtimes)):
         table.add_column(title, overflow="fold")
     before = ""
     for row in rows:

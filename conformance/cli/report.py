@@ -64,7 +64,7 @@ def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None)
     write_file(html, "the report", render(runs, model=model))
 
 
-def _html(material: Material, path: Path) -> None:
+def _html(material: Material, path: Path, on_site: bool = False) -> None:
     from conformance.report.html import render
 
     page = render(
@@ -72,7 +72,7 @@ def _html(material: Material, path: Path) -> None:
         material.changes,
         stale_after=material.stale_after,
         watched=material.watched,
-        address=material.address,
+        address=material.address if on_site else None,
     )
     write_file(path, "the report", page)
 
@@ -139,7 +139,7 @@ def _site(material: Material, folder: Path) -> None:
     from conformance.report.support import support_text
 
     _make_folder(folder, "the site")
-    _html(material, folder / "report.html")
+    _html(material, folder / "report.html", on_site=True)
     support = support_text(material.table, indent=None)
     write_file(folder / "support.json", "the support data", support)
     _badges(material, folder / "badges")

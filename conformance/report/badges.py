@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from conformance.base.paths import PROFILES, data_path
+from conformance.base.paths import data_path
 from conformance.base.text import one_line
 from conformance.results.score import Score
 from conformance.results.table import Cell, Table
@@ -41,8 +41,9 @@ def badges(table: Table) -> tuple[Badge, ...]:
         cells = table.column_cells(column.label)
         tried = scores.whole.asked + scores.requested.asked
         wanted = [(column.label, cells, scores.whole, tried)]
-        for profile in dict.fromkeys(cell.theme for cell in cells if _is_of_profile(cell)):
-            score = scores.themes.get(profile, Score())
+        for profile, score in scores.themes.items():
+            if profile not in table.profiles:
+                continue
             own = [cell for cell in cells if cell.theme == profile]
             wanted.append((f"{column.label}.{profile}", own, score, score.asked))
         for label, own, score, tried in wanted:
@@ -51,10 +52,6 @@ def badges(table: Table) -> tuple[Badge, ...]:
             incomplete = bool(column.run.problems)
             made.append(Badge(file, _badge(label, own, score, tried, incomplete, colours)))
     return tuple(made)
-
-
-def _is_of_profile(cell: Cell) -> bool:
-    return cell.case is not None and PROFILES in cell.case.tags
 
 
 def verdict_colours() -> dict[Verdict, str]:

@@ -55,13 +55,14 @@ def render(
     watched: bool = False,
     model: ModelTable | None = None,
     stale_after: int | None = None,
-    address: str = "",
+    address: str | None = None,
 ) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
     The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``watched`` page
     reloads itself, since its file is rewritten. A page says so itself when its newest results are
-    older than ``stale_after`` days. ``address`` is where the site is that it is a page of.
+    older than ``stale_after`` days. ``address`` is where the site is that it is a page of: empty if
+    nobody knows, None if it is a page of none.
     Raises `ResultsError` if there are no runs.
     """
     table = tabulate(runs)
@@ -88,6 +89,7 @@ def render(
     environment.globals |= {"query": _query, "uses": USES, "called": CALLED}
     return environment.get_template("report.html.j2").render(
         page=shown,
+        profiles=table.profiles,
         changes=changes,
         model=model,
         models=models,

@@ -190,7 +190,7 @@ def _problems(table: Table) -> Iterator[str]:
 
 
 def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
-    """The scores by target, then by theme: those that lack most first.
+    """The scores by target, then by theme: profiles of models first, and those that lack most.
 
     Of the releases of a target only the newest that was tried has a column of its own by theme.
     """
@@ -222,7 +222,9 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
     }
     rows = [
         _row([code(theme), *(_right(scores.themes[theme]) for scores in found.values())])
-        for theme in sorted(themes, key=lambda theme: -lacking[theme])
+        for theme in sorted(
+            themes, key=lambda theme: (theme not in table.profiles, -lacking[theme])
+        )
     ]
     if rows:
         told = "Specified calls that are right, of those that were tried."

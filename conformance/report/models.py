@@ -85,7 +85,8 @@ class AnswerCell:
 class OnRuntime:
     """A model on the releases of one runtime.
 
-    ``answers`` are by release, the oldest first, and in each by use.
+    ``answers`` are by release, the oldest first, and in each by use; ``causes`` those of the newest
+    release first.
     """
 
     answers: Mapping[str, Mapping[str, UseAnswer]]
@@ -103,7 +104,7 @@ class OnRuntime:
         since = _since(last.first, last.earliest)
         words = last.state
         if answer == "right":
-            words = f"right since {since}"
+            words = f"right since {since}" if len(tried) > 1 else f"right in {short(last.last)}"
         elif len(found) > 1 and found[-2].state == "right":
             words = f"{last.state} since {since}, right until {short(found[-2].last)}"
         causes = [
@@ -112,7 +113,7 @@ class OnRuntime:
             if cause.verdict == DRAWN[answer] and last.last in cause.where
         ]
         if causes and all(cause.of_adapter for cause in causes):
-            words += ", on this adapter"
+            words += "; other GPUs may differ"
         releases = (
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in found
@@ -125,6 +126,12 @@ class OnRuntime:
         for use in USES:
             found.setdefault(self.cell(use), []).append(use)
         return [(uses, cell) for cell, uses in found.items()]
+
+    def otherwise(self) -> Sequence[tuple[str, AnswerCell]]:
+        """The uses that do not come out like one chat, with their cells."""
+        first = self.cell(USES[0])
+        cells = ((use, self.cell(use)) for use in USES[1:])
+        return [(use, cell) for use, cell in cells if cell.verdict not in (first.verdict, "skip")]
 
     @property
     def newest(self) -> str:
@@ -269,19 +276,20 @@ def models_of(data: Mapping[str, Any]) -> Models:
 
 
 def _row(row: Mapping[str, Any]) -> RecordedModel:
-    runtimes = {
-        name: OnRuntime(
-            {
-                version: {use: UseAnswer(**one) for use, one in group["uses"].items()}
-                for group in those["answers"]
-                for version in group["releases"]
-            },
-            tuple(RecordedCause(**cause) for cause in those["causes"]),
-        )
-        for name, those in row["runtimes"].items()
-    }
+    runtimes = {name: _on_runtime(those) for name, those in row["runtimes"].items()}
     calls = tuple(LayerCall(**call) for call in row["calls"])
     return RecordedModel(**{**row, "runtimes": runtimes, "calls": calls})
+
+
+def _on_runtime(those: Mapping[str, Any]) -> OnRuntime:
+    answers = {
+        version: {use: UseAnswer(**one) for use, one in group["uses"].items()}
+        for group in those["answers"]
+        for version in group["releases"]
+    }
+    causes = (RecordedCause(**cause) for cause in those["causes"])
+    newest = [*answers][-1]
+    return OnRuntime(answers, sorted(causes, key=lambda cause: newest not in cause.where))
 
 
 def matching(models: Models, wanted: str) -> list[RecordedModel]:

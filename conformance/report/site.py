@@ -6,6 +6,7 @@ Static files, made from the recorded answers, a report, and the findings.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,6 +62,7 @@ class Site:
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Each file's path in the site, and its text."""
+        findings = read_findings()
         yield (
             "index.html",
             self._page(
@@ -75,6 +77,7 @@ class Site:
                 ],
                 models=self.models,
                 badges=self.badges,
+                findings=findings,
             ),
         )
         for family, rows in self.models.families.items():
@@ -83,16 +86,12 @@ class Site:
                 place, "model", f"{family}: where it runs", summary(self.models, rows),
                 rows=rows, models=self.models,
             )  # fmt: skip
-        names = [file.removesuffix(".md") for file in _findings()]
-        known, headings = {f"{PREFIX}{name}.md" for name in names}, {}
-        for name in names:
-            text = (data_path("docs") / "findings" / f"{name}.md").read_text(encoding="utf-8")
-            heading, _, text = text.partition("\n")
-            headings[name] = heading.removeprefix("# ")
-            html = findings_html(text, known, lambda file: f"{file.removesuffix('.md')}.html")
-            place = f"findings/{name}.html"
+        known = {f"{PREFIX}{one.name}.md" for one in findings}
+        for one in findings:
+            html = findings_html(one.text, known, lambda file: f"{file.removesuffix('.md')}.html")
+            place = f"findings/{one.name}.html"
             yield place, self._page(
-                place, "finding", headings[name], f"A defect of a runtime: {headings[name]}",
+                place, "finding", one.heading, f"A defect of a runtime: {one.heading}",
                 html=html.replace("<pre>", Markup('<pre tabindex="0">')),  # it can scroll
             )  # fmt: skip
         yield (
@@ -103,7 +102,7 @@ class Site:
                 "What is wrong in runtimes",
                 "A page for each defect of GroupQueryAttention that was found: what is wrong, a"
                 " program that shows it, and a workaround.",
-                findings=headings.items(),
+                findings=findings,
             ),
         )
         yield "feed.xml", self._feed()
@@ -185,9 +184,28 @@ def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
     return f"{rows[0].family} on {'. '.join(told)}."
 
 
-def _findings() -> list[str]:
-    names = (file.name for file in (data_path("docs") / "findings").glob("*.md"))
-    return sorted(name for name in names if name != "README.md")
+@dataclass(frozen=True)
+class Finding:
+    """A page of ``docs/findings``: the name of its file, its heading, and the Markdown below."""
+
+    name: str
+    heading: str
+    text: str
+
+    @property
+    def words(self) -> str:
+        """The words that it is found by: each once, without those of a letter or two."""
+        return " ".join(sorted(set(re.findall(r"[a-z0-9_.]{3,}", self.text.lower()))))
+
+
+def read_findings() -> list[Finding]:
+    """All pages of ``docs/findings``, by name."""
+    found = []
+    for file in sorted((data_path("docs") / "findings").glob("*.md")):
+        heading, _, text = file.read_text(encoding="utf-8").partition("\n")
+        if file.name != "README.md":
+            found.append(Finding(file.stem, heading.removeprefix("# "), text))
+    return found
 
 
 def _moment(date: str) -> str:

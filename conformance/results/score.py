@@ -117,7 +117,8 @@ class Scores:
     established: Score
     requested: Score
     themes: Mapping[str, Score]
-    """Of the specified and the established calls, by theme, in the order of the file."""
+    """Of the specified and the established calls, by theme: profiles first, then the others in the
+    order of the file."""
 
     @property
     def whole(self) -> Score:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
 
+from conformance.base.paths import PROFILES
 from conformance.case.contract import BASES, Basis, Contract
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
@@ -194,10 +195,16 @@ class Table:
             bases[basis].append(part)
             if basis != "requested":
                 themes.setdefault(case.theme if case else "", []).append(part)
+        ordered = sorted(themes, key=lambda theme: theme not in self.profiles)
         return Scores(
             **{basis: Score.of(parts) for basis, parts in bases.items()},
-            themes={theme: Score.of(parts) for theme, parts in themes.items()},
+            themes={theme: Score.of(themes[theme]) for theme in ordered},
         )
+
+    @cached_property
+    def profiles(self) -> Collection[str]:
+        """The themes that are the profile of a model."""
+        return {case.theme for case in self.cases.values() if PROFILES in case.tags}
 
     def shared_scores(self, labels: Iterable[str]) -> dict[str, Score]:
         """The score of each of these columns over the calls that all of them were asked.

@@ -40,6 +40,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     const models = findModels(query.q);
     const counted = [$(".models") && plural(models, "model"), plural(selection.cases, "call")];
     $("#found").textContent = query.q && flattened(counted).join(", ");
+    $("#to-calls").hidden = !query.q || !selection.cases;
     const all = cells.cases.length;
     const symptoms = [...query.symptom].map((text) => `“${text.length > 140 ? `… ${text.slice(-140)}` : text}”`).join(" or ");
     $("#shown").textContent = isFiltered(query)
@@ -127,6 +128,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   finder.addEventListener("keydown", (event) => {
     if (event.key === "Enter") (findModels(finder.value) ? $("#which-model") : $("#matrix")).scrollIntoView();
   });
+  $("#to-calls").addEventListener("click", () => $("#matrix").scrollIntoView());
   $("#reset").addEventListener("click", () => {
     setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, releases: query.releases, sort: query.sort });
     if (!narrow.matches) search.focus();
