@@ -50,6 +50,10 @@ def result(verdict: str, **more: object) -> ResultRecord:
     return ResultRecord.model_validate({**usual, **more, "verdict": verdict})
 
 
+KNOWN_OF = {
+    "corpus/borrowed": ("The window is ignored.", "https://example.org/borrowed"),
+    "corpus/softcap": ("There is no softcap.", "https://example.org/softcap"),
+}
 WRONG = result("wrong", wrong_outputs=["output"])
 REFUSED = result("unsupported", outcome="rejected", stage="load", message="No softcap here")
 
@@ -70,8 +74,14 @@ REFUSED = result("unsupported", outcome="rejected", stage="load", message="No so
             " head_sink: true, attention_bias: full",
             *(REFUSED, None),
         ),
+        # A window that hides nothing, and the usual scale, make it no more different.
+        (
+            "softcap: 3.0, key_value: packed, head_sink: true, attention_bias: full,"
+            " local_window_size: 100, head_size: 16, scale: 0.25",
+            *(REFUSED, "corpus/softcap"),
+        ),
     ],
-    ids=["similar", "feature", "message", "verdict", "far"],
+    ids=["similar", "feature", "message", "verdict", "far", "without effect"],
 )
 def test_a_known_defect_of_a_similar_call_is_found_and_no_other(
     tmp_path: Path,
@@ -86,7 +96,7 @@ def test_a_known_defect_of_a_similar_call_is_found_and_no_other(
     similar = similar_defect(case, record, target, corpus.values())
     assert (similar and similar[0]) == found
     if similar:
-        assert similar[1:] == ("The window is ignored.", "https://example.org/borrowed")
+        assert similar[1:] == KNOWN_OF[similar.case]
 
 
 def test_what_a_target_does_with_each_feature(corpus: dict[str, Case], target: KnownTarget) -> None:

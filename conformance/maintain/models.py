@@ -22,6 +22,7 @@ from typing import Any, Final
 from conformance import __version__
 from conformance.base.paths import data_path, file_to_write
 from conformance.base.versions import release_key
+from conformance.base.words import listed
 from conformance.judge.expectations import load_expectations
 from conformance.model.configuration import Configuration
 from conformance.model.exports import recipes
@@ -295,11 +296,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
+    names = [*real_models()]
+    if unknown := {*given.graphs} - {*names}:
+        parser.error(f"no graph of a real model is called {listed(sorted(unknown))}")
     place = given.output or file_to_write(f"reports/{FILE}")
     there = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {"rows": []}
     software = set(there.get("software", ()))
     rows = {one["graph"]: _ungrouped(one) for one in there["rows"]}
-    for name in given.graphs or real_models():
+    for name in given.graphs or names:
         about = row(name)
         if not about:
             continue
@@ -312,7 +316,7 @@ def main() -> None:
                     software.add(f"{target['base']}+{target['adapter']}")
             for runtime, those in on_runtimes(document).items():
                 one["runtimes"][runtime] = merged(one["runtimes"].get(runtime, {}), those)
-        ordered = [with_adapters(rows[each]) for each in real_models() if each in rows]
+        ordered = [with_adapters(rows[each]) for each in names if each in rows]
         place.write_text(text(ordered, software), encoding="utf-8")
         print(f"{name}: {', '.join(document['headlines'])}")
     if given.output is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,11 +67,13 @@ def similar_defect(
 
     It has the same verdict, and in addition whatever the expectation says of its fault or, of a
     refusal, its message.
-    It has no feature beyond those of ``case``, since the defect could be due to that.
+    It has no feature beyond those of ``case``, since the defect could be due to that. Features of
+    ``case`` that change nothing, such as a window longer than the sequence, are no difference.
     """
     own = {*_telling(case)}
+    ignored = {*_OF_ANY_MODEL, *_without_effect(case)}
     for near in nearest(case.call, case.steps, corpus, _LOOKED_AT):
-        if len(near.features.keys() - {*_OF_ANY_MODEL}) > _MOST_DIFFERENT:
+        if len(near.features.keys() - ignored) > _MOST_DIFFERENT:
             continue
         if not own >= {each for each in _telling(near.case) if each[0] != "phase"}:
             continue
@@ -125,6 +128,15 @@ def features_on(
     for name, value in wanted:
         common = reasons[name, value].most_common(1)
         yield FeatureAnswer(name, value, counts[name, value], common[0][0] if common else "")
+
+
+def _without_effect(case: Case) -> Iterator[str]:
+    """The features of a case that change none of its results."""
+    if ("window", "longer") in features_of(case.call, case.steps).items():
+        yield "window"
+    scale = case.call.scale
+    if scale and math.isclose(scale * math.sqrt(case.call.head_size), 1, rel_tol=1e-6):
+        yield "scale"
 
 
 def _telling(case: Case) -> Iterator[tuple[str, str]]:
