@@ -25,7 +25,11 @@ addEventListener("DOMContentLoaded", () => {
 // Shows the rows that have each of the words; returns of how many models they are. Case, spaces and
 // points do not count.
 function findModels(text) {
-  const plain = (some) => some.toLowerCase().replace(/[^a-z0-9]/g, "");
+  const types = { bf16: "bfloat16", fp16: "float16", fp32: "float32", q4: "int4", q8: "int8" };
+  const plain = (some) => {
+    const word = some.toLowerCase().replace(/[^a-z0-9]/g, "");
+    return types[word] ?? word;
+  };
   const words = text.split(/\s+/).map(plain).filter(Boolean);
   const families = [...document.querySelectorAll(".models .family")];
   // The first words name a model, as far as one has them: the others must be in its row.

@@ -140,6 +140,24 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Models:
     return models
 
 
+def test_short_names_of_types_and_the_words_of_a_refusal_find_a_model() -> None:
+    data = two_models()
+    data["rows"][1]["runtimes"]["webgpu+lavapipe"]["causes"] = [
+        {
+            "where": "w",
+            "verdict": "unsupported",
+            "what": "x",
+            "said": "No [4] heads",
+            "example": "e",
+        }
+    ]
+    llama, gemma = models_of(data).rows
+    assert matching(models_of(data), "llama fp32") == [llama]
+    assert matching(models_of(data), "fp16") == []
+    assert matching(models_of(data), "heads no") == [gemma]
+    assert llama.right_on == {"cpu": "since ≤1.20"}
+
+
 def said(*words: str) -> Result:
     return CliRunner().invoke(gqa, ["models", *words])
 

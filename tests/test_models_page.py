@@ -273,6 +273,12 @@ def test_the_search_of_the_site_finds_findings_and_leads_on_to_the_report(
     assert tab.locator("#found").inner_text() == f"0 models, {len(hrefs)} findings"
     report = tab.locator("#in-report").get_attribute("href")
     assert report == "report.html#?q=borrowed%20WINDOW"
+    # A message as a program prints it: numbers and nodes are its own.
+    tab.locator("#find").fill("/model/layers.3/GQA: the window of a borrowed cache, 77, is xyzzy")
+    hrefs = links.evaluate_all("all => all.map(link => link.getAttribute('href'))")
+    assert "findings/webgpu-borrowed-window.html" in hrefs
+    tab.locator("#find").fill("xyzzy")
+    assert links.count() == 0
     tab.locator("#find").fill("")
     assert tab.locator("#in-report").is_hidden()
 

@@ -185,6 +185,7 @@ def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
         ("no softcap", ["a/u"]),
         ("softcap a/u", ["a/u"]),
         ("softcap a/x", []),
+        ("[E] : 1 : FAIL : in /model/l.0 Status Message: The kernel [3] has no SOFTCAP", ["a/u"]),
         ("  ", ["a/x", "a/y", "a/z", "a/u"]),
     ):
         tab.locator("#search").fill(text)

@@ -194,10 +194,23 @@ class RecordedModel:
 
     @property
     def words(self) -> str:
-        """What the row is found by: names, calls, and what its runtimes are called."""
+        """What the row is found by: names, calls, what its runtimes are called, and what they say
+        where they refuse it."""
         calls = (call.what for call in self.calls)
         runtimes = (f"{name} {CALLED.get(name.partition('+')[0], '')}" for name in self.runtimes)
-        return " ".join([self.name, self.graph, *calls, *runtimes])
+        causes = (cause for there in self.runtimes.values() for cause in there.causes)
+        said = dict.fromkeys(cause.said for cause in causes if cause.verdict == DRAWN["refused"])
+        return " ".join([self.name, self.graph, *calls, *runtimes, *said])
+
+    @property
+    def right_on(self) -> Mapping[str, str]:
+        """The runtimes that are right in one chat, and since when."""
+        cells = {name: there.cell(USES[0]) for name, there in self.runtimes.items()}
+        return {
+            name: cell.words.removeprefix("right ")
+            for name, cell in cells.items()
+            if cell.verdict == DRAWN["right"]
+        }
 
     @property
     def type(self) -> str:
@@ -237,8 +250,8 @@ class Models:
 
     @cached_property
     def families(self) -> Mapping[str, Sequence[RecordedModel]]:
-        """The rows by family, in the order of the file."""
-        ordered = sorted(self.rows, key=lambda row: row.family.lower())
+        """The rows by family, those that most runtimes were tried with first."""
+        ordered = sorted(self.rows, key=lambda row: (row.family.lower(), -len(row.runtimes)))
         return {name: [*rows] for name, rows in groupby(ordered, lambda row: row.family)}
 
 
@@ -312,5 +325,16 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
+#: Short names of data types, and how rows call them.
+SHORT_TYPES: Final[Mapping[str, str]] = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "q4": "int4",
+    "q8": "int8",
+}
+
+
 def _plain(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
+    plain = re.sub(r"[^a-z0-9]", "", text.lower())
+    return SHORT_TYPES.get(plain, plain)

@@ -3,16 +3,30 @@
 "use strict";
 addEventListener("DOMContentLoaded", () => {
   const field = document.getElementById("find");
+  const list = document.getElementById("findings");
+  const order = [...list.children];
   const find = () => {
     const models = findModels(field.value);
     const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    // Of a pasted message only words count, and most are enough: its numbers and nodes are its own.
+    const terms = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const pasted = terms.length > 5;
+    const words = pasted ? (field.value.toLowerCase().match(/(?<![\w/])[a-z_]{3,}(?!\w)/g) ?? terms) : terms;
+    const has = (text) => words.filter((word) => text.includes(word)).length;
+    const scores = new Map(
+      order.map((finding) => {
+        const heading = finding.textContent.toLowerCase();
+        return [finding, has(`${heading} ${finding.dataset.words}`) + has(heading) / 100];
+      }),
+    );
+    const best = Math.floor(Math.max(...scores.values()));
+    const enough = pasted ? Math.max(best, words.length / 2) : words.length;
     let found = 0;
-    for (const finding of document.querySelectorAll("#findings > li")) {
-      const text = `${finding.textContent.toLowerCase()} ${finding.dataset.words}`;
-      finding.hidden = !words.every((word) => text.includes(word));
+    for (const finding of order) {
+      finding.hidden = scores.get(finding) < enough;
       if (!finding.hidden) found += 1;
     }
+    list.append(...order.toSorted((a, b) => scores.get(b) - scores.get(a)));
     document.getElementById("found").textContent =
       field.value && `${count(models, "model")}, ${count(found, "finding")}`;
     const report = document.getElementById("in-report");
