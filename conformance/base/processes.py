@@ -94,9 +94,9 @@ def _env(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _absolute(names: Sequence[str] = (*_FOLDERS, *_PATHS)) -> dict[str, str]:
-    """The variables with paths, which mean in any folder what they mean in the current one.
+    """Environment variables with relative paths made absolute, to mean the same in any folder.
 
-    An empty entry means the current folder, and is there by an oversight.
+    An empty entry, usually an oversight, means the current folder.
     """
     made = {}
     for name in filter(os.environ.get, names):

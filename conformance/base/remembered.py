@@ -11,10 +11,10 @@ _Made = TypeVar("_Made")
 
 
 def of_the_last(make: Callable[[_Of], _Made]) -> Callable[[_Of], _Made]:
-    """``make``, but what it made of an object is returned again while the same one is asked for.
+    """Wrap ``make`` to return the same result again while it is asked for the same object.
 
-    For objects that follow each other and cannot be keys of a dictionary. Nobody may change what
-    was made.
+    For objects that follow each other and cannot be keys of a dictionary. Nobody may change the
+    result.
     """
     last: list[tuple[_Of, _Made]] = []
 

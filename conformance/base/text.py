@@ -63,8 +63,7 @@ def one_line(text: str, most: int = 600) -> str:
 
 
 def exact_line(text: str, most: int = 120) -> str:
-    """As `one_line`, with terminal sequences marked, not dropped: for names, which must be told
-    apart."""
+    """Like `one_line`, but terminal sequences are marked, not dropped: names stay distinct."""
     return one_line(printable(text), most)
 
 

@@ -70,7 +70,7 @@ def place_for_files() -> str:
 
 
 def remove(folder: str) -> None:
-    """Remove ``folder`` and everything in it, whatever a runner has left there."""
+    """Remove ``folder`` and its content, even if a runner has left links or read-only folders."""
     try:
         shutil.rmtree(folder)
     except OSError:  # a runner has replaced it by a file, or has locked a folder in it

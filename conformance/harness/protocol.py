@@ -343,7 +343,7 @@ def _what_is_wrong(line: bytes, error: ValidationError) -> str:
 
 
 def excerpt(raw: bytes, most: int = 120) -> str:
-    """The start of what a runner wrote, on one line; what is not UTF-8 is escaped."""
+    """The start of a runner's text on one line; bytes that are not UTF-8 are escaped."""
     return exact_line(raw[: 4 * most + 4].decode(errors="backslashreplace"), most)
 
 

@@ -200,7 +200,7 @@ class Runner:
         return (time.monotonic() - self._asked) * 1e3
 
     def stderr(self) -> str:
-        """The end of what it wrote to standard error since the request."""
+        """The end of the runner's standard error since the request."""
         note = f"[{self._dropped} bytes before this are left out]\n" if self._dropped else ""
         return note + self._stderr.decode(errors="replace")
 
@@ -235,7 +235,7 @@ class Runner:
         return line
 
     def _overdue(self, seconds: float) -> NoAnswer:
-        """What it did instead of answering in time."""
+        """The state of a runner that has not answered in time."""
         if self._hung_up:
             return NoAnswer(f"{self._hung_up} and did not end")
         if self._written:
@@ -267,7 +267,7 @@ class Runner:
         return bool(data)
 
     def _read_stderr(self) -> bool:
-        """Read from its error output, of which the end is kept; whether there was something."""
+        """Read from standard error and keep the end; return whether there was anything."""
         data = self._err.read(CHUNK_BYTES)
         if data == b"":
             self._forget(self._err)
@@ -367,7 +367,7 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
 
 
 def _limit_memory(pid: int, most: int | None) -> None:
-    """Limit the writable memory of ``pid``, and of what it starts from now on."""
+    """Limit the writable memory of ``pid`` and of the processes that it starts later."""
     if sys.platform != "linux" or most is None:
         return
     # It has ended, or may not be limited (set-user-ID): then it runs without a limit.

@@ -51,11 +51,11 @@ class TargetRun:
         self.close(at_once=error[0] is not None)
 
     def close(self, at_once: bool = False) -> None:
-        """End all processes, and remove their files; what is known of the target stays."""
+        """End all processes and remove their files; the target's description stays."""
         self._session.close(at_once)
 
     def again(self) -> TargetRun:
-        """A run of the same target with a runner of its own, for another process."""
+        """A run of the same target in another process, with a new runner."""
         return TargetRun(self.plan, ready=self.ready)
 
     def rest(self) -> None:
@@ -151,6 +151,6 @@ def _fix(said: str | None, target: Target) -> str | None:
 
 
 def _sentence(error: RunnerFailed, target: Target) -> str:
-    """What is wrong with a target's runner, without the target's name in front."""
+    """The fault of a target's runner, without the target's name in front."""
     text = error.sentence.removeprefix(f"{target.command.name}: ")
     return text[:1].upper() + text[1:]

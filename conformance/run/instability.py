@@ -1,12 +1,12 @@
-"""Results that a case does not have alone, found out by running it again in a fresh process.
+"""Finds unstable results: a case is run again alone, in a new process.
 
-A case's own result is the one that it has alone. What it met in the company of others, and not
-alone, is booked on the target, as instability, with the case before it. Two things are met in
-company: a crash or a failure of the device, of which the session says that it did not repeat alone
+A case's result is the one that it has alone. A fault that occurs among other cases and not alone is
+recorded as instability of the target, with the case before it. There are two kinds: a crash or a
+failure of the device, which the session has already tried alone
 (`conformance.harness.outcomes.Unrepeated`), and an unexpected result, which is tried alone here.
 
-The cost is bounded: of unexpected results that are alike, `ALIKE` are tried alone that turn out to
-repeat, and `RETRIES` of those with one verdict.
+The cost is bounded: of unexpected results that are alike, only the first `ALIKE` that repeat are
+tried alone, and of those with one verdict the first `RETRIES`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
 
 
 class Instability:
-    """Tells the results of a target's cases from what they met in company of others."""
+    """Separates the results of a target's cases from faults that occur only among other cases."""
 
     def __init__(self, ready: DescribedTarget) -> None:
         self._ready = ready
@@ -49,9 +49,10 @@ class Instability:
     def settled(
         self, case: Case, first: Assessed, alone: Callable[[], Assessed | None]
     ) -> Assessed:
-        """What is known of a case that was ``first`` assessed so, with the target's instability.
+        """The final assessment of a case, with the target's instability.
 
-        ``alone`` assesses the case alone in a fresh process; None if that is not possible.
+        ``first`` is its assessment among other cases. ``alone`` assesses it alone in a new process,
+        and returns None if that is not possible.
         """
         found = self._of_result(case, first, alone)
         crashes = (each.unrepeated for each in first.outcomes if each.unrepeated)

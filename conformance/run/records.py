@@ -342,7 +342,7 @@ def header(
 
 
 def corpus_digest(cases: Iterable[Case]) -> str:
-    """Digest of the case files of a run and what they name, whatever its targets are."""
+    """The digest of a run's case files and the files that they name; no target changes it."""
     files: set[Path] = set()
     named: set[bytes] = set()
     for case in cases:

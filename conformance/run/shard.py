@@ -1,4 +1,4 @@
-"""A run that is divided among machines: which cases are in which shard."""
+"""Dividing a run among machines: the cases of each shard."""
 
 from __future__ import annotations
 

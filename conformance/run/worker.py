@@ -50,7 +50,7 @@ TaskRecords = list[tuple[int, Reported | RunnerFailed]]
 
 
 class Worker:
-    """Runs tasks, with a runner of its own for each target."""
+    """Runs tasks with one runner for each target."""
 
     def __init__(self, runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
         self._runs = runs
@@ -220,7 +220,7 @@ class _Processes:
 def _alone(
     runs: Sequence[TargetRun], cases: Sequence[Case], task: Task, given_up: set[int]
 ) -> TaskRecords:
-    """The result of a task in a process of its own, whose end says something of that case."""
+    """The result of a task in a new process: if that process ends, its case ended it."""
     pool = _Processes(runs, cases, 1)
     try:
         pool.fill(iter([task]), given_up)
