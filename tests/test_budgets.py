@@ -31,7 +31,6 @@ BUDGETS = {
     "mutants": 3212,
     "tests": 25470,
     ".ci": 616,
-    ".ci/instruments": 616,
     "benchmarks": 582,
 }
 
@@ -42,7 +41,7 @@ def package_of(file: Path) -> str:
     """The package of a file, `conformance/run` or `tests`; `conformance/*.py` outside any."""
     folder, *rest = file.relative_to(ROOT).parts
     if folder != "conformance":
-        return ".ci/instruments" if rest[0] == "instruments" else folder
+        return folder
     return f"{folder}/{rest[0]}" if len(rest) > 1 else f"{folder}/*.py"
 
 
