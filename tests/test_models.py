@@ -293,6 +293,10 @@ def test_models_that_do_the_same_are_one_line_of_the_table(known: Models) -> Non
     twin = replace(known.rows[0], family="A twin")
     both = replace(known, rows=(*known.rows, twin))
     assert "| A twin, Llama 3.2 1B | right since" in readme_table(both)
+    refusing = replace(known.rows[0], exporter="olive 1", runtimes={"cpu": on(v1_20="refused")})
+    both = replace(known, rows=(*known.rows, refusing, replace(refusing, made_for="cuda")))
+    cell = "right since ≤1.20 (onnxruntime-genai); refused (olive)"
+    assert f"| Llama 3.2 1B | {cell} |" in readme_table(both)
 
 
 def test_the_answers_can_be_those_of_another_file(

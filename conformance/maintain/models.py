@@ -175,8 +175,8 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     that only older releases have."""
     answers = {**old.get("answers", {}), **new["answers"]}
     causes = [*new["causes"]]
-    said = {(cause["said"], cause.get("link")) for cause in causes}
-    causes += [c for c in old.get("causes", ()) if (c["said"], c.get("link")) not in said]
+    said = {cause["said"] for cause in causes}
+    causes += [cause for cause in old.get("causes", ()) if cause["said"] not in said]
     return {"answers": {v: answers[v] for v in sorted(answers, key=release_key)}, "causes": causes}
 
 
@@ -265,17 +265,26 @@ def readme_table(models: Models) -> str:
 
 
 def _in_readme(rows: Sequence[RecordedModel], runtime: str, made_for: str) -> str:
-    """The cell of a row that was exported for a provider, if there is one, rather in float32 than
-    in int4, and rather in int4 than in float16."""
+    """The cell of each exporter's row for a provider, or for another one if no exporter has one:
+    rather in float32 than in int4, and rather in int4 than in float16. Exporters are named if their
+    cells differ."""
 
     def place(row: RecordedModel) -> tuple[bool, bool, bool]:
         return row.made_for != made_for, row.dtype != "float32", row.weights != ""
 
-    for row in sorted(rows, key=place):
-        for name, there in row.runtimes.items():
-            if name.partition("+")[0] == runtime:
-                return there.cell(USES[0]).words
-    return "–"
+    there = [(row, at) for row in rows for at in row.runtimes if at.partition("+")[0] == runtime]
+    best: dict[str, tuple[RecordedModel, str]] = {}
+    for row, name in sorted(there, key=lambda pair: place(pair[0])):
+        best.setdefault(row.exporter.partition(" ")[0], (row, name))
+    any_made_for_it = any(row.made_for == made_for for row, _ in best.values())
+    exporters: dict[str, list[str]] = {}
+    for exporter, (row, name) in best.items():
+        if row.made_for == made_for or not any_made_for_it:
+            exporters.setdefault(row.runtimes[name].cell(USES[0]).words, []).append(exporter)
+    if len(exporters) < 2:
+        return next(iter(exporters), "–")
+    found = (f"{words} ({listed(by)})" for words, by in sorted(exporters.items(), reverse=True))
+    return "; ".join(found)
 
 
 def with_table(readme: str, table: str) -> str:
