@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Literal
 
 from conformance.base.paths import PROFILES
 from conformance.case.contract import BASES, Basis, Contract
@@ -25,6 +25,7 @@ from conformance.results.records import (
     TargetRecord,
     contract_of,
 )
+from conformance.results.same import is_same_case
 from conformance.results.score import Part, Score, Scores, part_of
 from conformance.results.verdicts import (
     Verdict,
@@ -324,34 +325,6 @@ def _unlike(label: str, taken: Collection[str]) -> str:
     while (other := f"{label} #{number}" if number > 1 else label) in taken:
         number += 1
     return other
-
-
-#: The parts of a contract that are words about it.
-_WORDS: Final = {"source", "why", "disputed"}
-
-
-def is_same_case(one: CaseRecord, other: CaseRecord) -> bool:
-    """Whether results files of any age describe one case: its call, and what its contract demands.
-
-    Words are left out, but where only they say which values an input has; and so are trailing
-    inputs and outputs, since the operator of an older file has fewer of them.
-    """
-    if _outline(one) != _outline(other):
-        return False
-    pairs = zip(one.call.inputs, other.call.inputs, strict=False)
-    return all(
-        mine.recipe == its.recipe if mine.recipe and its.recipe else mine.values == its.values
-        for mine, its in pairs
-    )
-
-
-def _outline(case: CaseRecord) -> object:
-    call = case.call
-    inputs = [(t.name, t.state, t.shape, t.dtype) for t in call.inputs if t.state != "trailing"]
-    outputs = [(t.name, t.state, t.dtype) for t in call.outputs if t.state != "trailing"]
-    contract = case.contract.model_dump(exclude={*_WORDS, "providers"})
-    own = {name: each.model_dump(exclude=_WORDS) for name, each in case.contract.providers.items()}
-    return inputs, outputs, repr(call.attributes), call.steps, contract, own, repr(call.graph)
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:

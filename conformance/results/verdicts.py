@@ -139,6 +139,16 @@ VERDICTS: Final[tuple[Verdict, ...]] = tuple(TABLE)
 EXPECTED_VERDICTS: Final[tuple[ExpectedVerdict, ...]] = get_args(ExpectedVerdict)
 
 
+def without_zeros(
+    counts: Mapping[str, Mapping[Verdict, int]],
+) -> dict[str, dict[Verdict, int]]:
+    """The numbers of results by target and verdict, in the order of the verdicts."""
+    return {
+        name: {verdict: found[verdict] for verdict in VERDICTS if found.get(verdict)}
+        for name, found in counts.items()
+    }
+
+
 @dataclass(frozen=True)
 class Acceptance:
     """One of the two kinds of `accepted` that are judged by their values."""
