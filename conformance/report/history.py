@@ -11,7 +11,6 @@ from conformance.results.score import Score
 from conformance.results.table import Table
 from conformance.results.timeline import (
     CHANGE_KINDS,
-    OR_EARLIER,
     UNSTABLE,
     CaseHistory,
     ChangeKind,
@@ -61,7 +60,7 @@ def sentence(history: CaseHistory) -> str:
     if not history.spans:
         return ""
     last = history.spans[-1]
-    since = f"{OR_EARLIER if last.earliest else ''}{short(last.first)}"
+    since = short(last.since)
     if last.state == "pass":
         broken = _broken_before(history)
         return f"{broken}, right since {since}" if broken else f"since {since}"
