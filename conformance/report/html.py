@@ -26,8 +26,8 @@ from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.history import short
 from conformance.report.model_table import USES, ModelTable
 from conformance.report.models import CALLED, Models, load_models, slug
-from conformance.report.view import page
-from conformance.results.causes import quoted
+from conformance.report.view import entries, page
+from conformance.results.causes import quoted, symptom
 from conformance.results.compare import Changes
 from conformance.results.reader import Run
 from conformance.results.records import TargetRecord
@@ -41,7 +41,7 @@ from conformance.results.verdicts import (
     colour_of,
     drawing_of,
 )
-from conformance.results.wrong_outputs import WRONG_OUTPUTS
+from conformance.results.wrong_outputs import WRONG_OUTPUTS, where_wrong
 
 #: The page's scripts; each uses those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
@@ -104,8 +104,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (clean, colour_of, digest, drawing_of, fragment, quoted, short, slug, when)
-    made.filters |= {each.__name__: each for each in filters}
+    for each in (clean, colour_of, digest, drawing_of, entries, fragment, quoted, short, slug,
+                 symptom, when, where_wrong):  # fmt: skip
+        made.filters[each.__name__] = each
     made.globals |= {"query": _query, "uses": USES, "called": CALLED}
     return made
 

@@ -1,6 +1,7 @@
 """The content of the HTML page: the summary, and all details of each cell.
 
-This module does not depend on HTML. All text it returns has passed `text.clean`.
+This module does not depend on HTML. All text it returns has passed `text.clean`, but that of
+the causes, which the template cleans.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ from conformance.results.verdicts import (
     colour_of,
     drawing_of,
 )
-from conformance.results.wrong_outputs import where_wrong
 from conformance.targets.catalogue import script_of
 
 #: Stands for the id of the case in the command that reproduces a result.
@@ -89,29 +89,6 @@ class Head:
 
 
 @dataclass(frozen=True)
-class ListedCause:
-    """An unexpected or a known cause, as the page lists it."""
-
-    label: str
-    look: Mapping[str, Any]
-    """What the first result looks like."""
-    where: str
-    """Where the results are wrong: `only in presents`; empty where they are not."""
-    number: int
-    first: str
-    """Id of the first case."""
-    title: str
-    """Title of that case."""
-    reason: str
-    """Of an unexpected result, its own; of a known defect, the expectation's."""
-    link: str
-    """Link of the expectation, or empty."""
-    symptom: str
-    rows: tuple[tuple[str, int], ...]
-    """The entries of the cases, and how many each has."""
-
-
-@dataclass(frozen=True)
 class Unstable:
     """A target with results that did not repeat: a sentence, and some of them."""
 
@@ -131,8 +108,8 @@ class Page:
     """Of the targets that were tried in several releases."""
     themes: Mapping[str, Mapping[str, str]]
     """The name and the question of each theme that has a score."""
-    unexpected: tuple[ListedCause, ...]
-    known: tuple[ListedCause, ...]
+    unexpected: Sequence[Cause[Cell]]
+    known: Sequence[Cause[Cell]]
     skipped: Mapping[tuple[str, str], int]
     """The number of cases that were not tried, by target and reason."""
     troubles: Sequence[tuple[str, str, str]]
@@ -189,13 +166,16 @@ def page(
         )
         for n, column in enumerate(table.columns)
     )
-    listed = _listed(table)
+    marked = [cell for cell in table.cells if cell.mark]
+    listed = causes(marked, lambda cell: cell.result, lambda cell: cell.label)
+    known = [cause for cause in listed if cause.example.known]
+    links = {clean(cause.known.link) for cause in known}
     shown = Page(
         heads=heads,
         histories=found,
         themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
-        unexpected=tuple(cause for cause in listed if cause.look["mark"] == "unexpected"),
-        known=tuple(cause for cause in listed if cause.look["mark"] == "known"),
+        unexpected=[cause for cause in listed if cause.example.unexpected],
+        known=known,
         skipped=_skipped(table),
         troubles=[*map(_trouble, table.troubles())],
         unstable=tuple(_unstable(table, older)),
@@ -208,7 +188,7 @@ def page(
         ],
         cases=len(cases),
         results=sum(head.total for head in heads),
-        findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
+        findings=tuple(sorted(link for link in links if link.startswith(PREFIX))),
     )
     return shown, *_cells(table, heads, _by_result(changes), found, series)
 
@@ -252,31 +232,11 @@ def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
     return found
 
 
-def _listed(table: Table) -> list[ListedCause]:
-    """The causes of marked results: the worst first."""
-    marked = [cell for cell in table.cells if cell.mark]
-    return [
-        _listed_cause(cause)
-        for cause in causes(marked, lambda cell: cell.result, lambda cell: cell.label)
-    ]
-
-
-def _listed_cause(cause: Cause[Cell]) -> ListedCause:
-    first, example = cause.members[0], cause.example
-    known = example.known
-    rows = Counter(cell.case.entry if cell.case else cell.result.case for cell in cause.members)
-    return ListedCause(
-        label=clean(cause.label),
-        look=_look(first),
-        where=where_wrong(example),
-        number=len(cause.members),
-        first=clean(example.case),
-        title=clean((first.case.title if first.case else "") or example.case),
-        reason=clean(known.why if known else example.reason, 400),
-        link=clean(known.link) if known else "",
-        symptom="" if known else clean(symptom(example)),
-        rows=tuple((clean(row), number) for row, number in rows.most_common()),
-    )
+def entries(cause: Cause[Cell]) -> Sequence[tuple[str, int]]:
+    """The entries of the cases of a cause, and how many each has: the largest number first."""
+    return Counter(
+        cell.case.entry if cell.case else cell.result.case for cell in cause.members
+    ).most_common()
 
 
 def _skipped(table: Table) -> dict[tuple[str, str], int]:
