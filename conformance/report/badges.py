@@ -106,17 +106,9 @@ def _svg(
     """Two texts beside each other, and the strip below them."""
     first, second = _width(left) + 16, _width(right) + 16
     width = first + second
-    svg = Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "width": str(width),
-            "height": str(_HEIGHT),
-            "viewBox": f"0 0 {width} {_HEIGHT}",
-            "role": "img",
-            "aria-label": f"{left}: {right}",
-        },
-    )
+    size = {"width": str(width), "height": str(_HEIGHT), "viewBox": f"0 0 {width} {_HEIGHT}"}
+    label = {"role": "img", "aria-label": f"{left}: {right}"}
+    svg = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **label})
     SubElement(svg, "title").text = f"{left}: {right}"
     _box(svg, 0, 0, width, _HEIGHT, "#2d3138")
     _box(svg, first, 0, second, _HEIGHT, colour)

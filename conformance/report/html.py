@@ -197,11 +197,10 @@ def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
     """The findings that expectations link to, as HTML."""
     pages = list(with_neighbours(links))
     known = {link for link, _ in pages}
-    return [(link, findings_html(text, known, _page_address)) for link, text in pages]
-
-
-def _page_address(file: str) -> str:
-    return f"#page:{PREFIX}{file}"
+    return [
+        (link, findings_html(text, known, lambda file: f"#page:{PREFIX}{file}"))
+        for link, text in pages
+    ]
 
 
 def findings_html(text: str, known: Collection[str], address: Callable[[str], str]) -> Markup:

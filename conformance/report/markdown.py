@@ -301,7 +301,7 @@ def _only(presents: int) -> str:
 
 def _known(table: Table) -> Iterator[Section]:
     """The results with a known defect by its cause, the worst first."""
-    known = [cell for cell in table.cells if cell.known]
+    known = [cell for cell in table.cells if cell.result.known]
     if not known:
         return
     found = causes(known, lambda cell: cell.result, lambda cell: cell.label)

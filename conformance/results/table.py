@@ -18,7 +18,6 @@ from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
     CaseRecord,
-    ExpectationRecord,
     InfrastructureRecord,
     InstabilityRecord,
     ResultRecord,
@@ -63,14 +62,9 @@ class Cell:
         return self.result.verdict
 
     @property
-    def known(self) -> ExpectationRecord | None:
-        """The expectation that covers the result."""
-        return self.result.known
-
-    @property
     def mark(self) -> Literal["unexpected", "known", ""]:
         """Whether nobody expects the result, or it has a known defect."""
-        return "unexpected" if self.result.unexpected else "known" if self.known else ""
+        return "unexpected" if self.result.unexpected else "known" if self.result.known else ""
 
     @property
     def theme(self) -> str:
