@@ -145,8 +145,7 @@ def spans_json(history: CaseHistory) -> dict[str, object]:
     """A case's history as JSON values: ``since``, ``broken_in``, ``fixed_in`` and its spans."""
     return {
         "since": None if history.since is None else clean(history.since),
-        "broken_in": [clean(version) for version in history.broken_in],
-        "fixed_in": [clean(version) for version in history.fixed_in],
+        **{f"{kind}_in": [*map(clean, history.changed_in(kind))] for kind in CHANGE_KINDS},
         "spans": [_span_json(span) for span in history.spans],
     }
 

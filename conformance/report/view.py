@@ -36,6 +36,7 @@ from conformance.results.score import Score, Scores
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Column, Table, Trouble
 from conformance.results.timeline import (
+    CHANGE_KINDS,
     CaseHistory,
     History,
     Release,
@@ -152,6 +153,8 @@ def page(
     program. They are separate because they are most of the text, and few of them are read.
     """
     cases = _in_order(table)
+    last_first = reversed([*changes.all()]) if changes else ()  # slower comes last
+    changed = {(each.case, each.target): each for each in last_first if each.after}
     found = histories(table)
     series, older = _places(table, found), older_labels(found)
     newest = [column.label for column in table.columns if column.label not in older]
@@ -190,7 +193,7 @@ def page(
         results=sum(head.total for head in heads),
         findings=tuple(sorted(link for link in links if link.startswith(PREFIX))),
     )
-    return shown, *_cells(table, heads, _by_result(changes), found, series)
+    return shown, *_cells(table, heads, changed, found, series)
 
 
 #: The themes that come first: real models, what exporters write, and the calls of layers that
@@ -221,15 +224,6 @@ def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
         }
         for one in found
     ]
-
-
-def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
-    """The changes of results in the new run, by case and target."""
-    found: dict[tuple[str, str], Change] = {}
-    for change in changes.all() if changes else ():
-        if change.after:
-            found.setdefault((change.case, change.target), change)  # slower comes last
-    return found
 
 
 def entries(cause: Cause[Cell]) -> Sequence[tuple[str, int]]:
@@ -417,8 +411,11 @@ def _history_details(history: CaseHistory, series: str) -> dict[str, Any]:
     filters = {
         "regressed": history.regressed,
         "mended": history.mended,
-        **{f"broken:{series} {version}": True for version in history.broken_in},
-        **{f"fixed:{series} {version}": True for version in history.fixed_in},
+        **{
+            f"{kind}:{series} {version}": True
+            for kind in CHANGE_KINDS
+            for version in history.changed_in(kind)
+        },
     }
     return {
         "text": clean(sentence(history)),

@@ -207,7 +207,11 @@ class Table:
         A column that was asked nothing is left out; empty if there is no such call, or one column.
         """
         asked = {
-            label: {id: row[label] for id, row in self.rows.items() if _is_asked(row.get(label))}
+            label: {
+                id: cell
+                for id, row in self.rows.items()
+                if (cell := row.get(label)) is not None and cell.asked
+            }
             for label in labels
         }
         asked = {label: cells for label, cells in asked.items() if cells}
@@ -228,10 +232,6 @@ class Table:
                 yield Trouble("not tried", about.unavailable, column.label, fix=about.fix or "")
         for label, record in self.infrastructure:
             yield Trouble("failure", record.message, label, record.case or "", record.fix or "")
-
-
-def _is_asked(cell: Cell | None) -> bool:
-    return cell is not None and cell.asked
 
 
 def tabulate(runs: Sequence[Run]) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.results.wrong_outputs import only_presents, where_wrong
 
@@ -136,7 +136,6 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
 
 VERDICTS: Final[tuple[Verdict, ...]] = tuple(TABLE)
 """Worst first."""
-EXPECTED_VERDICTS: Final[tuple[ExpectedVerdict, ...]] = get_args(ExpectedVerdict)
 
 
 def without_zeros(
