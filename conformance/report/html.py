@@ -29,11 +29,13 @@ from conformance.report.models import CALLED, Models, load_models, slug
 from conformance.report.view import entries, page
 from conformance.results.causes import quoted, symptom
 from conformance.results.compare import Changes
+from conformance.results.instability import instability_examples, instability_text
 from conformance.results.reader import Run
 from conformance.results.records import TargetRecord
 from conformance.results.score import SHOWN
 from conformance.results.table import tabulate
 from conformance.results.timeline import CHANGE_KINDS
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     PRESENTS,
     TABLE,
@@ -78,7 +80,7 @@ def render(
         "report.html.j2",
         scripts,
         page=shown,
-        profiles=table.profiles,
+        table=table,
         changes=changes,
         model=model,
         models=models,
@@ -104,8 +106,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (clean, colour_of, digest, drawing_of, entries, fragment, quoted, short, slug,
-                 symptom, when, where_wrong):  # fmt: skip
+    for each in (
+        clean, colour_of, digest, drawing_of, entries, fragment, instability_examples,
+        instability_text, quoted, short, slug, symptom, uncalled_sentences, when, where_wrong,
+    ):  # fmt: skip
         made.filters[each.__name__] = each
     made.globals |= {"query": _query, "uses": USES, "called": CALLED}
     return made

@@ -1,14 +1,14 @@
 """The content of the HTML page: the summary, and all details of each cell.
 
 This module does not depend on HTML. All text it returns has passed `text.clean`, but that of
-the causes, which the template cleans.
+the causes; the template cleans those, and whatever it takes from the table itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from conformance.report.repro.issue import issue_parts
 from conformance.report.repro.program import no_program, program_of, template_text
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
-from conformance.results.instability import instability_examples, instability_text, is_unstable
+from conformance.results.instability import is_unstable
 from conformance.results.records import (
     CallInput,
     CallOutput,
@@ -34,7 +34,7 @@ from conformance.results.records import (
 )
 from conformance.results.score import Score, Scores
 from conformance.results.shareable import shared_command
-from conformance.results.table import Cell, Column, Table, Trouble
+from conformance.results.table import Cell, Column, Table
 from conformance.results.timeline import (
     CHANGE_KINDS,
     CaseHistory,
@@ -43,7 +43,6 @@ from conformance.results.timeline import (
     histories,
     older_labels,
 )
-from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     VERDICTS,
     Verdict,
@@ -90,17 +89,6 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Unstable:
-    """A target with results that did not repeat: a sentence, and some of them."""
-
-    label: str
-    past: bool
-    """Whether all is known, and there is a newer release: nobody has to do anything."""
-    sentence: str
-    examples: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Page:
     """The data of the template."""
 
@@ -113,11 +101,8 @@ class Page:
     known: Sequence[Cause[Cell]]
     skipped: Mapping[tuple[str, str], int]
     """The number of cases that were not tried, by target and reason."""
-    troubles: Sequence[tuple[str, str, str]]
-    """Of the problems of the runs: where, a sentence, and the command that fixes it, or empty."""
-    unstable: tuple[Unstable, ...]
-    uncalled: tuple[str, ...]
-    """A sentence for each runtime whose operator has parts that no case calls."""
+    past: Collection[str]
+    """The columns whose instability is known, and that have a newer release: nobody has to act."""
     runs: Sequence[object]
     """The file, header and footer of each run."""
     cases: int
@@ -180,9 +165,7 @@ def page(
         unexpected=[cause for cause in listed if cause.example.unexpected],
         known=known,
         skipped=_skipped(table),
-        troubles=[*map(_trouble, table.troubles())],
-        unstable=tuple(_unstable(table, older)),
-        uncalled=tuple(map(clean, uncalled_sentences(c.target for c in table.columns))),
+        past={label for label in older if not is_unstable(table.instability.get(label, ()))},
         runs=[
             deep_clean(
                 to_jsonable_python({"file": run.path, "header": run.header, "footer": run.footer})
@@ -263,20 +246,6 @@ def _head(table: Table, column: Column, shared: Score | None, series: str, newes
         unexpected=marks["unexpected"],
         known=marks["known"],
     )
-
-
-def _trouble(trouble: Trouble) -> tuple[str, str, str]:
-    where = ", ".join(filter(None, (trouble.label, trouble.case)))
-    message = clean(trouble.message, 2_000)
-    said = f"Not tried: {message}" if trouble.kind == "not tried" else message
-    return clean(where), said, clean(trouble.fix)
-
-
-def _unstable(table: Table, older: Collection[str]) -> Iterator[Unstable]:
-    for label, records in table.instability.items():
-        past = label in older and not is_unstable(records)
-        examples = tuple(map(clean, instability_examples(records)))
-        yield Unstable(clean(label), past, clean(instability_text(records)), examples)
 
 
 class _Pool:
