@@ -67,11 +67,7 @@ class Head:
     """The series of releases that it is in; empty if its target has one release."""
     newest: bool
     """Whether the table shows it by default: it is in no series, or the newest of it that ran."""
-    version: str
-    """Empty if the label contains it."""
-    adapter: str
-    device: str
-    unavailable: str
+    target: TargetRecord
     counts: Mapping[Verdict, int]
     scores: Scores
     shared: Score | None
@@ -226,18 +222,13 @@ def _skipped(table: Table) -> dict[tuple[str, str], int]:
 
 
 def _head(table: Table, column: Column, shared: Score | None, series: str, newest: bool) -> Head:
-    label, about = clean(column.label), column.target.describe
     cells = table.column_cells(column.label)
     counts, marks = Counter(cell.verdict for cell in cells), Counter(cell.mark for cell in cells)
-    adapter = about.adapter or "" if about else ""
     return Head(
-        label=label,
+        label=clean(column.label),
         series=series,
         newest=newest,
-        version=clean(about.version) if about and about.version not in label else "",
-        adapter=clean(adapter) if adapter not in label else "",
-        device=clean(about.device or "") if about else "",
-        unavailable=clean(column.target.unavailable or ""),
+        target=column.target,
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         scores=table.scores([column.label]),
         shared=shared,
@@ -337,12 +328,12 @@ def _cells(
         "targets": [
             {
                 "label": head.label,
-                "device": head.device,
-                "unavailable": bool(head.unavailable),
-                "template": template_of(column.target),
-                "no_program": no_program(column.target.ep),
+                "device": clean((head.target.describe and head.target.describe.device) or ""),
+                "unavailable": bool(head.target.unavailable),
+                "template": template_of(head.target),
+                "no_program": no_program(head.target.ep),
             }
-            for head, column in zip(heads, table.columns, strict=True)
+            for head in heads
         ],
         "series": list(series),
         "themes": [_theme(theme, cases) for theme in themes],
