@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from conformance.case.contract import Contract
+from conformance.results.place import Place
 from conformance.results.reader import Run, read
 from conformance.results.records import (
     CallInput,
@@ -187,6 +189,13 @@ def expected(verdict: str = "wrong", **fields: Any) -> ExpectationRecord:
     return ExpectationRecord(**defaults | fields)
 
 
+@contextmanager
+def writing(path: Path, first: Header) -> Iterator[Writer]:
+    """Writes a results file with this header."""
+    with Place(path) as place, Writer(place, first) as writer:
+        yield writer
+
+
 def write(
     path: Path,
     cases: Sequence[CaseRecord],
@@ -201,7 +210,7 @@ def write(
     path.unlink(missing_ok=True)  # a run without a result would keep it
     targets = targets or [target(name) for name in dict.fromkeys(r.target for r in results)]
     number = len(results)
-    with Writer(path, header(targets, len(cases), number)) as writer:
+    with writing(path, header(targets, len(cases), number)) as writer:
         for record in cases:
             writer.case(record)
         for judged in results:

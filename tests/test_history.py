@@ -19,7 +19,7 @@ from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
 from conformance.results.records import FlakyRecord, InstabilityRecord
 from conformance.results.table import Table, tabulate
-from conformance.results.timeline import CaseHistory, histories, series_of
+from conformance.results.timeline import CHANGE_KINDS, CaseHistory, histories, series_of
 
 RIGHT_AGAIN, WRONG = "right since 1.23", "wrong since 1.23"
 RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")
@@ -88,7 +88,7 @@ def test_a_case(
 ) -> None:
     found = only(joined(tmp_path, c=verdicts.split()))
     assert found.since == since
-    assert (" ".join(found.broken_in), " ".join(found.fixed_in)) == (broken, fixed)
+    assert [" ".join(found.changed_in(kind)) for kind in CHANGE_KINDS] == [broken, fixed]
     assert sentence(found) == said
     breaks, fixes = broken.split(), fixed.split()
     assert found.regressed == (len(breaks) > len(fixes) or breaks[-1:] > fixes[-1:])
@@ -100,7 +100,7 @@ def test_a_flaky_result_is_unstable(tmp_path: Path) -> None:
     crash = result("t/c", "cpu@1.1", "crash", unexpected=False, expectation=known)
     results = [result("t/c", "cpu@1.0"), crash, result("t/c", "cpu@1.2")]
     found = only(tabulate([of_results(tmp_path / "r.jsonl", results)]))
-    assert (found.states, found.broken_in) == (("pass", "unstable", "pass"), ())
+    assert (found.states, found.changed_in("broken")) == (("pass", "unstable", "pass"), [])
 
 
 # ── Releases ────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from synthetic_runs import case, of_results, result, small, target
 
+from conformance.report.html import render
 from conformance.report.view import page
 from conformance.results.compare import changes
 from conformance.results.records import (
@@ -42,11 +43,11 @@ def test_why_cases_were_not_tried_is_counted(tmp_path: Path) -> None:
 
 def test_an_adapter_or_version_in_the_name_is_not_repeated(tmp_path: Path) -> None:
     described = target("webgpu@1.30.0+lavapipe")
-    for name, shown in ((described.name, ("", "")), ("webgpu", ("1.30.0", "lavapipe"))):
+    for name in (described.name, "webgpu"):
         one = described.model_copy(update={"name": name})
-        run = of_results(tmp_path / "a", [result(target=name)], targets=[one])
-        (head,) = page(tabulate([run]))[0].heads
-        assert (head.label, head.version, head.adapter) == (name, *shown)
+        html = render([of_results(tmp_path / "a", [result(target=name)], targets=[one])])
+        for shown in ("<small><bdi>1.30.0</bdi></small>", "<small>on <bdi>lavapipe</bdi></small>"):
+            assert (shown in html) == (name == "webgpu")
 
 
 def test_a_broken_and_slower_case_is_listed_as_broken(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from synthetic_runs import (
     small,
     target,
     write,
+    writing,
 )
 
 from conformance.base.paths import data_path
@@ -44,7 +45,6 @@ from conformance.results.records import (
     results_schema,
 )
 from conformance.results.table import tabulate
-from conformance.results.writer import Writer
 
 CUT_OFF = "Its last line is broken off."
 PROBLEM = InfrastructureRecord(
@@ -157,7 +157,7 @@ def small_disk() -> Iterator[None]:
 
 def test_a_disk_that_fills_up_is_reported_once(path: Path) -> None:
     raised = []
-    with small_disk(), Writer(path, header([target()], 1, 20)) as writer:
+    with small_disk(), writing(path, header([target()], 1, 20)) as writer:
         writer.case(case())
         for _ in range(20):
             try:
@@ -269,7 +269,8 @@ def test_counts_that_do_not_add_up_are_a_problem(
 
 
 def test_what_is_given_twice_is_a_problem(path: Path) -> None:
-    described = [case(), case(why="Another reason.")]
+    other = case().contract.model_copy(update={"demands": "either"})
+    described = [case(), case(contract=other)]
     problems = read(write(path, described, [result(), result(verdict="wrong")])).problems
     assert "is described twice, differently" in problems[0]
     wanted = "More than one result for shared_kv/zero_length_kv[dtype=float16] on cpu@1.31.1."
@@ -496,7 +497,7 @@ def test_a_file_of_a_million_targets_is_refused(path: Path) -> None:
 def test_a_record_too_long_to_read_again_is_not_written(path: Path) -> None:
     with (
         pytest.raises(ResultsError, match=r"a record has more than 8,388,608 bytes\.$"),
-        Writer(path, header([target()], 1, 1)) as writer,
+        writing(path, header([target()], 1, 1)) as writer,
     ):
         writer.result(result(message="x" * (1 << 23)))
     assert read(path).results == ()
@@ -512,7 +513,7 @@ def test_a_place_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with Writer(path, header([target()], 1, 1)) as writer:
+    with writing(path, header([target()], 1, 1)) as writer:
         writer.result(result())
     assert len(read(path.with_name("run.jsonl.part")).results) == 1
     assert path.read_bytes() == before

@@ -392,7 +392,7 @@ def test_a_strange_graph_gives_no_program() -> None:
         "The results file describes tensors that this version does not know."
     )
     unmade = first.model_copy(update={"recipe": None})
-    reason = "The results file is too old: it does not say how the inputs are made."
+    reason = "The results file describes an input wrongly."
     assert missing(inputs=(unmade, *rest)) == reason
     assert call.graph is not None
     assert missing(graph=call.graph.model_copy(update={"content": ""})) == (

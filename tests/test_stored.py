@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from as_user import Gqa
-from synthetic_runs import case, header, realistic, result, target
+from synthetic_runs import case, header, realistic, result, target, writing
 
 from conformance.results import store as module
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.results.store import stored
 from conformance.results.table import tabulate
-from conformance.results.writer import Writer
 
 NEW, OLD = "cpu@1.31.1", "cpu@1.26.0"
 IDS = tuple(f"decode/one_token[seed={number}]" for number in range(5))
@@ -29,10 +28,11 @@ def odd(path: Path, footer: bool = False) -> Path:
     ``footer`` that counts something else.
     """
     targets = [target("tract@0.23.8"), target(OLD), target(NEW)]
-    with Writer(path, header(targets, 9, 9)) as writer:
+    with writing(path, header(targets, 9, 9)) as writer:
         for id in IDS[:-1]:
             writer.case(case(id))
-        writer.case(case(IDS[0], why="Another one."))
+        other = case().contract.model_copy(update={"demands": "either"})
+        writer.case(case(IDS[0], contract=other))
         for judged in (
             result(IDS[2], NEW),
             result(IDS[0], NEW),

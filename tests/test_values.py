@@ -17,7 +17,7 @@ from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 from rich.console import Console
 from shipped import cases_of_theme, shipped_cases
-from synthetic_runs import header, target
+from synthetic_runs import header, target, writing
 
 from conformance.base.paths import ROOT
 from conformance.bundle.prepare import prepare
@@ -29,7 +29,6 @@ from conformance.cli.values import draw_values
 from conformance.report.value_files import arrays_of, values_json
 from conformance.report.values import Asked, Element, Returned, Values, values_of
 from conformance.results.records import OutputErrorRecord, ResultRecord
-from conformance.results.writer import Writer
 from conformance.run.records import case_record
 
 CORPUS = tuple(case for case in shipped_cases() if not case.is_graph)
@@ -358,7 +357,7 @@ def test_a_result_is_taken_from_a_file(gqa: Gqa, desk: Desk) -> None:
         update={"case": case.id, "target": "cpu@1.31.1", "reason": "It \x1b[31mran."}
     )
     file = desk.folder / "taken.jsonl"
-    with Writer(file, header([target("cpu@1.31.1")], 1, 1)) as writer:
+    with writing(file, header([target("cpu@1.31.1")], 1, 1)) as writer:
         writer.case(case_record(case))
         writer.result(result)
         writer.finish(complete=True)

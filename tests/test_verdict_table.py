@@ -43,7 +43,6 @@ from conformance.results.records import ResultRecord, results_schema
 from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import (
     ACCEPTANCES,
-    EXPECTED_VERDICTS,
     PRESENTS,
     TABLE,
     VERDICTS,
@@ -62,6 +61,7 @@ from conformance.targets.registry import target_for
 
 DRAWINGS = data_path("reports") / "sprite.html"
 STYLE = data_path("reports") / "report.css"
+EXPECTED_VERDICTS: tuple[ExpectedVerdict, ...] = get_args(ExpectedVerdict)
 BASES: tuple[str, ...] = get_args(Contract.model_fields["basis"].annotation)
 DEMANDS: tuple[str, ...] = get_args(Contract.model_fields["demands"].annotation)
 ROWS = pytest.mark.parametrize("row", TABLE.values(), ids=lambda row: row.name)

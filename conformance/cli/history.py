@@ -47,7 +47,7 @@ from conformance.cli.run import (
 )
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Judged, Memory, Run, read
+from conformance.results.reader import Judged, Kept, Run, read
 from conformance.results.records import ResultRecord, Selection
 from conformance.results.table import Table, tabulate, with_shared_cases
 from conformance.run.records import case_record, header, selection_of
@@ -150,7 +150,7 @@ def _of_files(
 
 def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
-    kept = Memory if whole else _Light
+    kept = Kept if whole else _Light
     try:
         return with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
     except ResultsError as error:
@@ -162,7 +162,7 @@ def _light(result: ResultRecord) -> ResultRecord:
     return result.model_copy(update={"errors": (), "faults": (), "relation": None, "stderr": ""})
 
 
-class _Light(Memory):
+class _Light(Kept):
     def keep_result(self, record: ResultRecord, line: bytes) -> None:
         super().keep_result(_light(record), line)
 

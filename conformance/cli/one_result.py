@@ -18,7 +18,7 @@ from conformance.report.values import Returned
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
-from conformance.results.table import is_same_case
+from conformance.results.same import is_same_case
 from conformance.run.assessment import Assessed
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record

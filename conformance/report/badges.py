@@ -57,13 +57,8 @@ def badges(table: Table) -> tuple[Badge, ...]:
 def verdict_colours() -> dict[Verdict, str]:
     """The strongest colour of each verdict in the report, on which white can be read."""
     style = (data_path("reports") / "report.css").read_text(encoding="utf-8")
-    found: dict[Verdict, str] = {}
-    for verdict in VERDICTS:
-        match = re.search(rf"--{verdict}-loud:\s*(#[0-9a-fA-F]{{6}})\b", style)
-        if match is None:
-            raise ValueError(f"reports/report.css has no colour for {verdict}")
-        found[verdict] = match[1]
-    return found
+    light = dict(reversed(re.findall(r"--(\w+)-loud: (#[0-9a-f]{6})\b", style)))  # dark is last
+    return {verdict: light[verdict] for verdict in VERDICTS}
 
 
 def _file_name(label: str, taken: set[str]) -> str:
@@ -106,17 +101,9 @@ def _svg(
     """Two texts beside each other, and the strip below them."""
     first, second = _width(left) + 16, _width(right) + 16
     width = first + second
-    svg = Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "width": str(width),
-            "height": str(_HEIGHT),
-            "viewBox": f"0 0 {width} {_HEIGHT}",
-            "role": "img",
-            "aria-label": f"{left}: {right}",
-        },
-    )
+    size = {"width": str(width), "height": str(_HEIGHT), "viewBox": f"0 0 {width} {_HEIGHT}"}
+    label = {"role": "img", "aria-label": f"{left}: {right}"}
+    svg = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **label})
     SubElement(svg, "title").text = f"{left}: {right}"
     _box(svg, 0, 0, width, _HEIGHT, "#2d3138")
     _box(svg, first, 0, second, _HEIGHT, colour)

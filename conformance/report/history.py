@@ -11,7 +11,6 @@ from conformance.results.score import Score
 from conformance.results.table import Table
 from conformance.results.timeline import (
     CHANGE_KINDS,
-    OR_EARLIER,
     UNSTABLE,
     CaseHistory,
     ChangeKind,
@@ -61,7 +60,7 @@ def sentence(history: CaseHistory) -> str:
     if not history.spans:
         return ""
     last = history.spans[-1]
-    since = f"{OR_EARLIER if last.earliest else ''}{short(last.first)}"
+    since = short(last.since)
     if last.state == "pass":
         broken = _broken_before(history)
         return f"{broken}, right since {since}" if broken else f"since {since}"
@@ -146,8 +145,7 @@ def spans_json(history: CaseHistory) -> dict[str, object]:
     """A case's history as JSON values: ``since``, ``broken_in``, ``fixed_in`` and its spans."""
     return {
         "since": None if history.since is None else clean(history.since),
-        "broken_in": [clean(version) for version in history.broken_in],
-        "fixed_in": [clean(version) for version in history.fixed_in],
+        **{f"{kind}_in": [*map(clean, history.changed_in(kind))] for kind in CHANGE_KINDS},
         "spans": [_span_json(span) for span in history.spans],
     }
 

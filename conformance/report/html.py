@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -23,16 +23,19 @@ from conformance.base.paths import data_path
 from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import PREFIX, with_neighbours
+from conformance.report.history import short
 from conformance.report.model_table import USES, ModelTable
-from conformance.report.models import CALLED, Models, load_models, short, slug
-from conformance.report.view import page
-from conformance.results.causes import quoted
+from conformance.report.models import CALLED, Models, load_models, slug
+from conformance.report.view import entries, page
+from conformance.results.causes import quoted, symptom
 from conformance.results.compare import Changes
+from conformance.results.instability import instability_examples, instability_text
 from conformance.results.reader import Run
 from conformance.results.records import TargetRecord
 from conformance.results.score import SHOWN
 from conformance.results.table import tabulate
 from conformance.results.timeline import CHANGE_KINDS
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     PRESENTS,
     TABLE,
@@ -40,7 +43,7 @@ from conformance.results.verdicts import (
     colour_of,
     drawing_of,
 )
-from conformance.results.wrong_outputs import WRONG_OUTPUTS
+from conformance.results.wrong_outputs import WRONG_OUTPUTS, where_wrong
 
 #: The page's scripts; each uses those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
@@ -68,28 +71,16 @@ def render(
     table = tabulate(runs)
     shown, cells, reports = page(table, changes)
     models = None if model else _models([column.target for column in table.columns])
-    folder = data_path("reports")
-    style = source(folder / "report.css") + source(folder / "models.css") + verdict_rules()
-    scripts = [source(folder / "models.js")]
-    scripts += [source(folder / "page" / f"{name}.js") for name in SCRIPTS]
+    scripts = ["models.js", *(f"page/{name}.js" for name in SCRIPTS)]
     if watched:
-        scripts.append(source(folder / "reload.js"))
+        scripts.append("reload.js")
     if stale_after is not None:
-        scripts.append(source(folder / "stale.js"))
-    environment = Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters = (clean, colour_of, digest, drawing_of, fragment, quoted, when)
-    environment.filters |= {each.__name__: each for each in filters}
-    environment.filters |= {"short": short, "slug": slug}
-    environment.globals |= {"query": _query, "uses": USES, "called": CALLED}
-    return environment.get_template("report.html.j2").render(
+        scripts.append("stale.js")
+    return rendered(
+        "report.html.j2",
+        scripts,
         page=shown,
-        profiles=table.profiles,
+        table=table,
         changes=changes,
         model=model,
         models=models,
@@ -101,11 +92,39 @@ def render(
         groups=Counter(row.group for row in TABLE.values()),
         filters=_filters(cells),
         findings=_findings(shown.findings),
-        # The policy allows only these scripts and this style, by their digests.
-        style=Markup(style),
-        scripts=[Markup(script) for script in scripts],
         cells=_packed(cells),
         reports=_packed(reports),
+    )
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(data_path("reports")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for each in (
+        clean, colour_of, digest, drawing_of, entries, fragment, instability_examples,
+        instability_text, quoted, short, slug, symptom, uncalled_sentences, when, where_wrong,
+    ):  # fmt: skip
+        made.filters[each.__name__] = each
+    made.globals |= {"query": _query, "uses": USES, "called": CALLED}
+    return made
+
+
+def rendered(template: str, scripts: Iterable[str] = (), **values: Any) -> str:
+    """A page of this template with the style and these scripts, which are files in ``reports``.
+
+    The page's policy allows only these, by their digests.
+    """
+    style = _source("report.css") + _source("models.css") + verdict_rules()
+    return (
+        _environment()
+        .get_template(template)
+        .render(style=Markup(style), scripts=[Markup(_source(each)) for each in scripts], **values)
     )
 
 
@@ -121,20 +140,18 @@ def digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def source(path: Path) -> str:
+def _source(name: str) -> str:
     """A script or style without the comments that have whole lines."""
-    return _COMMENT.sub("", path.read_text(encoding="utf-8"))
+    return _COMMENT.sub("", (data_path("reports") / name).read_text(encoding="utf-8"))
 
 
 def verdict_rules() -> str:
-    """The style rules that give elements the colours of the verdicts."""
-    return "".join(map(_colours, (*VERDICTS, PRESENTS)))
-
-
-def _colours(verdict: str) -> str:
-    """The style rule that gives an element the colours of a verdict, or of `PRESENTS`."""
-    names = ("ink", "tint", "loud")
-    return f".{verdict} {{ {' '.join(f'--{n}: var(--{verdict}-{n});' for n in names)} }}\n"
+    """The style rules that give elements the colours of the verdicts, and of `PRESENTS`."""
+    rules = {
+        verdict: " ".join(f"--{n}: var(--{verdict}-{n});" for n in ("ink", "tint", "loud"))
+        for verdict in (*VERDICTS, PRESENTS)
+    }
+    return "".join(f".{verdict} {{ {rule} }}\n" for verdict, rule in rules.items())
 
 
 def _packed(value: dict[str, Any]) -> str:
@@ -184,11 +201,10 @@ def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
     """The findings that expectations link to, as HTML."""
     pages = list(with_neighbours(links))
     known = {link for link, _ in pages}
-    return [(link, findings_html(text, known, _page_address)) for link, text in pages]
-
-
-def _page_address(file: str) -> str:
-    return f"#page:{PREFIX}{file}"
+    return [
+        (link, findings_html(text, known, lambda file: f"#page:{PREFIX}{file}"))
+        for link, text in pages
+    ]
 
 
 def findings_html(text: str, known: Collection[str], address: Callable[[str], str]) -> Markup:

@@ -16,10 +16,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from conformance.base.text import clean, one_line
 from conformance.results.instability import instability_examples, instability_text, is_unstable
-from conformance.results.records import (
-    InstabilityRecord,
-    ResultRecord,
-)
+from conformance.results.records import InstabilityRecord, ResultRecord
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Column, Table
 from conformance.results.uncalled import uncalled_sentences
@@ -35,18 +32,23 @@ RUN = "gqa-conformance"
 
 @dataclass
 class _Suite:
-    """A test suite under construction."""
+    """A test suite under construction; ``column`` is None for what is of no column."""
 
     name: str
     column: Column | None = None
     tests: list[Element] = field(default_factory=list)
-    failures: int = 0
-    errors: int = 0
-    skipped: int = 0
+    cells: list[Cell] = field(default_factory=list)
     unstable: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    only_presents: int = 0
-    seconds: float = 0.0
+
+    def test(self, classname: str, name: str) -> Element:
+        """Add a test."""
+        test = Element("testcase", {"classname": _line(classname), "name": clean(name, 2_000)})
+        self.tests.append(test)
+        return test
+
+    def number(self, outcome: str) -> int:
+        """The number of tests with a ``failure``, an ``error``, or that were ``skipped``."""
+        return sum(test.find(outcome) is not None for test in self.tests)
 
 
 def junit(table: Table) -> str:
@@ -55,7 +57,7 @@ def junit(table: Table) -> str:
     for cell in table.cells:
         _add_result(suites[cell.label], cell)
     for suite in suites.values():
-        if suite.tests and suite.skipped == len(suite.tests):
+        if suite.tests and suite.number("skipped") == len(suite.tests):
             _add_untested(suite)
     for label, trouble in table.infrastructure:
         suite = suites.setdefault(label, _Suite(label))
@@ -64,58 +66,48 @@ def junit(table: Table) -> str:
         # A case may have both a result and a failure, and test names must be unique.
         again = " (infrastructure)" if (trouble.case, label) in table.results else ""
         name = f"{trouble.case}{again}" if trouble.case is not None else "target"
-        fix = f"\nfix: {trouble.fix}" if trouble.fix else ""
-        _add_error(suite, theme, name, trouble.message, trouble.message + fix)
+        _add_error(suite.test(theme, name), trouble.message, trouble.fix)
     for label, records in table.instability.items():
-        suite = suites.setdefault(label, _Suite(label))
-        _add_instability(suite, records)
+        _add_instability(suites.setdefault(label, _Suite(label)), records)
     whole = _Suite(RUN)
     for number, problem in enumerate(table.problems, 1):
         # An incomplete run must not look like a successful one.
-        _add_error(whole, "run", f"problem {number}", problem, problem)
+        _add_error(whole.test("run", f"problem {number}"), problem)
     return _document([*suites.values(), *([whole] if whole.tests else [])])
 
 
 def _add_result(suite: _Suite, cell: Cell) -> None:
     result = cell.result
-    test = _test(suite, cell.theme, result.case)
-    suite.verdicts[cell.verdict] += 1
-    suite.only_presents += cell.only_presents
-    seconds = _seconds(result)
-    if seconds is not None:
+    test = suite.test(cell.theme, result.case)
+    suite.cells.append(cell)
+    if (seconds := _seconds(result)) is not None:
         test.set("time", f"{seconds:.6f}")
-        suite.seconds += seconds
     if result.unexpected:
-        suite.failures += 1
-        failure = SubElement(test, "failure")
-        failure.set("type", result.verdict)
-        failure.set("message", _line(f"{_verdict(cell)}: {result.reason}"))
-        failure.text = _text(_details(cell))
+        message = f"{_verdict(cell)}: {result.reason}"
+        _add(test, "failure", result.verdict, message, _details(cell))
     elif result.verdict == "skip":
-        suite.skipped += 1
-        SubElement(test, "skipped").set("message", _line(result.reason))
+        SubElement(test, "skipped", {"message": _line(result.reason)})
     elif result.verdict != "pass" or result.expectation is not None or result.hazard:
         SubElement(test, "system-out").text = _text(_details(cell))
     if result.stderr.strip():
         SubElement(test, "system-err").text = _text([result.stderr])
 
 
-def _add_error(suite: _Suite, classname: str, name: str, message: str, text: str) -> None:
-    test = _test(suite, classname, name)
-    suite.errors += 1
-    error = SubElement(test, "error")
-    error.set("type", "infrastructure")
-    error.set("message", _line(message))
-    error.text = _text([text])
+def _add(test: Element, outcome: str, kind: str, message: str, lines: Iterable[str]) -> None:
+    """Add a failure or an error to a test."""
+    about = {"type": kind, "message": _line(message)}
+    SubElement(test, outcome, about).text = _text(lines)
+
+
+def _add_error(test: Element, message: str, fix: str | None = None) -> None:
+    _add(test, "error", "infrastructure", message, [message, *([f"fix: {fix}"] if fix else [])])
 
 
 def _add_untested(suite: _Suite) -> None:
     """An error for a target that has skipped every case: skipped tests alone pass for success."""
-    target = suite.column.target if suite.column else None
-    skipped = suite.tests[0].find("skipped")
-    reason = (skipped.get("message") if skipped is not None else None) or ""
-    fix = f"\nfix: {target.fix}" if target and target.fix else ""
-    _add_error(suite, "infrastructure", suite.name, reason, reason + fix)
+    reason = _line(suite.cells[0].result.reason)
+    fix = suite.column.target.fix if suite.column else None
+    _add_error(suite.test("infrastructure", suite.name), reason, fix)
 
 
 def _add_instability(suite: _Suite, records: Sequence[InstabilityRecord]) -> None:
@@ -123,24 +115,12 @@ def _add_instability(suite: _Suite, records: Sequence[InstabilityRecord]) -> Non
 
     It passes where expectations cover all.
     """
-    test, text = _test(suite, "instability", "target"), instability_text(records)
+    test, text = suite.test("instability", "target"), instability_text(records)
     suite.unstable = len(records)
     if is_unstable(records):
-        suite.failures += 1
-        failure = SubElement(test, "failure")
-        failure.set("type", "instability")
-        failure.set("message", _line(text))
-        failure.text = _text(instability_examples(records))
+        _add(test, "failure", "instability", text, instability_examples(records))
     else:
         SubElement(test, "system-out").text = _text([text, *instability_examples(records)])
-
-
-def _test(suite: _Suite, classname: str, name: str) -> Element:
-    test = Element("testcase")
-    test.set("classname", _line(classname))
-    test.set("name", clean(name, 2_000))
-    suite.tests.append(test)
-    return test
 
 
 def _verdict(cell: Cell) -> str:
@@ -173,49 +153,42 @@ def _seconds(result: ResultRecord) -> float | None:
     return total / 1000 if total is not None and math.isfinite(total) and 0 <= total < 1e9 else None
 
 
-def _document(suites: Iterable[_Suite]) -> str:
-    root = Element("testsuites")
-    root.set("name", RUN)
-    made = [(suite, _suite(suite)) for suite in suites]
-    for name, total in (
-        ("tests", sum(len(suite.tests) for suite, _ in made)),
-        ("failures", sum(suite.failures for suite, _ in made)),
-        ("errors", sum(suite.errors for suite, _ in made)),
-    ):
-        root.set(name, str(total))
-    root.extend(element for _, element in made)
+def _document(suites: Sequence[_Suite]) -> str:
+    root = Element("testsuites", {"name": RUN, "tests": str(sum(len(s.tests) for s in suites))})
+    for name, outcome in (("failures", "failure"), ("errors", "error")):
+        root.set(name, str(sum(suite.number(outcome) for suite in suites)))
+    root.extend(map(_suite, suites))
     indent(root)
     text = tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
 def _suite(suite: _Suite) -> Element:
-    element = Element("testsuite")
-    for name, value in (
-        ("name", _line(suite.name)),
-        ("tests", str(len(suite.tests))),
-        ("failures", str(suite.failures)),
-        ("errors", str(suite.errors)),
-        ("skipped", str(suite.skipped)),
-        ("time", f"{suite.seconds:.3f}"),
-    ):
-        element.set(name, value)
+    seconds = (_seconds(cell.result) or 0.0 for cell in suite.cells)
+    about = {
+        "name": _line(suite.name),
+        "tests": str(len(suite.tests)),
+        "failures": str(suite.number("failure")),
+        "errors": str(suite.number("error")),
+        "skipped": str(suite.number("skipped")),
+        "time": f"{sum(seconds):.3f}",
+    }
+    element = Element("testsuite", about)
     if suite.column is not None:
         element.set("timestamp", suite.column.run.header.start.isoformat(timespec="seconds"))
         properties = SubElement(element, "properties")
         for name, value in _properties(suite, suite.column):
-            one = SubElement(properties, "property")
-            one.set("name", _line(name))
-            one.set("value", _line(value))
+            SubElement(properties, "property", {"name": _line(name), "value": _line(value)})
     element.extend(suite.tests)
     return element
 
 
 def _properties(suite: _Suite, column: Column) -> Iterator[tuple[str, str]]:
+    verdicts = Counter(cell.verdict for cell in suite.cells)
     for verdict in VERDICTS:
-        yield f"verdict.{verdict}", str(suite.verdicts[verdict])
+        yield f"verdict.{verdict}", str(verdicts[verdict])
     yield "instability", str(suite.unstable)
-    yield "wrong_only_in_presents", str(suite.only_presents)
+    yield "wrong_only_in_presents", str(sum(cell.only_presents for cell in suite.cells))
     target, header = column.target, column.run.header
     yield "suite", header.suite
     yield "corpus", header.corpus

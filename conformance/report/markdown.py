@@ -43,14 +43,15 @@ _ADDRESS: Final = re.compile(r"https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~/?=&%+#:-]
 class Section:
     """A heading, lines that are always shown, and items as far as there is room.
 
-    ``share``: the largest share of the page that the section takes before the later ones.
+    ``noun``: what the items are called. ``share``: the largest share of the page that the section
+    takes before the later ones.
     """
 
     heading: str
-    always: tuple[str, ...]
-    items: tuple[str, ...]
+    items: Sequence[str]
     noun: str
     share: float = 1.0
+    always: Sequence[str] = ()
 
 
 def changes_markdown(changes: Changes, limit: int = MOST_BYTES) -> str:
@@ -94,20 +95,13 @@ def link(address: str) -> str:
 
 def _changes(changes: Changes) -> Iterator[Section]:
     heading = "# Worse than the baseline" if changes.worse else "# Not worse than the baseline"
-    yield Section(
-        heading,
-        (),
-        tuple(f"- {code(reason)}" for reason in changes.reasons),
-        "reasons",
-        share=0.2,
-    )
+    yield Section(heading, [f"- {code(reason)}" for reason in changes.reasons], "reasons", 0.2)
     if changes.notes:
-        notes = tuple(f"- {code(note)}" for note in changes.notes)
-        yield Section("Notes:", (), notes, "notes", share=0.1)
+        yield Section("Notes:", [f"- {code(note)}" for note in changes.notes], "notes", 0.1)
     yield _totals(changes)
     for heading, found in changes.kinds():
-        items = tuple(_groups(changes, found))
-        yield Section(f"## {heading}: {len(found):,}", (), items, "more groups")
+        items = [*_groups(changes, found)]
+        yield Section(f"## {heading}: {len(found):,}", items, "more groups")
 
 
 def _totals(changes: Changes) -> Section:
@@ -117,27 +111,21 @@ def _totals(changes: Changes) -> Section:
         _row([match.title(lambda label: code(label, 80)), *match.counts(verdicts)])
         for match in changes.targets
     ]
-    return Section(
-        "## Totals, before → now",
-        _head("target", *verdicts, "results"),
-        tuple(rows),
-        "targets",
-        share=0.2,
-    )
+    head = _head("target", *verdicts, "results")
+    return Section("## Totals, before → now", rows, "targets", 0.2, head)
 
 
 def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
     """An item for the cases of one entry that changed from and to the same verdicts."""
     for entry, members in changes.grouped(found):
         first = members[0]
-        target = first.target
-        if len(members) == 1:
-            what = f"- {code(first.case)} on {code(target, 80)}: {code(first.sentence, 700)}"
-        else:
+        what = f"{code(first.case)} on {code(first.target, 80)}"
+        if len(members) > 1:
             what = (
-                f"- {len(members):,} cases of {code(entry)} on {code(target, 80)}; the first is "
-                f"{code(first.case)}: {code(first.sentence, 700)}"
+                f"{len(members):,} cases of {code(entry)} on {code(first.target, 80)}; the first is"
+                f" {code(first.case)}"
             )
+        what = f"- {what}: {code(first.sentence, 700)}"
         repeated = first.after if first.kind in ("broken", "changed", "slower") else None
         yield what + (_reproduce(repeated) if repeated else "")
 
@@ -146,32 +134,25 @@ def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
 
 
 def _summary(table: Table) -> Iterator[Section]:
-    yield Section("# Conformance of GroupQueryAttention", (), (), "")
-    if problems := tuple(_problems(table)):
-        heading = f"## Problems of the run: {len(problems):,}"
-        yield Section(heading, (), problems, "problems", share=0.2)
+    yield Section("# Conformance of GroupQueryAttention", (), "")
+    if problems := [*_problems(table)]:
+        yield Section(f"## Problems of the run: {len(problems):,}", problems, "problems", 0.2)
     if uncalled := uncalled_sentences(column.target for column in table.columns):
-        items = tuple(f"- {code(sentence)}" for sentence in uncalled)
-        yield Section("## Parts of the operator that no case calls", (), items, "runtimes", 0.1)
+        items = [f"- {code(sentence)}" for sentence in uncalled]
+        yield Section("## Parts of the operator that no case calls", items, "runtimes", 0.1)
     found = histories(table)
     yield from _scores(table, found)
     for history in found:
         yield from _releases(table, history)
     yield _counts(table)
-    unexpected = sorted(
-        (cell for cell in table.cells if cell.mark == "unexpected"), key=lambda cell: cell.severity
-    )
+    unexpected = [cell for cell in table.cells if cell.mark == "unexpected"]
     if unexpected:
-        yield Section(
-            f"## Unexpected results: {len(unexpected):,}",
-            (),
-            tuple(map(_unexpected, unexpected)),
-            "unexpected results",
-            share=0.5,
-        )
+        items = [*map(_unexpected, sorted(unexpected, key=lambda cell: cell.severity))]
+        heading = f"## Unexpected results: {len(unexpected):,}"
+        yield Section(heading, items, "unexpected results", 0.5)
     yield from _silent(table)
     yield from _known(table)
-    yield Section("## Versions", (), tuple(_versions(table)), "lines")
+    yield Section("## Versions", [*_versions(table)], "lines")
 
 
 def _problems(table: Table) -> Iterator[str]:
@@ -211,25 +192,21 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
         rows.append(_row([code(label, 80), *asked, _right(scores.requested)]))
     told = "Calls that were tried; those that are only requested are counted apart."
     head = (told, "", *_head("target", *names, "right of requested"))
-    yield Section("## Score", head, tuple(rows), "targets", share=0.2)
+    yield Section("## Score", rows, "targets", 0.2, head)
     found = {label: found[label] for label in newest}
     themes = next((list(scores.themes) for scores in found.values()), [])
-    lacking = {
-        theme: sum(
-            scores.themes[theme].asked - scores.themes[theme].right for scores in found.values()
-        )
-        for theme in themes
-    }
+    by_theme = {theme: [scores.themes[theme] for scores in found.values()] for theme in themes}
+
+    def place(theme: str) -> tuple[bool, int]:
+        return theme not in table.profiles, sum(each.right - each.asked for each in by_theme[theme])
+
     rows = [
-        _row([code(theme), *(_right(scores.themes[theme]) for scores in found.values())])
-        for theme in sorted(
-            themes, key=lambda theme: (theme not in table.profiles, -lacking[theme])
-        )
+        _row([code(theme), *map(_right, by_theme[theme])]) for theme in sorted(themes, key=place)
     ]
     if rows:
         told = "Specified calls that are right, of those that were tried."
         head = (told, "", *_head("theme", *(code(label, 80) for label in found)))
-        yield Section("## Score by theme", head, tuple(rows), "themes", share=0.15)
+        yield Section("## Score by theme", rows, "themes", 0.15, head)
 
 
 def _releases(table: Table, history: History) -> Iterator[Section]:
@@ -244,19 +221,19 @@ def _releases(table: Table, history: History) -> Iterator[Section]:
         numbers = (*row.changed.values(), row.score.not_tried)
         rows.append(_row([version, _right(row.score), *(f"{n:,}" for n in numbers)]))
     head = _head("release", "right of asked", "broken", "fixed", "not tried")
-    yield Section(f"## Releases of {code(name, 80)}", head, tuple(rows), "releases", share=0.1)
+    yield Section(f"## Releases of {code(name, 80)}", rows, "releases", 0.1, head)
     regressed = [group for group in history.entries if group.regressed]
     if not regressed:
         return
     regressed.sort(key=lambda group: -len(group.regressed))
-    items = tuple(
+    items = [
         f"- {code(group.name)}: {len(group.regressed):,} of {len(group.members):,}; the first is "
         f"{code(group.regressed[0].case)}: {code(sentence(group.regressed[0]))}"
         for group in regressed
-    )
+    ]
     heading = f"## Regressed on {code(name, 80)}: {len(whole.regressed):,}"
     told = "Right in an earlier release, and not in the last one in which they were tried."
-    yield Section(heading, (told, ""), items, "rows", share=0.2)
+    yield Section(heading, items, "rows", 0.2, (told, ""))
 
 
 def _right(score: Score, percent: bool = False) -> str:
@@ -272,16 +249,11 @@ def _counts(table: Table) -> Section:
         counts[cell.label].update(filter(None, (cell.verdict, cell.mark, "results")))
     present = [v for v in VERDICTS if any(count[v] for count in counts.values())]
     columns = (*present, "unexpected", "known", "results")
-    return Section(
-        "## Results",
-        _head("target", *columns),
-        tuple(
-            _row([code(label, 80), *(f"{count[name]:,}" for name in columns)])
-            for label, count in counts.items()
-        ),
-        "targets",
-        share=0.2,
-    )
+    rows = [
+        _row([code(label, 80), *(f"{count[name]:,}" for name in columns)])
+        for label, count in counts.items()
+    ]
+    return Section("## Results", rows, "targets", 0.2, _head("target", *columns))
 
 
 def _unexpected(cell: Cell) -> str:
@@ -319,7 +291,7 @@ def _silent(table: Table) -> Iterator[Section]:
     number = sum(map(len, themes.values()))
     presents = sum(cell.only_presents for members in themes.values() for cell in members)
     heading = f"## Silently wrong results: {number:,}{_only(presents)}"
-    yield Section(heading, (), tuple(items), "themes", share=0.5)
+    yield Section(heading, items, "themes", 0.5)
 
 
 def _only(presents: int) -> str:
@@ -329,17 +301,17 @@ def _only(presents: int) -> str:
 
 def _known(table: Table) -> Iterator[Section]:
     """The results with a known defect by its cause, the worst first."""
-    known = [cell for cell in table.cells if cell.known]
+    known = [cell for cell in table.cells if cell.result.known]
     if not known:
         return
     found = causes(known, lambda cell: cell.result, lambda cell: cell.label)
-    items = tuple(
+    items = [
         f"- {len(cause.members):,} {cause.verdict} on {code(cause.label, 80)}: "
         f"{code(cause.known.why)} {link(cause.known.link)}; the first is {code(cause.example.case)}"
         for cause in found
-    )
+    ]
     heading = f"## Results with a known defect: {len(known):,}, of {len(found):,} causes"
-    yield Section(heading, (), items, "causes", share=0.7)
+    yield Section(heading, items, "causes", 0.7)
 
 
 def _versions(table: Table) -> Iterator[str]:

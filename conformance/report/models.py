@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from conformance.base.paths import data_path
 from conformance.base.versions import release_key
+from conformance.report.history import short as short
 from conformance.report.model_table import DRAWN, USES, WORDS, Kind
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.records import TargetRecord
-from conformance.results.timeline import OR_EARLIER, spans
+from conformance.results.timeline import spans
 from conformance.results.verdicts import Verdict
 
 FORMAT: Final = "gqa-models/1"
@@ -101,7 +102,7 @@ class OnRuntime:
         found = spans(tried)
         last = found[-1]
         answer = self.answers[last.last][use].answer
-        since = _since(last.first, last.earliest)
+        since = short(last.since)
         words = last.state
         if answer == "right":
             words = f"right since {since}" if len(tried) > 1 else f"right in {short(last.last)}"
@@ -144,15 +145,6 @@ def _words(one: UseAnswer | None) -> str | None:
     if one is None or one.answer == "untried":
         return None
     return f"{WORDS[one.answer]} {one.where}".rstrip()
-
-
-def _since(version: str, earliest: bool) -> str:
-    return f"{OR_EARLIER if earliest else ''}{short(version)}"
-
-
-def short(version: str) -> str:
-    """A version without a last part that is 0: ``1.27``."""
-    return version.removesuffix(".0") if version.count(".") > 1 else version
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from conformance.base.paths import data_path
 from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.findings import PREFIX
-from conformance.report.html import digest, findings_html, source, verdict_rules
+from conformance.report.html import findings_html, rendered
 from conformance.report.model_table import USES
-from conformance.report.models import CALLED, Models, RecordedModel, models_text, short, slug
+from conformance.report.models import Models, RecordedModel, models_text, slug
 
 SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
 
@@ -63,65 +61,40 @@ class Site:
     def files(self) -> Iterator[tuple[str, str]]:
         """Each file's path in the site, and its text."""
         findings = read_findings()
-        yield (
+        runtimes = listed([name.partition("+")[0] for name in self.models.runtimes])
+        yield self._page(
             "index.html",
-            self._page(
-                "index.html",
-                "index",
-                "Which runtime runs which model right, and since when",
-                "Language models as exporters write them, with GroupQueryAttention, on "
-                f"{listed([name.partition('+')[0] for name in self.models.runtimes])}: what each"
-                " release computes right, refuses, or gets silently wrong.",
-                scripts=[
-                    source(data_path("reports") / name) for name in ("models.js", "site/index.js")
-                ],
-                models=self.models,
-                badges=self.badges,
-                findings=findings,
-            ),
+            "index",
+            "Which runtime runs which model right, and since when",
+            f"Language models as exporters write them, with GroupQueryAttention, on {runtimes}:"
+            " what each release computes right, refuses, or gets silently wrong.",
+            scripts=("models.js", "site/index.js"),
+            models=self.models,
+            badges=self.badges,
+            findings=findings,
         )
         for family, rows in self.models.families.items():
-            place = f"models/{slug(family)}.html"
-            yield place, self._page(
-                place, "model", f"{family}: where it runs", summary(self.models, rows),
-                rows=rows, models=self.models,
-            )  # fmt: skip
+            place, title = f"models/{slug(family)}.html", f"{family}: where it runs"
+            about = summary(self.models, rows)
+            yield self._page(place, "model", title, about, rows=rows, models=self.models)
         known = {f"{PREFIX}{one.name}.md" for one in findings}
         for one in findings:
             html = findings_html(one.text, known, lambda file: f"{file.removesuffix('.md')}.html")
-            place = f"findings/{one.name}.html"
-            yield place, self._page(
-                place, "finding", one.heading, f"A defect of a runtime: {one.heading}",
-                html=html.replace("<pre>", Markup('<pre tabindex="0">')),  # it can scroll
-            )  # fmt: skip
-        yield (
+            html = html.replace("<pre>", Markup('<pre tabindex="0">'))  # it can scroll
+            place, about = f"findings/{one.name}.html", f"A defect of a runtime: {one.heading}"
+            yield self._page(place, "finding", one.heading, about, html=html)
+        yield self._page(
             "findings/index.html",
-            self._page(
-                "findings/index.html",
-                "findings",
-                "What is wrong in runtimes",
-                "A page for each defect of GroupQueryAttention that was found: what is wrong, a"
-                " program that shows it, and a workaround.",
-                findings=findings,
-            ),
+            "findings",
+            "What is wrong in runtimes",
+            "A page for each defect of GroupQueryAttention that was found: what is wrong, a program"
+            " that shows it, and a workaround.",
+            findings=findings,
         )
         yield "feed.xml", self._feed()
         yield "models.json", models_text()
         for schema in SCHEMAS:
             yield f"schema/{schema}", (data_path("reports") / schema).read_text(encoding="utf-8")
-
-    @cached_property
-    def _environment(self) -> Environment:
-        made = Environment(
-            loader=FileSystemLoader(data_path("reports")),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        made.filters |= {"short": short, "slug": slug, "clean": clean}
-        made.globals |= {"uses": USES, "called": CALLED}
-        return made
 
     def _page(
         self,
@@ -131,19 +104,16 @@ class Site:
         description: str,
         scripts: Sequence[str] = (),
         **values: Any,
-    ) -> str:
-        style = source(data_path("reports") / "report.css")
-        style += source(data_path("reports") / "models.css") + verdict_rules()
-        return self._environment.get_template(f"site/{template}.html.j2").render(
+    ) -> tuple[str, str]:
+        """A page's path, and its text."""
+        return place, rendered(
+            f"site/{template}.html.j2",
+            scripts,
             title=title,
             description=description,
             place=place,
             up="../" * place.count("/"),
             address=self.address,
-            style=Markup(style),
-            scripts=[Markup(script) for script in scripts],
-            style_digest=digest(style),
-            script_digests=[digest(script) for script in scripts],
             **values,
         )
 

@@ -1,13 +1,14 @@
 """The content of the HTML page: the summary, and all details of each cell.
 
-This module does not depend on HTML. All text it returns has passed `text.clean`.
+This module does not depend on HTML. All text it returns has passed `text.clean`, but that of
+the causes; the template cleans those, and whatever it takes from the table itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from conformance.report.repro.issue import issue_parts
 from conformance.report.repro.program import no_program, program_of, template_text
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
-from conformance.results.instability import instability_examples, instability_text, is_unstable
+from conformance.results.instability import is_unstable
 from conformance.results.records import (
     CallInput,
     CallOutput,
@@ -33,22 +34,21 @@ from conformance.results.records import (
 )
 from conformance.results.score import Score, Scores
 from conformance.results.shareable import shared_command
-from conformance.results.table import Cell, Column, Table, Trouble
+from conformance.results.table import Cell, Column, Table
 from conformance.results.timeline import (
+    CHANGE_KINDS,
     CaseHistory,
     History,
     Release,
     histories,
     older_labels,
 )
-from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     VERDICTS,
     Verdict,
     colour_of,
     drawing_of,
 )
-from conformance.results.wrong_outputs import where_wrong
 from conformance.targets.catalogue import script_of
 
 #: Stands for the id of the case in the command that reproduces a result.
@@ -67,11 +67,7 @@ class Head:
     """The series of releases that it is in; empty if its target has one release."""
     newest: bool
     """Whether the table shows it by default: it is in no series, or the newest of it that ran."""
-    version: str
-    """Empty if the label contains it."""
-    adapter: str
-    device: str
-    unavailable: str
+    target: TargetRecord
     counts: Mapping[Verdict, int]
     scores: Scores
     shared: Score | None
@@ -89,40 +85,6 @@ class Head:
 
 
 @dataclass(frozen=True)
-class ListedCause:
-    """An unexpected or a known cause, as the page lists it."""
-
-    label: str
-    look: Mapping[str, Any]
-    """What the first result looks like."""
-    where: str
-    """Where the results are wrong: `only in presents`; empty where they are not."""
-    number: int
-    first: str
-    """Id of the first case."""
-    title: str
-    """Title of that case."""
-    reason: str
-    """Of an unexpected result, its own; of a known defect, the expectation's."""
-    link: str
-    """Link of the expectation, or empty."""
-    symptom: str
-    rows: tuple[tuple[str, int], ...]
-    """The entries of the cases, and how many each has."""
-
-
-@dataclass(frozen=True)
-class Unstable:
-    """A target with results that did not repeat: a sentence, and some of them."""
-
-    label: str
-    past: bool
-    """Whether all is known, and there is a newer release: nobody has to do anything."""
-    sentence: str
-    examples: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Page:
     """The data of the template."""
 
@@ -131,15 +93,12 @@ class Page:
     """Of the targets that were tried in several releases."""
     themes: Mapping[str, Mapping[str, str]]
     """The name and the question of each theme that has a score."""
-    unexpected: tuple[ListedCause, ...]
-    known: tuple[ListedCause, ...]
+    unexpected: Sequence[Cause[Cell]]
+    known: Sequence[Cause[Cell]]
     skipped: Mapping[tuple[str, str], int]
     """The number of cases that were not tried, by target and reason."""
-    troubles: Sequence[tuple[str, str, str]]
-    """Of the problems of the runs: where, a sentence, and the command that fixes it, or empty."""
-    unstable: tuple[Unstable, ...]
-    uncalled: tuple[str, ...]
-    """A sentence for each runtime whose operator has parts that no case calls."""
+    past: Collection[str]
+    """The columns whose instability is known, and that have a newer release: nobody has to act."""
     runs: Sequence[object]
     """The file, header and footer of each run."""
     cases: int
@@ -175,6 +134,8 @@ def page(
     program. They are separate because they are most of the text, and few of them are read.
     """
     cases = _in_order(table)
+    last_first = reversed([*changes.all()]) if changes else ()  # slower comes last
+    changed = {(each.case, each.target): each for each in last_first if each.after}
     found = histories(table)
     series, older = _places(table, found), older_labels(found)
     newest = [column.label for column in table.columns if column.label not in older]
@@ -189,17 +150,18 @@ def page(
         )
         for n, column in enumerate(table.columns)
     )
-    listed = _listed(table)
+    marked = [cell for cell in table.cells if cell.mark]
+    listed = causes(marked, lambda cell: cell.result, lambda cell: cell.label)
+    known = [cause for cause in listed if cause.example.known]
+    links = {clean(cause.known.link) for cause in known}
     shown = Page(
         heads=heads,
         histories=found,
         themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
-        unexpected=tuple(cause for cause in listed if cause.look["mark"] == "unexpected"),
-        known=tuple(cause for cause in listed if cause.look["mark"] == "known"),
+        unexpected=[cause for cause in listed if cause.example.unexpected],
+        known=known,
         skipped=_skipped(table),
-        troubles=[*map(_trouble, table.troubles())],
-        unstable=tuple(_unstable(table, older)),
-        uncalled=tuple(map(clean, uncalled_sentences(c.target for c in table.columns))),
+        past={label for label in older if not is_unstable(table.instability.get(label, ()))},
         runs=[
             deep_clean(
                 to_jsonable_python({"file": run.path, "header": run.header, "footer": run.footer})
@@ -208,9 +170,9 @@ def page(
         ],
         cases=len(cases),
         results=sum(head.total for head in heads),
-        findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
+        findings=tuple(sorted(link for link in links if link.startswith(PREFIX))),
     )
-    return shown, *_cells(table, heads, _by_result(changes), found, series)
+    return shown, *_cells(table, heads, changed, found, series)
 
 
 #: The themes that come first: real models, what exporters write, and the calls of layers that
@@ -243,40 +205,11 @@ def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
     ]
 
 
-def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
-    """The changes of results in the new run, by case and target."""
-    found: dict[tuple[str, str], Change] = {}
-    for change in changes.all() if changes else ():
-        if change.after:
-            found.setdefault((change.case, change.target), change)  # slower comes last
-    return found
-
-
-def _listed(table: Table) -> list[ListedCause]:
-    """The causes of marked results: the worst first."""
-    marked = [cell for cell in table.cells if cell.mark]
-    return [
-        _listed_cause(cause)
-        for cause in causes(marked, lambda cell: cell.result, lambda cell: cell.label)
-    ]
-
-
-def _listed_cause(cause: Cause[Cell]) -> ListedCause:
-    first, example = cause.members[0], cause.example
-    known = example.known
-    rows = Counter(cell.case.entry if cell.case else cell.result.case for cell in cause.members)
-    return ListedCause(
-        label=clean(cause.label),
-        look=_look(first),
-        where=where_wrong(example),
-        number=len(cause.members),
-        first=clean(example.case),
-        title=clean((first.case.title if first.case else "") or example.case),
-        reason=clean(known.why if known else example.reason, 400),
-        link=clean(known.link) if known else "",
-        symptom="" if known else clean(symptom(example)),
-        rows=tuple((clean(row), number) for row, number in rows.most_common()),
-    )
+def entries(cause: Cause[Cell]) -> Sequence[tuple[str, int]]:
+    """The entries of the cases of a cause, and how many each has: the largest number first."""
+    return Counter(
+        cell.case.entry if cell.case else cell.result.case for cell in cause.members
+    ).most_common()
 
 
 def _skipped(table: Table) -> dict[tuple[str, str], int]:
@@ -289,18 +222,13 @@ def _skipped(table: Table) -> dict[tuple[str, str], int]:
 
 
 def _head(table: Table, column: Column, shared: Score | None, series: str, newest: bool) -> Head:
-    label, about = clean(column.label), column.target.describe
     cells = table.column_cells(column.label)
     counts, marks = Counter(cell.verdict for cell in cells), Counter(cell.mark for cell in cells)
-    adapter = about.adapter or "" if about else ""
     return Head(
-        label=label,
+        label=clean(column.label),
         series=series,
         newest=newest,
-        version=clean(about.version) if about and about.version not in label else "",
-        adapter=clean(adapter) if adapter not in label else "",
-        device=clean(about.device or "") if about else "",
-        unavailable=clean(column.target.unavailable or ""),
+        target=column.target,
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         scores=table.scores([column.label]),
         shared=shared,
@@ -309,20 +237,6 @@ def _head(table: Table, column: Column, shared: Score | None, series: str, newes
         unexpected=marks["unexpected"],
         known=marks["known"],
     )
-
-
-def _trouble(trouble: Trouble) -> tuple[str, str, str]:
-    where = ", ".join(filter(None, (trouble.label, trouble.case)))
-    message = clean(trouble.message, 2_000)
-    said = f"Not tried: {message}" if trouble.kind == "not tried" else message
-    return clean(where), said, clean(trouble.fix)
-
-
-def _unstable(table: Table, older: Collection[str]) -> Iterator[Unstable]:
-    for label, records in table.instability.items():
-        past = label in older and not is_unstable(records)
-        examples = tuple(map(clean, instability_examples(records)))
-        yield Unstable(clean(label), past, clean(instability_text(records)), examples)
 
 
 class _Pool:
@@ -414,12 +328,12 @@ def _cells(
         "targets": [
             {
                 "label": head.label,
-                "device": head.device,
-                "unavailable": bool(head.unavailable),
-                "template": template_of(column.target),
-                "no_program": no_program(column.target.ep),
+                "device": clean((head.target.describe and head.target.describe.device) or ""),
+                "unavailable": bool(head.target.unavailable),
+                "template": template_of(head.target),
+                "no_program": no_program(head.target.ep),
             }
-            for head, column in zip(heads, table.columns, strict=True)
+            for head in heads
         ],
         "series": list(series),
         "themes": [_theme(theme, cases) for theme in themes],
@@ -457,8 +371,11 @@ def _history_details(history: CaseHistory, series: str) -> dict[str, Any]:
     filters = {
         "regressed": history.regressed,
         "mended": history.mended,
-        **{f"broken:{series} {version}": True for version in history.broken_in},
-        **{f"fixed:{series} {version}": True for version in history.fixed_in},
+        **{
+            f"{kind}:{series} {version}": True
+            for kind in CHANGE_KINDS
+            for version in history.changed_in(kind)
+        },
     }
     return {
         "text": clean(sentence(history)),

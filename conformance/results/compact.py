@@ -27,23 +27,23 @@ _DEFAULTS: Final = {
 }
 
 
-def compacted(line: bytes, record: ResultRecord) -> bytes:
-    """The line of ``record`` without what `LEFT_OUT` says and without fields that say nothing."""
+def compacted(line: bytes) -> bytes:
+    """The line of a result without what `LEFT_OUT` says and without fields that say nothing."""
     kept: dict[str, Any] = json.loads(line)
     drop = ["ms"]
-    if not record.unexpected:
+    if not kept["unexpected"]:
         drop.append("stderr")
-    if record.verdict == "pass":
+    if kept["verdict"] == "pass":
         drop += _OF_A_PASS
         kept["reproduce"] = ""
-        if record.outcome == "ran":
-            sentence, figures, _ = record.reason.partition(";")
+        if kept["outcome"] == "ran":
+            sentence, figures, _ = kept["reason"].partition(";")
             kept["reason"] = f"{sentence}." if figures else sentence
     for name in drop:
         kept.pop(name, None)
     for name, default in _DEFAULTS.items():
         if name in kept and (kept[name] == default or kept[name] == []):
             del kept[name]
-    if not kept.get("wrong_outputs") and record.verdict != "wrong":
+    if not kept.get("wrong_outputs") and kept["verdict"] != "wrong":
         kept.pop("wrong_outputs", None)
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()

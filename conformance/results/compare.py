@@ -15,7 +15,8 @@ from conformance.results.differences import Change as Change
 from conformance.results.pairs import Pair, pairs_of
 from conformance.results.records import CaseRecord
 from conformance.results.regressions import notes, reasons
-from conformance.results.table import Table, is_same_case
+from conformance.results.same import is_same_case
+from conformance.results.table import Table
 from conformance.results.verdicts import VERDICTS, Verdict
 
 

@@ -11,23 +11,24 @@ from conformance.case.variants import RELATIONS, RelationName
 from conformance.results.records import (
     BeyondBudget,
     Fault,
+    OutputErrorRecord,
     RelationBroken,
     RunsDiffer,
     WrongDtype,
     WrongShape,
 )
-from conformance.results.wrong_outputs import Figures, is_beyond
+from conformance.results.wrong_outputs import wrong_names
 
 
-def faults_text(faults: Sequence[Fault], errors: Iterable[Figures] = ()) -> str:
+def faults_text(faults: Sequence[Fault], errors: Iterable[OutputErrorRecord] = ()) -> str:
     """All ``faults`` in one clause without a full stop, which can follow "It ran, but".
 
     Of relations only the first. The outputs of the others, and those of ``errors`` beyond their
     budgets, are named at the end.
     """
     told = [f for f in faults if f is faults[0] or not isinstance(f, RelationBroken)]
-    wrong = [*(f.output for f in faults), *(e.output for e in errors if is_beyond(e))]
-    others = [name for name in dict.fromkeys(wrong) if name not in {f.output for f in told}]
+    named = {fault.output for fault in told}
+    others = [name for name in wrong_names(faults, errors) if name not in named]
     clauses = [fault_text(fault) for fault in told]
     if others:
         clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} wrong, too")

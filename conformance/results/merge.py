@@ -18,7 +18,7 @@ from conformance.results.reader import Run, abbreviated
 from conformance.results.records import Footer, Header, Record, Selection, ShardRecord, TargetRecord
 from conformance.results.same import headers_differ, targets_differ
 from conformance.results.store import Store, opened
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import Verdict, without_zeros
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def merge(
     incomplete files, unless they may be ``incomplete``; the joined file is then incomplete, too.
     Raises :class:`OSError` if ``out`` or the database cannot be written.
     """
-    with opened(compacted) if compact else opened() as store:
+    with opened() as store:
         parts: list[Run] = []
         targets: dict[str, TargetRecord] = {}
         for path in paths:
@@ -65,8 +65,9 @@ def merge(
                 others[failure.case].append(failure)
             for unstable in part.instability:
                 others[unstable.case].append(unstable)
-        for id, lines in store.by_case([*targets]):
-            out.writelines(line + b"\n" for line in lines)
+        for id, described, lines in store.by_case([*targets]):
+            out.write(described + b"\n")
+            out.writelines((compacted(line) if compact else line) + b"\n" for line in lines)
             out.writelines(map(_line, others.pop(id, ())))
         out.writelines(_line(record) for those in others.values() for record in those)
         out.write(_line(footer))
@@ -193,10 +194,7 @@ def _footer(parts: Sequence[Run], targets: Iterable[str], *, complete: bool) -> 
     ends = [footer.end for footer in footers] or [part.header.start for part in parts]
     return Footer(
         complete=complete,
-        counts={
-            name: {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
-            for name, found in counts.items()
-        },
+        counts=without_zeros(counts),
         infrastructure=sum(len(part.infrastructure) for part in parts),
         unexpected=sum(part.judged.unexpected for part in parts),
         instability=sum(len(part.instability) for part in parts),

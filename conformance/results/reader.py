@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import lzma
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import eq
 from pathlib import Path
-from typing import IO, Final, Protocol, cast
+from typing import IO, Final, cast
 
 from pydantic import ValidationError
 
@@ -26,6 +25,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
+from conformance.results.same import is_same_case
 from conformance.results.verdicts import VERDICTS, Verdict, severity
 
 #: The largest file that is read into memory, unpacked. All cases on one target are 37 MB in 15,500
@@ -35,34 +35,23 @@ MOST_LINES: Final = 500_000
 MOST_TARGETS: Final = 1_000
 
 
-class Kept(Protocol):
-    """The cases of a file by id, and its results by case and target."""
+class Kept:
+    """The cases of files by id, and their results by case and target; here in memory."""
 
-    @property
-    def cases(self) -> Mapping[str, CaseRecord]: ...
+    cases: Mapping[str, CaseRecord]
+    worst: Mapping[tuple[str, str], ResultRecord]
 
-    @property
-    def worst(self) -> Mapping[tuple[str, str], ResultRecord]: ...
+    def __init__(self) -> None:
+        self.cases = self._cases = dict[str, CaseRecord]()
+        self.worst = self._worst = dict[tuple[str, str], ResultRecord]()
 
     def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
         """Keep a case unless there is one with its id; returns the one that is kept."""
+        return self._cases.setdefault(record.id, record)
 
     def keep_result(self, record: ResultRecord, line: bytes) -> None:
         """Keep a result, in the place of another one of its case and target."""
-
-
-class Memory:
-    """Cases and results in memory."""
-
-    def __init__(self) -> None:
-        self.cases: dict[str, CaseRecord] = {}
-        self.worst: dict[tuple[str, str], ResultRecord] = {}
-
-    def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
-        return self.cases.setdefault(record.id, record)
-
-    def keep_result(self, record: ResultRecord, line: bytes) -> None:
-        self.worst[record.case, record.target] = record
+        self._worst[record.case, record.target] = record
 
 
 class Judged:
@@ -73,7 +62,7 @@ class Judged:
     """
 
     def __init__(self, results: Iterable[ResultRecord] = (), kept: Kept | None = None) -> None:
-        self._kept = Memory() if kept is None else kept
+        self._kept = kept or Kept()
         self.worst = self._kept.worst
         self.counts: dict[str, Counter[Verdict]] = {}
         self.totals: dict[str, Counter[Verdict]] = {}
@@ -131,20 +120,13 @@ def read(path: Path | str, kept: Kept | None = None) -> Run:
     is too large. A pipe of this process (``/dev/stdin``) is read to its end. ``kept`` gets the
     cases and results.
     """
-    return doubted(take(Path(path), kept or Memory(), bounded=True))
+    return doubted(take(Path(path), kept or Kept(), bounded=True))
 
 
-def take(
-    path: Path,
-    kept: Kept,
-    *,
-    bounded: bool = False,
-    same: Callable[[CaseRecord, CaseRecord], bool] = eq,
-) -> Run:
+def take(path: Path, kept: Kept, *, bounded: bool = False) -> Run:
     """Read a results file into ``kept``, which may have more; a file of any size unless `bounded`.
 
-    The ``problems`` say only whether it ends too early. ``same`` compares two descriptions of one
-    case that are not equal. Raises `ResultsError` as `read` does.
+    The ``problems`` say only whether it ends too early. Raises `ResultsError` as `read` does.
     """
     problems: list[str] = []
     records = stream(path, problems, bounded=bounded)
@@ -157,7 +139,7 @@ def take(
             case CaseRecord():
                 described.add(record.id)
                 first = kept.keep_case(record, line)
-                if first != record and not same(first, record):
+                if first != record and not is_same_case(first, record):
                     run.redescribed.append(record.id)
             case ResultRecord():
                 judged[record.case] = None

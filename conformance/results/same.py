@@ -1,10 +1,10 @@
-"""Whether results files are parts of one run: of one suite, one corpus and the same targets."""
+"""Whether records of several files are of one run, of one target, or of one case."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from conformance.results.records import Header, TargetRecord
+from conformance.results.records import CaseRecord, Header, TargetRecord
 
 #: Of a target's description, what may differ between two machines on which it is the same target.
 OF_THE_MACHINE: Final = ("device", "platform")
@@ -38,3 +38,31 @@ def _compared(target: TargetRecord) -> dict[str, Any]:
         found |= described | versions
     left_out = {*OF_THE_MACHINE, *(f"version of {name}" for name in OF_THE_MACHINE)}
     return {name: value for name, value in found.items() if name not in left_out}
+
+
+#: The parts of a contract that are words about it.
+_WORDS: Final = {"source", "why", "disputed"}
+
+
+def is_same_case(one: CaseRecord, other: CaseRecord) -> bool:
+    """Whether results files of any age describe one case: its call, and what its contract demands.
+
+    Words are left out, but where only they say which values an input has; and so are trailing
+    inputs and outputs, since the operator of an older file has fewer of them.
+    """
+    if _outline(one) != _outline(other):
+        return False
+    pairs = zip(one.call.inputs, other.call.inputs, strict=False)
+    return all(
+        mine.recipe == its.recipe if mine.recipe and its.recipe else mine.values == its.values
+        for mine, its in pairs
+    )
+
+
+def _outline(case: CaseRecord) -> object:
+    call = case.call
+    inputs = [(t.name, t.state, t.shape, t.dtype) for t in call.inputs if t.state != "trailing"]
+    outputs = [(t.name, t.state, t.dtype) for t in call.outputs if t.state != "trailing"]
+    contract = case.contract.model_dump(exclude={*_WORDS, "providers"})
+    own = {name: each.model_dump(exclude=_WORDS) for name, each in case.contract.providers.items()}
+    return inputs, outputs, repr(call.attributes), call.steps, contract, own, repr(call.graph)

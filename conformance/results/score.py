@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import PRESENTS, TABLE, Verdict, is_silent_failure, was_tried
+from conformance.results.verdicts import PRESENTS, TABLE, is_silent_failure, was_tried
 from conformance.results.wrong_outputs import only_presents
 
 Part = Literal["right", "rejected", "accepted", "presents", "silent", "none"]
@@ -50,16 +50,12 @@ SHOWN: Final[Mapping[Part, PartRow]] = {
     "none": PartRow("no result", "the process died, or did not answer in time", "crash"),
 }
 
+#: The part of a result that is tried and no silent failure, by the group of its verdict.
 _BY_GROUP: Final[Mapping[str, Part]] = {
     "no result": "none",
     "result, no error": "accepted",
     "rejected": "rejected",
     "correct": "right",
-}
-#: The part of each verdict that is tried; a silent failure is ``presents`` or ``silent`` whatever
-#: its verdict.
-_PART_OF: Final[Mapping[Verdict, Part]] = {
-    verdict: _BY_GROUP[row.group] for verdict, row in TABLE.items() if row.group in _BY_GROUP
 }
 
 
@@ -69,7 +65,7 @@ def part_of(result: ResultRecord) -> Part | None:
         return None
     if is_silent_failure(result):
         return "presents" if only_presents(result) else "silent"
-    return _PART_OF.get(result.verdict)
+    return _BY_GROUP[TABLE[result.verdict].group]
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ SQLite keeps it in memory while it is small, beyond that in a file, and removes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Run, doubted, take
+from conformance.results.reader import Kept, Run, doubted, take
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.results.table import Table, is_same_case, tabulate
+from conformance.results.table import Table, tabulate
 
 try:
     import sqlite3
@@ -42,33 +42,26 @@ def stored(path: Path) -> Iterator[Table]:
         yield tabulate([doubted(take(path, store))])
 
 
-def _as_it_is(line: bytes, record: ResultRecord) -> bytes:
-    return line
-
-
 @contextmanager
-def opened(shorten: Callable[[bytes, ResultRecord], bytes] = _as_it_is) -> Iterator[Store]:
-    """An empty store, until the context ends; ``shorten`` gives the line of a result for it.
+def opened() -> Iterator[Store]:
+    """An empty store, until the context ends.
 
     Raises :class:`OSError` for what the database cannot write.
     """
     try:
         with closing(sqlite3.connect("", isolation_level=None)) as database:
             database.executescript(_TABLES)
-            yield Store(database, shorten)
+            yield Store(database)
     except sqlite3.Error as error:
         where = "in the folder for temporary files; TMPDIR can name another one"
         raise OSError(f"{error}, {where}") from None
 
 
-class Store:
-    """The lines of results files by case and target."""
+class Store(Kept):
+    """The lines of results files by case and target, in a database."""
 
-    def __init__(
-        self, database: sqlite3.Connection, shorten: Callable[[bytes, ResultRecord], bytes]
-    ) -> None:
+    def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._shorten = shorten
         self._file = -1
         self.cases: Mapping[str, CaseRecord] = _Cases(self._database)
         self.worst: Mapping[tuple[str, str], ResultRecord] = _Results(self._database)
@@ -76,7 +69,7 @@ class Store:
     def add(self, path: Path) -> Run:
         """Take over a file, the next one by number. Raises `ResultsError` if it cannot be read."""
         self._file += 1
-        return take(path, self, same=is_same_case)
+        return take(path, self)
 
     def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
         """Keep a case unless there is one with its id; returns the one that is kept."""
@@ -92,7 +85,7 @@ class Store:
         self._database.execute(
             "INSERT INTO results (id, target, file, line) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (id, target) DO UPDATE SET line = excluded.line",
-            (record.case, record.target, self._file, self._shorten(line.rstrip(), record)),
+            (record.case, record.target, self._file, line.rstrip()),
         )
 
     def first(self, case: str, target: str | None = None) -> int:
@@ -102,12 +95,12 @@ class Store:
         where = "file FROM results WHERE id = ? AND target = ?"
         return int(_value(self._database, where, case, target))
 
-    def by_case(self, targets: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
-        """The lines of each case: its own, and those of its results in the order of ``targets``."""
+    def by_case(self, targets: Sequence[str]) -> Iterator[tuple[str, bytes, list[bytes]]]:
+        """Each case with its line, and those of its results in the order of ``targets``."""
         for id, line in self._database.execute("SELECT id, line FROM cases ORDER BY place"):
             sql = "SELECT target, line FROM results WHERE id = ?"
             found = dict(self._database.execute(sql, (id,)))
-            yield id, [line, *(found[target] for target in targets if target in found)]
+            yield id, line, [found[target] for target in targets if target in found]
 
 
 class _Cases(Mapping[str, CaseRecord]):

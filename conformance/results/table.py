@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Literal
 
 from conformance.base.paths import PROFILES
 from conformance.case.contract import BASES, Basis, Contract
@@ -18,13 +18,13 @@ from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
     CaseRecord,
-    ExpectationRecord,
     InfrastructureRecord,
     InstabilityRecord,
     ResultRecord,
     TargetRecord,
     contract_of,
 )
+from conformance.results.same import is_same_case
 from conformance.results.score import Part, Score, Scores, part_of
 from conformance.results.verdicts import (
     Verdict,
@@ -62,14 +62,9 @@ class Cell:
         return self.result.verdict
 
     @property
-    def known(self) -> ExpectationRecord | None:
-        """The expectation that covers the result."""
-        return self.result.known
-
-    @property
     def mark(self) -> Literal["unexpected", "known", ""]:
         """Whether nobody expects the result, or it has a known defect."""
-        return "unexpected" if self.result.unexpected else "known" if self.known else ""
+        return "unexpected" if self.result.unexpected else "known" if self.result.known else ""
 
     @property
     def theme(self) -> str:
@@ -212,7 +207,11 @@ class Table:
         A column that was asked nothing is left out; empty if there is no such call, or one column.
         """
         asked = {
-            label: {id: row[label] for id, row in self.rows.items() if _is_asked(row.get(label))}
+            label: {
+                id: cell
+                for id, row in self.rows.items()
+                if (cell := row.get(label)) is not None and cell.asked
+            }
             for label in labels
         }
         asked = {label: cells for label, cells in asked.items() if cells}
@@ -233,10 +232,6 @@ class Table:
                 yield Trouble("not tried", about.unavailable, column.label, fix=about.fix or "")
         for label, record in self.infrastructure:
             yield Trouble("failure", record.message, label, record.case or "", record.fix or "")
-
-
-def _is_asked(cell: Cell | None) -> bool:
-    return cell is not None and cell.asked
 
 
 def tabulate(runs: Sequence[Run]) -> Table:
@@ -324,34 +319,6 @@ def _unlike(label: str, taken: Collection[str]) -> str:
     while (other := f"{label} #{number}" if number > 1 else label) in taken:
         number += 1
     return other
-
-
-#: The parts of a contract that are words about it.
-_WORDS: Final = {"source", "why", "disputed"}
-
-
-def is_same_case(one: CaseRecord, other: CaseRecord) -> bool:
-    """Whether results files of any age describe one case: its call, and what its contract demands.
-
-    Words are left out, but where only they say which values an input has; and so are trailing
-    inputs and outputs, since the operator of an older file has fewer of them.
-    """
-    if _outline(one) != _outline(other):
-        return False
-    pairs = zip(one.call.inputs, other.call.inputs, strict=False)
-    return all(
-        mine.recipe == its.recipe if mine.recipe and its.recipe else mine.values == its.values
-        for mine, its in pairs
-    )
-
-
-def _outline(case: CaseRecord) -> object:
-    call = case.call
-    inputs = [(t.name, t.state, t.shape, t.dtype) for t in call.inputs if t.state != "trailing"]
-    outputs = [(t.name, t.state, t.dtype) for t in call.outputs if t.state != "trailing"]
-    contract = case.contract.model_dump(exclude={*_WORDS, "providers"})
-    own = {name: each.model_dump(exclude=_WORDS) for name, each in case.contract.providers.items()}
-    return inputs, outputs, repr(call.attributes), call.steps, contract, own, repr(call.graph)
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:

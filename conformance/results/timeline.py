@@ -213,15 +213,9 @@ class CaseHistory:
         last = self.spans[-1] if self.spans else None
         return last.since if last is not None and last.state == "pass" else None
 
-    @property
-    def broken_in(self) -> tuple[str, ...]:
-        """The releases in which it was no longer right."""
-        return tuple(change.version for change in self.changes if change.kind == "broken")
-
-    @property
-    def fixed_in(self) -> tuple[str, ...]:
-        """The releases in which it became right."""
-        return tuple(change.version for change in self.changes if change.kind == "fixed")
+    def changed_in(self, kind: ChangeKind) -> list[str]:
+        """The releases in which it was no longer right, or became right."""
+        return [change.version for change in self.changes if change.kind == kind]
 
     @property
     def regressed(self) -> bool:
@@ -231,7 +225,7 @@ class CaseHistory:
     @property
     def mended(self) -> bool:
         """Whether it broke in some release, and is right in the last in which it is known."""
-        return bool(self.broken_in) and not self.regressed
+        return bool(self.changed_in("broken")) and not self.regressed
 
 
 def _case_history(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
-from conformance.results.wrong_outputs import (
-    HasWrongOutputs,
-    only_presents,
-    where_wrong,
-)
+from conformance.results.wrong_outputs import only_presents, where_wrong
+
+if TYPE_CHECKING:
+    from conformance.results.records import FlakyRecord, ResultRecord
 
 #: The verdicts that an expectation can name: what could not be run is never expected.
 ExpectedVerdict = Literal[
@@ -137,25 +136,16 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
 
 VERDICTS: Final[tuple[Verdict, ...]] = tuple(TABLE)
 """Worst first."""
-EXPECTED_VERDICTS: Final[tuple[ExpectedVerdict, ...]] = get_args(ExpectedVerdict)
 
 
-class Judged(HasWrongOutputs, Protocol):
-    """Anything with a verdict: a judgement, a record."""
-
-    @property
-    def verdict(self) -> Verdict: ...
-
-    @property
-    def values_right(self) -> bool | None:
-        """Of `accepted`: whether the values are correct; None if they could not be compared."""
-
-    @property
-    def other_kernel(self) -> bool:
-        """Of `fallback`: whether it ran where it should, without the kernel that was asked for."""
-
-
-_J = TypeVar("_J", bound=Judged)
+def without_zeros(
+    counts: Mapping[str, Mapping[Verdict, int]],
+) -> dict[str, dict[Verdict, int]]:
+    """The numbers of results by target and verdict, in the order of the verdicts."""
+    return {
+        name: {verdict: found[verdict] for verdict in VERDICTS if found.get(verdict)}
+        for name, found in counts.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -177,14 +167,14 @@ ACCEPTANCES: Final[Mapping[bool, Acceptance]] = {
 }
 
 
-def acceptance_of(result: Judged) -> Acceptance | None:
+def acceptance_of(result: ResultRecord) -> Acceptance | None:
     """Which kind of `accepted` a result is; None for any other, and where nobody can say."""
     if result.verdict != "accepted" or result.values_right is None:
         return None
     return ACCEPTANCES[result.values_right]
 
 
-def ranks_as(result: Judged) -> Verdict:
+def ranks_as(result: ResultRecord) -> Verdict:
     """The verdict that a result is ordered and coloured by; what was not tried ranks as `skip`."""
     acceptance = acceptance_of(result)
     if acceptance is not None:
@@ -192,7 +182,7 @@ def ranks_as(result: Judged) -> Verdict:
     return result.verdict if was_tried(result) else "skip"
 
 
-def severity(result: Judged) -> int:
+def severity(result: ResultRecord) -> int:
     """A result's place in the order of severity: 0 is worst.
 
     Of two that rank as one verdict, that whose presents alone are wrong comes second.
@@ -200,12 +190,12 @@ def severity(result: Judged) -> int:
     return 2 * VERDICTS.index(ranks_as(result)) + only_presents(result)
 
 
-def worst(results: Iterable[_J]) -> _J:
+def worst(results: Iterable[ResultRecord]) -> ResultRecord:
     """The first of the worst results; ``ValueError`` if there are none."""
     return min(results, key=severity)
 
 
-def is_red(result: Judged, basis: str) -> bool:
+def is_red(result: ResultRecord, basis: str) -> bool:
     """Whether a result that nobody expects makes a run fail; ``basis`` is its contract's."""
     acceptance = acceptance_of(result)
     if acceptance is not None:
@@ -215,12 +205,12 @@ def is_red(result: Judged, basis: str) -> bool:
     return TABLE[result.verdict].red_under(basis)
 
 
-def was_tried(result: Judged) -> bool:
+def was_tried(result: ResultRecord) -> bool:
     """Whether the call was tried on what its target stands for: the runtime, or one kernel."""
     return result.verdict != "skip" and not result.other_kernel
 
 
-def is_silent_failure(result: Judged) -> bool:
+def is_silent_failure(result: ResultRecord) -> bool:
     """Whether the results are wrong and there was no error."""
     return ranks_as(result) == "wrong"
 
@@ -229,39 +219,22 @@ def is_silent_failure(result: Judged) -> bool:
 PRESENTS: Final = "presents"
 
 
-def colour_of(result: Judged) -> str:
+def colour_of(result: ResultRecord) -> str:
     """Whose colours a result has: those of a verdict, or `PRESENTS`."""
     return PRESENTS if only_presents(result) else ranks_as(result)
 
 
-def drawing_of(result: Judged) -> str:
+def drawing_of(result: ResultRecord) -> str:
     """The drawing of a result: that of its verdict, or `PRESENTS`."""
     return PRESENTS if result.verdict == "wrong" and only_presents(result) else result.verdict
 
 
-class FlakyShare(Protocol):
-    """In how many of how many runs a flaky case fails."""
-
-    @property
-    def failed(self) -> int: ...
-
-    @property
-    def runs(self) -> int: ...
-
-
-class Noted(Judged, Protocol):
-    """A record, with what is known of its case."""
-
-    @property
-    def flaky(self) -> FlakyShare | None: ...
-
-
-def flaky_text(flaky: FlakyShare) -> str:
+def flaky_text(flaky: FlakyRecord) -> str:
     """The rate of a flaky case in words: ``flaky, 3 of 10 runs``."""
     return f"flaky, {flaky.failed:,} of {flaky.runs:,} runs"
 
 
-def note_of(result: Noted) -> str:
+def note_of(result: ResultRecord) -> str:
     """What a view writes beside the verdict: how often a flaky case fails, of `accepted` whether
     the values are correct, of `fallback` whether only the kernel is another one, and where
     something other than the output is wrong, which it is. Empty for most results."""

@@ -7,16 +7,14 @@ import os
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.results.records import (
     MOST_BYTES_A_LINE,
     CaseRecord,
-    Counts,
     Footer,
     Header,
     InfrastructureRecord,
@@ -25,7 +23,7 @@ from conformance.results.records import (
     ResultRecord,
 )
 from conformance.results.shareable import without_folders_in_json
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import Verdict, without_zeros
 
 
 class Writer:
@@ -33,24 +31,18 @@ class Writer:
 
     The first failure raises `ResultsError`, whether it is the folder, the permissions or the disk.
     Later records are dropped without an error, so that the run can continue in the terminal.
-    `failure` is that first error; the last line may then be broken off. A `Place` that is given
-    stays open: its owner settles it.
+    `failure` is that first error; the last line may then be broken off.
     """
 
-    def __init__(self, place: Place | Path | str, header: Header) -> None:
-        self._own = None if isinstance(place, Place) else Place(Path(place))
-        self._place = self._own or cast(Place, place)
+    def __init__(self, place: Place, header: Header) -> None:
+        self._place = place
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._unstable = 0
         self._finished = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
-        try:
-            self._write(header)
-        except ResultsError:
-            self._settle()
-            raise
+        self._write(header)
 
     def case(self, record: CaseRecord) -> None:
         """Write a case; once, before its results."""
@@ -86,14 +78,10 @@ class Writer:
         if self._finished:
             return
         self._finished = True
-        counts: Counts = {
-            name: {verdict: count[verdict] for verdict in VERDICTS if count[verdict]}
-            for name, count in self._counts.items()
-        }
         self._write(
             Footer(
                 complete=complete,
-                counts=counts,
+                counts=without_zeros(self._counts),
                 infrastructure=self._infrastructure,
                 unexpected=self._unexpected,
                 instability=self._unstable,
@@ -119,12 +107,6 @@ class Writer:
         except ResultsError:
             if error is None:
                 raise
-        finally:
-            self._settle()
-
-    def _settle(self) -> None:
-        if self._own is not None:
-            self._own.settle()
 
     def _write(self, record: Record) -> None:
         line = self._shareable(record.model_dump_json()).encode() + b"\n"

@@ -8,11 +8,19 @@ another layer's cache does. So a result whose presents alone are wrong is told a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal, Protocol, get_args
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 from conformance.base.signature import OUTPUT_NAMES, PRESENT
 from conformance.base.words import listed
+
+if TYPE_CHECKING:
+    from conformance.results.records import (
+        Fault,
+        OutputErrorRecord,
+        RelationBroken,
+        ResultRecord,
+    )
 
 WrongOutput = Literal["output", "presents", "output_qk"]
 #: In the order of the operator's outputs.
@@ -27,33 +35,6 @@ def _place(name: str) -> WrongOutput:
     return "output_qk" if name == "output_qk" else "output"
 
 
-class _Named(Protocol):
-    """A fault."""
-
-    @property
-    def output(self) -> str: ...
-
-
-class Figures(_Named, Protocol):
-    """The figures of one output."""
-
-    @property
-    def share(self) -> float | None: ...
-
-
-class HasFaults(Protocol):
-    """A judgement or a record, with what it was made of."""
-
-    @property
-    def wrong_outputs(self) -> tuple[WrongOutput, ...]: ...
-
-    @property
-    def faults(self) -> Sequence[_Named]: ...
-
-    @property
-    def errors(self) -> Sequence[Figures]: ...
-
-
 class HasWrongOutputs(Protocol):
     """A judgement or a record."""
 
@@ -61,25 +42,27 @@ class HasWrongOutputs(Protocol):
     def wrong_outputs(self) -> tuple[WrongOutput, ...]: ...
 
 
-def is_beyond(error: Figures) -> bool:
+def is_beyond(error: OutputErrorRecord | RelationBroken) -> bool:
     """Whether an output is beyond its error budget. NaN is; so is one without a share, which could
     not be compared."""
     return error.share is None or not error.share <= 1
 
 
-def wrong_outputs(faults: Iterable[_Named], errors: Iterable[Figures]) -> tuple[WrongOutput, ...]:
+def wrong_outputs(
+    faults: Iterable[Fault], errors: Iterable[OutputErrorRecord]
+) -> tuple[WrongOutput, ...]:
     """Which outputs of any step have a fault or an error beyond its budget."""
     found = set(map(_place, wrong_names(faults, errors)))
     return tuple(each for each in WRONG_OUTPUTS if each in found)
 
 
-def wrong_names(faults: Iterable[_Named], errors: Iterable[Figures]) -> tuple[str, ...]:
+def wrong_names(faults: Iterable[Fault], errors: Iterable[OutputErrorRecord]) -> tuple[str, ...]:
     """The names of the outputs that have a fault or an error beyond its budget."""
     found = [fault.output for fault in faults]
     return tuple(dict.fromkeys([*found, *(e.output for e in errors if is_beyond(e))]))
 
 
-def wrong_in(result: HasFaults, shown: Callable[[str], str] = str) -> str:
+def wrong_in(result: ResultRecord, shown: Callable[[str], str] = str) -> str:
     """In which outputs a result is wrong, in words; those of a graph by their own names, which
     ``shown`` makes harmless."""
     names = wrong_names(result.faults, result.errors)

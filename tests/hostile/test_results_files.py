@@ -145,7 +145,7 @@ def check_counts(run: Table) -> None:
         assert head.counts == {verdict: sums(count, verdict) for verdict in VERDICTS}
         assert cells == +Counter(head.counts)
         assert head.unexpected == sum(n for (_, mark), n in count.items() if mark)
-    assert sum(cause.number for cause in listed.unexpected) == sum(
+    assert sum(len(cause.members) for cause in listed.unexpected) == sum(
         head.unexpected for head in listed.heads
     )
 

@@ -146,11 +146,9 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
         return "It ran without the kernel that the target names: there is nothing to reproduce."
     call = case.call
     connected = [tensor for tensor in call.inputs if tensor.state == "connected"]
-    unknown = [each for each in connected if each.recipe is None and each.same_as is None]
-    if any((tensor.values or "").startswith(FROM_FILE) for tensor in unknown):
+    unlisted = [each for each in connected if each.recipe is None]
+    if any((tensor.values or "").startswith(FROM_FILE) for tensor in unlisted):
         return "Its input values are those of a file: the bundle has them as tensors."
-    if unknown or any(tensor.recipe is None for tensor in _weights(call)):
-        return "The results file is too old: it does not say how the inputs are made."
     if call.graph is not None and not call.graph.content:
         return "The graph is too large for a results file; its case file names it."
     made = [tensor for tensor in call.outputs if tensor.state == "connected"]
