@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from shipped import shipped_cases
 from conformance.base.paths import ROOT
 from conformance.case.case import Case
 from conformance.case.features import features_of
-from conformance.maintain.coverage import faults, looked_at, pair_counts
-from conformance.maintain.covering import legal_pairs, pairs_in, rows_for
+from conformance.maintain.coverage import faults, legal_pairs, looked_at, pair_counts, pairs_of
+from conformance.maintain.covering import Pair, goals_of, line_of, new_rows
 from conformance.maintain.looked_at import text as inputs_text
 
 
@@ -51,13 +52,13 @@ def test_what_the_result_does_not_depend_on_is_not_counted(
     values = features_of(case.call, case.steps)
     assert values[unread] is not None
     assert looked_at(case) == {**values, unread: None}
-    assert not any(unread in pair[::2] for pair in pair_counts([case]))
+    assert not any(unread in dict(pair) for pair in pair_counts([case]))
 
 
 def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
     pairs = (case for case in corpus if case.theme == "pairs")
     counts = pair_counts(pairs, lambda case: features_of(case.call, case.steps))
-    missing = {pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]}
+    missing = {pair for pair in legal_pairs() if not counts[pair]}
     # bfloat16's coarse rounding hides scales; cases/quantised_types.yaml has sharper numbers.
     assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
 
@@ -71,5 +72,31 @@ def test_the_committed_page_on_inputs_is_what_the_command_writes(corpus: list[Ca
 
 
 def test_the_rows_have_all_legal_pairs(corpus: list[Case]) -> None:
-    pairs = pairs_in(case for case in corpus if case.theme == "pairs")
-    assert rows_for(pairs) == []
+    assert goals_of(case for case in corpus if case.theme == "pairs") == set()
+
+
+def test_new_rows_have_the_pairs_that_no_row_has(tmp_path: Path) -> None:
+    rows = cases_of(
+        tmp_path,
+        "- {name: a, num_heads: 3, kv_num_heads: 1, past_sequence_length: 4}\n"
+        "- {name: b, key_value: omitted, past_sequence_length: 4, presents: none}\n"
+        "- {name: c, head_sink: true, past_sequence_length: 4}",
+    )
+    others = cases_of(tmp_path, "- {name: softcap, softcap: 1.0, past_sequence_length: 2}")
+    given = ("softcap", "given")
+    mqa, omitted = (("heads", "mqa"), given), (("key_value", "omitted"), given)
+    sink, prompt = (given, ("sink", "head_sink")), (("phase", "prefill"), given)
+    left: set[Pair] = {mqa, omitted, sink, prompt}
+    made = list(new_rows(rows, others, left))
+    assert [({mqa, omitted, sink, prompt} & {*pairs_of(row.features)}) for row in made] == [
+        {mqa},
+        {omitted},
+        {sink},
+    ]
+    assert left == {prompt}  # neither the rows nor the other case have it
+    line = json.loads(line_of(made[0], ["One token on a past, MQA, softcap"]))
+    assert line["title"] == "One token on a past, MQA, softcap (2)"
+    assert line["name"] == "one_token_on_a_past_mqa_softcap"
+    assert line["matrix"] == {"dtype": ["float32", "float16", "bfloat16"]}
+    again = cases_of(tmp_path, f"- {json.dumps(line)}")
+    assert [case.features | {"dtype": "float32"} for case in again] == [made[0].features] * 3

@@ -36,7 +36,7 @@ from conformance.targets.releases import (
 from conformance.targets.setup import installed as releases_here
 from conformance.targets.setup.installed import install, installed, is_installed
 from conformance.targets.setup.programs import SetupError
-from conformance.targets.tools import TOOLS_VARIABLE, built_onnxruntime, python_in
+from conformance.targets.tools import TOOLS_VARIABLE, folder_of, python_in
 
 PUBLISHED = (
     "1.9.0", "1.19.2", "1.20.0", "1.20.1", "1.22.0", "1.22.1", "1.31.0", "1.31.1",
@@ -144,7 +144,7 @@ def test_a_pinned_target_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     older, newer = targets_for(["cpu@1.20.1", "cpu@1.31.1", "cpu@1.20.1"])
     assert (older.label, older.ep, older.release) == ("cpu@1.20.1", "cpu", "1.20.1")
     assert older.arguments == ("--ep", "cpu@1.20.1")
-    assert older.command.argv[0] == str(python_in(built_onnxruntime("1.20.1")))
+    assert older.command.argv[0] == str(python_in(folder_of("onnxruntime", "1.20.1")))
     assert older.expectations == target_for("cpu").expectations
     assert not older.may_share_name(newer)
     assert older.may_share_name(target_for("cpu"))
@@ -239,7 +239,7 @@ def nothing(*_: object) -> None:
 
 
 def test_a_release_is_installed_once(wheels: Path) -> None:
-    half = built_onnxruntime("1.20.1") / "half"
+    half = folder_of("onnxruntime", "1.20.1") / "half"
     half.parent.mkdir(parents=True)
     half.touch()
     assert installed() == []
@@ -354,7 +354,7 @@ def test_a_release_is_called_as_it_was_published(
     """As with tract 0.23.2, which calls itself 0.23.2-pre."""
     pinned = target_for("cpu@1.20.1")
     (other,) = targets_for([desk.runner("correct")])
-    folder = built_onnxruntime("1.20.1")
+    folder = folder_of("onnxruntime", "1.20.1")
     python_in(folder).parent.mkdir(parents=True)
     python_in(folder).touch()
     monkeypatch.setenv("FAULT_ON", "nothing")

@@ -242,11 +242,6 @@ def _validated(features: tuple[tuple[str, str | None], ...]) -> Contract:
     return Contract.model_validate(contract_of(row))
 
 
-def is_excluded(row: Row) -> bool:
-    """Whether the documentation excludes the row or does not describe it."""
-    return row["key_value"] != "omitted" and _excluded(row) is not None
-
-
 def _either(row: Row) -> Terms | None:
     """The contract of a row on which texts are silent and kernels disagree."""
     if row["key_value"] == "omitted":

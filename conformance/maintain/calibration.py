@@ -10,12 +10,12 @@ import argparse
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from conformance.base.words import plural
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
 
@@ -26,21 +26,13 @@ RIGHT_MOST: Final = 0.5
 FAULT_LEAST: Final = 2.0
 
 
-@dataclass(frozen=True, order=True)
-class Point:
-    """A share of a budget, with the name of its case and target or of its mutant."""
-
-    share: float
-    name: str
+Points = Mapping[str, Sequence[tuple[float, str]]]
+"""By dtype, ascending: shares of a budget, each with its case and target, or its mutant."""
 
 
-Points = Mapping[str, Sequence[Point]]
-"""By dtype, ascending."""
-
-
-def right(runs: Iterable[Run]) -> dict[str, list[Point]]:
+def right(runs: Iterable[Run]) -> dict[str, list[tuple[float, str]]]:
     """The share of every result that passed and has compared elements, by the query's dtype."""
-    points: dict[str, list[Point]] = {dtype: [] for dtype in DTYPES}
+    points: dict[str, list[tuple[float, str]]] = {dtype: [] for dtype in DTYPES}
     for run in runs:
         dtypes = {
             case.id: next((i.dtype for i in case.call.inputs if i.name == "query"), None)
@@ -49,7 +41,7 @@ def right(runs: Iterable[Run]) -> dict[str, list[Point]]:
         for result in run.results:
             dtype = dtypes.get(result.case)
             if result.verdict == "pass" and result.share is not None and dtype in points:
-                points[dtype].append(Point(result.share, f"{result.case} on {result.target}"))
+                points[dtype].append((result.share, f"{result.case} on {result.target}"))
     return {dtype: sorted(found) for dtype, found in points.items()}
 
 
@@ -88,83 +80,58 @@ def read_power(path: Path) -> list[MutantRecord]:
         raise ResultsError(f"{path}: not a file of gqa power: {where}: {first['msg']}.") from None
 
 
-def joined(runs: Iterable[Sequence[MutantRecord]]) -> list[MutantRecord]:
-    """The mutants of several runs, each once, with its largest shares over the runs."""
-    found: dict[str, MutantRecord] = {}
-    for mutant in (mutant for run in runs for mutant in run):
-        known = found.get(mutant.mutant, mutant)
-        shares = dict(known.largest_share)
-        for dtype, share in mutant.largest_share.items():
-            seen = shares.get(dtype)
-            shares[dtype] = share if seen is None else max(seen, share if share is not None else 0)
-        found[mutant.mutant] = MutantRecord(
-            mutant=mutant.mutant,
-            numerical=known.numerical or mutant.numerical,
-            kills=max(known.kills, mutant.kills),
-            largest_share=shares,
-        )
-    return list(found.values())
+def killed(runs: Iterable[Sequence[MutantRecord]]) -> dict[str, dict[str, float]]:
+    """The largest share of each numerical mutant that some case of several runs kills, by dtype.
+
+    NaN in place of a number is a fault of any size, and so infinite.
+    """
+    found: dict[str, dict[str, float]] = {}
+    every = [mutant for run in runs for mutant in run if mutant.mutant != CORRECT]
+    numerical = {mutant.mutant for mutant in every if mutant.numerical}
+    dead = {mutant.mutant for mutant in every if mutant.kills}
+    for mutant in every:
+        if mutant.mutant in numerical & dead:
+            shares = found.setdefault(mutant.mutant, {})
+            for dtype, share in mutant.largest_share.items():
+                if share is not None and dtype in DTYPES:
+                    size = math.inf if math.isnan(share) else share
+                    shares[dtype] = max(size, shares.get(dtype, 0.0))
+    return found
 
 
-def killed(mutants: Iterable[MutantRecord]) -> list[MutantRecord]:
-    """The numerical mutants that some case kills."""
-    return [m for m in mutants if m.numerical and m.kills and m.mutant != CORRECT]
+def faults(mutants: Mapping[str, Mapping[str, float]]) -> dict[str, list[tuple[float, str]]]:
+    """The shares of the mutants that :func:`killed` found, by dtype."""
+    return {
+        dtype: sorted((shares[dtype], name) for name, shares in mutants.items() if dtype in shares)
+        for dtype in DTYPES
+    }
 
 
-def faults(mutants: Iterable[MutantRecord]) -> dict[str, list[Point]]:
-    """The largest share of every killed numerical mutant, by dtype."""
-    points: dict[str, list[Point]] = {dtype: [] for dtype in DTYPES}
-    for mutant in killed(mutants):
-        for dtype, share in mutant.largest_share.items():
-            if share is not None and dtype in points:
-                # NaN in place of a number is a fault of any size.
-                points[dtype].append(Point(math.inf if math.isnan(share) else share, mutant.mutant))
-    return {dtype: sorted(found) for dtype, found in points.items()}
-
-
-def findings(right: Points, mutants: Iterable[MutantRecord]) -> list[str]:
+def findings(right: Points, mutants: Mapping[str, Mapping[str, float]]) -> list[str]:
     """One sentence for each violation of the two limits."""
     found = [
-        f"{point.name} uses {point.share:.2g} of its budget; a correct kernel uses at most"
-        f" {RIGHT_MOST:g}."
+        f"{name} uses {share:.2g} of its budget; a correct kernel uses at most {RIGHT_MOST:g}."
         for points in right.values()
-        for point in points
-        if point.share > RIGHT_MOST
+        for share, name in points
+        if share > RIGHT_MOST
     ]
-    for mutant in killed(mutants):
-        shares = [share for share in mutant.largest_share.values() if share is not None]
-        if not any(math.isnan(share) or share >= FAULT_LEAST for share in shares):
-            largest = max(shares, default=0.0)
+    for mutant, shares in mutants.items():
+        largest = max(shares.values(), default=0.0)
+        if largest < FAULT_LEAST:
             found.append(
-                f"The fault {mutant.mutant} has a share of at most {largest:.2g} of the budget;"
+                f"The fault {mutant} has a share of at most {largest:.2g} of the budget;"
                 f" {FAULT_LEAST:g} is required on some case."
             )
     return found
 
 
-def described(points: Sequence[Point], thing: str) -> str:
+def described(points: Sequence[tuple[float, str]], thing: str) -> str:
     """One line on a distribution: number, smallest, median and largest."""
     if not points:
         return f"no {thing}s"
-    middle, last = points[len(points) // 2].share, points[-1].share
-    plural = "" if len(points) == 1 else "s"
-    return (
-        f"{len(points)} {thing}{plural}: least {_short(points[0].share)}, "
-        f"median {_short(middle)}, largest {_short(last)}"
-    )
-
-
-def _short(share: float) -> str:
-    if math.isinf(share):
-        return "∞"
-    if share >= 1e4:
-        digits, exponent = f"{share:.0e}".split("e")
-        power = "10" + str(int(exponent)).translate(_SUPERSCRIPTS)
-        return power if digits == "1" else f"{digits}·{power}"
-    return f"{share:.2g}" if share < 10 else f"{share:.0f}"
-
-
-_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    least, middle, largest = (f"{points[n][0]:.3g}" for n in (0, len(points) // 2, -1))
+    number = plural(len(points), thing)
+    return f"{number}: least {least}, median {middle}, largest {largest}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,11 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         of_right = right(read(path) for path in given.results)
-        mutants = joined(map(read_power, given.power))
-        of_faults = faults(mutants)
+        mutants = killed(map(read_power, given.power))
     except ResultsError as error:
         print(error, file=sys.stderr)
         return 3
+    of_faults = faults(mutants)
     for dtype in DTYPES:
         print(f"{dtype:9} {described(of_right[dtype], 'result')}")
         print(f"{'':9} {described(of_faults[dtype], 'mutant')}")

@@ -11,17 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Attribute
 from conformance.case.case import Case
-from conformance.case.features import (
-    BY_NAME,
-    FEATURES,
-    REST,
-    RULES,
-    Feature,
-    Rule,
-    features_of,
-)
+from conformance.case.features import BY_NAME, FEATURES, REST, RULES, Rule, features_of
 from conformance.case.tensors import Tensor, attributes_of
 
 #: Pairs with this many cases or fewer are listed.
@@ -29,7 +24,8 @@ THIN: Final = 2
 #: The largest number of values of an attribute that are listed singly.
 FEW: Final = 8
 
-Pair = tuple[str, str, str, str]
+Pair = tuple[tuple[str, str], tuple[str, str]]
+"""Two features, each with a value, in the order of `FEATURES`."""
 
 #: The parts of a call that show each value of a feature (:data:`conformance.case.case.EffectName`).
 #: A case that is insensitive to all of them has the value, but does not look at it.
@@ -65,110 +61,109 @@ def looked_at(case: Case) -> dict[str, str | None]:
     return found
 
 
+def pairs_of(values: Mapping[str, str | None]) -> Iterator[Pair]:
+    """The pairs of a call's features, without values like `other`."""
+    there = [
+        (feature.name, value)
+        for feature in FEATURES
+        if (value := values.get(feature.name)) in feature.paired
+    ]
+    return itertools.combinations(there, 2)
+
+
 def pair_counts(
     cases: Iterable[Case], values: Callable[[Case], Mapping[str, str | None]] = looked_at
 ) -> Counter[Pair]:
-    """How many cases have each pair, as (feature, value, feature, value) in FEATURES' order."""
-    counts: Counter[Pair] = Counter()
-    for case in cases:
-        if not case.counts_for_coverage:
-            continue
-        found = [(name, value) for name, value in values(case).items() if value is not None]
-        counts.update((*one, *other) for one, other in itertools.combinations(found, 2))
-    return counts
+    """How many cases have each pair."""
+    return Counter(
+        pair for case in cases if case.counts_for_coverage for pair in pairs_of(values(case))
+    )
 
 
-def all_pairs(one: Feature, other: Feature) -> Iterator[Pair]:
-    """Every required pair of values of the two features."""
-    for value, another in itertools.product(one.paired, other.paired):
-        yield one.name, value, other.name, another
+def all_pairs() -> list[Pair]:
+    """Every pair of values of two features, also those that exclude each other."""
+    return [
+        ((one.name, value), (other.name, another))
+        for one, other in itertools.combinations(FEATURES, 2)
+        for value, another in itertools.product(one.paired, other.paired)
+    ]
 
 
 def reason_for(pair: Pair) -> Rule | None:
     """The first rule that excludes a pair."""
-    row = {pair[0]: pair[1], pair[2]: pair[3]}
-    return next((rule for rule in RULES if rule.forbids(row)), None)
+    return next((rule for rule in RULES if rule.forbids(dict(pair))), None)
+
+
+def legal_pairs() -> list[Pair]:
+    """All pairs of values that no rule forbids."""
+    return [pair for pair in all_pairs() if reason_for(pair) is None]
 
 
 def faults(cases: Iterable[Case]) -> list[str]:
     """The errors of the coverage: pairs with neither a case nor a reason, and pairs with both."""
     counts = pair_counts(cases)
     found = []
-    for one, other in itertools.combinations(FEATURES, 2):
-        for pair in all_pairs(one, other):
-            rule = reason_for(pair)
-            if counts[pair] and rule:
-                found.append(f"{_named(pair)}: {counts[pair]} cases, although '{rule.reason}'")
-            elif not counts[pair] and not rule:
-                found.append(f"{_named(pair)}: no case and no reason")
+    for pair in all_pairs():
+        rule = reason_for(pair)
+        name = " × ".join(map(" ".join, pair))
+        if counts[pair] and rule:
+            found.append(f"{name}: {counts[pair]} cases, although '{rule.reason}'")
+        elif not counts[pair] and not rule:
+            found.append(f"{name}: no case and no reason")
     return found
 
 
 def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:
     """The page. ``looking_at``: how many cases look at each input (looked_at.py)."""
     single = [case for case in cases if not case.is_graph]
-    sections = [_head(cases), _signature(single, looking_at), _features(single), _pairs(single)]
-    return "\n".join(line for section in sections for line in section)
-
-
-def _named(pair: Pair) -> str:
-    return f"{pair[0]} {pair[1]} × {pair[2]} {pair[3]}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{' --- |' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(str(cell) for cell in row)} |"
-    yield ""
-
-
-def _head(cases: Sequence[Case]) -> Iterator[str]:
-    demands = Counter(case.contract.demands for case in cases)
-    yield "# What the cases cover"
-    yield ""
-    yield "Written by `python -m conformance.maintain.generate`; a test keeps it current. Features,"
-    yield "and the rules for values that exclude each other, are in `conformance/case/features.py`."
-    yield ""
-    yield (
-        f"{len(cases)} cases in {len({case.theme for case in cases})} themes:"
-        f" {demands['computes']} must compute, {demands['rejects']} must be rejected,"
-        f" {demands['either']} may do either."
+    counts = pair_counts(single)
+    thin: dict[int, list[Pair]] = {}
+    for pair in all_pairs():
+        if 0 < counts[pair] <= THIN:
+            thin.setdefault(counts[pair], []).append(pair)
+    return rendered(
+        "coverage.md.j2",
+        cases=len(cases),
+        themes=len({case.theme for case in cases}),
+        demands=Counter(case.contract.demands for case in cases),
+        graphs=len(cases) - len(single),
+        inputs=[_input(single, parameter.name, looking_at) for parameter in INPUTS],
+        outputs=[_output(single, place) for place in range(len(OUTPUTS))],
+        attributes=[_attribute(single, attribute) for attribute in ATTRIBUTES],
+        features=list(_features(single)),
+        others=[feature.name for feature in FEATURES[1:]],
+        pairs=list(_pairs(counts)),
+        thin={count: _grouped(pairs) for count, pairs in sorted(thin.items())},
+        thin_pairs={count: len(pairs) for count, pairs in thin.items()},
+        rest=REST,
+        rules=RULES,
+        holes=faults(single),
     )
-    graphs = sum(case.is_graph for case in cases)
-    yield f"{graphs} of them are [graphs](cases.md#graphs), which the tables below leave out."
-    yield ""
 
 
-def _signature(cases: Sequence[Case], looking_at: Mapping[str, int]) -> Iterator[str]:
-    yield "## The signature"
-    yield ""
-    yield "Cases of every contract. An omitted input has an empty name, or the list ends before it."
-    yield "*Looked at*: cases whose result moves when the input is replaced by something that a"
-    yield "faulty kernel could use in its place; [inputs.md](inputs.md) has each replacement."
-    yield ""
-    rows: list[tuple[object, ...]] = []
-    for parameter in INPUTS:
-        tensors = [case.steps[0].input(parameter.name) for case in cases]
-        looking = looking_at.get(parameter.name, 0)
-        rows.append((f"`{parameter.name}`", *_states(tensors), looking, _forms(tensors)))
-    states = ("connected", "omitted", "list ends before")
-    yield from _table(("input", *states, "looked at", "forms"), rows)
-    rows = []
-    for index, parameter in enumerate(OUTPUTS):
-        tensors = [case.steps[0].outputs[index] for case in cases]
-        declared = sum(tensor.connected and tensor.shape is not None for tensor in tensors)
-        shape = f"shape declared: {declared}" if declared else ""
-        types = _counted(tensor.dtype for tensor in tensors if tensor.connected)
-        rows.append(
-            (f"`{parameter.name}`", *_states(tensors), "; ".join(filter(None, (types, shape))))
-        )
-    yield from _table(("output", *states, "forms"), rows)
-    rows = [
-        (f"`{attribute.name}`", _values([attributes_of(case.call) for case in cases], attribute))
-        for attribute in ATTRIBUTES
-    ]
-    yield from _table(("attribute", "cases at each value"), rows)
+def rendered(template: str, **values: object) -> str:
+    """A page made of the template of this name in ``reports``."""
+    environment = Environment(
+        loader=FileSystemLoader(data_path("reports")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(values)
+
+
+def _input(cases: Sequence[Case], name: str, looking_at: Mapping[str, int]) -> tuple[object, ...]:
+    tensors = [case.steps[0].input(name) for case in cases]
+    return f"`{name}`", *_states(tensors), looking_at.get(name, 0), _forms(tensors)
+
+
+def _output(cases: Sequence[Case], place: int) -> tuple[object, ...]:
+    tensors = [case.steps[0].outputs[place] for case in cases]
+    declared = sum(tensor.connected and tensor.shape is not None for tensor in tensors)
+    types = _counted(tensor.dtype for tensor in tensors if tensor.connected)
+    forms = [types, f"shape declared: {declared}" if declared else ""]
+    return f"`{OUTPUTS[place].name}`", *_states(tensors), "; ".join(filter(None, forms))
 
 
 def _states(tensors: Sequence[Tensor]) -> tuple[int, int, int]:
@@ -194,10 +189,11 @@ def _counted(words: Iterable[str]) -> str:
     return ", ".join(f"{word}: {count}" for word, count in sorted(Counter(words).items()))
 
 
-def _values(found: Sequence[dict[str, Any]], attribute: Attribute) -> str:
-    """The number of cases with each value of an attribute; rare values are only counted."""
+def _attribute(cases: Sequence[Case], attribute: Attribute) -> tuple[str, str]:
+    """An attribute with the number of cases with each value; rare values are only counted."""
+    found = [attributes_of(case.call) for case in cases]
     values = (attributes[attribute.name] for attributes in found if attribute.name in attributes)
-    counts = Counter(math.nan if value != value else value for value in values)
+    counts: Counter[Any] = Counter(math.nan if value != value else value for value in values)
     unset = len(found) - counts.total()
     parts = [f"not set: {unset}"] if unset else []
     shown = sorted(counts, key=lambda value: (-counts[value], str(value)))
@@ -208,104 +204,46 @@ def _values(found: Sequence[dict[str, Any]], attribute: Attribute) -> str:
     if rest:
         others = counts.total() - sum(counts[value] for value in told)
         parts.append(f"{rest} other values: {others}")
-    return ", ".join(parts)
+    return f"`{attribute.name}`", ", ".join(parts)
 
 
 def _order(value: object) -> tuple[int, float, str]:
     return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
-def _features(cases: Sequence[Case]) -> Iterator[str]:
-    yield "## Features"
-    yield ""
-    yield "Cases that must compute and, after a +, those that may compute or reject. Calls without"
-    yield "a listed value (invalid on purpose, or a reading only requested) are not counted."
-    yield "Nor is a value on which the result does not depend: the case lists the part in"
-    yield "`insensitive_to`, which the tests compare with what was measured, or it is the lengths"
-    yield "of a causal prompt."
-    yield ""
-    plain: Counter[tuple[str, str | None]] = Counter()
-    either: Counter[tuple[str, str | None]] = Counter()
+def _features(cases: Sequence[Case]) -> Iterator[tuple[str, str]]:
+    """Each feature with the number of cases at each value, those that may reject behind a +."""
+    counts: Counter[tuple[bool, str, str | None]] = Counter()
     for case in cases:
         if case.counts_for_coverage:
-            tally = either if case.contract.demands == "either" else plain
-            tally.update(looked_at(case).items())
-    rows = []
-    for feature in FEATURES:
+            either = case.contract.demands == "either"
+            counts.update((either, *value) for value in looked_at(case).items())
+    for name, values in ((feature.name, feature.values) for feature in FEATURES):
         cells = []
-        for value in feature.values:
-            extra = either[feature.name, value]
-            cells.append(f"{value} {plain[feature.name, value]}" + (f" + {extra}" if extra else ""))
-        rows.append((feature.name, ", ".join(cells)))
-    yield from _table(("feature", "cases at each value"), rows)
+        for value in values:
+            extra = counts[True, name, value]
+            cells.append(f"{value} {counts[False, name, value]}" + (f" + {extra}" if extra else ""))
+        yield name, ", ".join(cells)
 
 
-def _pairs(cases: Sequence[Case]) -> Iterator[str]:
-    counts = pair_counts(cases)
-    yield "## Pairs"
-    yield ""
-    yield "For two features: the number of pairs of values with a case / the number of possible"
-    yield f"pairs. A single number means that all have a case. The value `{REST}` has no pairs."
-    yield ""
-    rows = []
-    for one in FEATURES[:-1]:
-        cells = [one.name]
-        for other in FEATURES[1:]:
-            if FEATURES.index(other) <= FEATURES.index(one):
-                cells.append("")
-                continue
-            legal = [pair for pair in all_pairs(one, other) if reason_for(pair) is None]
-            covered = sum(counts[pair] > 0 for pair in legal)
-            cells.append(str(covered) if covered == len(legal) else f"**{covered}/{len(legal)}**")
-        rows.append(cells)
-    yield from _table(("", *(feature.name for feature in FEATURES[1:])), rows)
-    thin: dict[int, list[Pair]] = {}
-    for one, other in itertools.combinations(FEATURES, 2):
-        for pair in all_pairs(one, other):
-            if 0 < counts[pair] <= THIN:
-                thin.setdefault(counts[pair], []).append(pair)
-    yield "### Pairs with the fewest cases"
-    yield ""
-    for count, pairs in sorted(thin.items()):
-        yield f"{len(pairs)} pairs have {count} case{'s' if count > 1 else ''}:"
-        yield ""
-        yield from _grouped(pairs)
-        yield ""
-    yield "### Pairs that exclude each other"
-    yield ""
-    for rule in RULES:
-        if len(rule.values) > 2:
-            continue
-        (one_name, ones), (other_name, others) = rule.values.items()
-        yield f"- {one_name} {', '.join(ones)} × {other_name} {', '.join(others)}: {rule.reason}"
-        yield f"  {_source(rule)}"
-    yield ""
-    yield "These cannot occur together:"
-    yield ""
-    for rule in RULES:
-        if len(rule.values) > 2:
-            met = " × ".join(f"{name} {', '.join(values)}" for name, values in rule.values.items())
-            yield f"- {met}: {rule.reason}"
-            yield f"  {_source(rule)}"
-    yield ""
-    yield "### Pairs without a case"
-    yield ""
-    holes = faults(cases)
-    yield from (f"- {hole}" for hole in holes)
-    if not holes:
-        yield "None."
-    yield ""
+def _pairs(counts: Counter[Pair]) -> Iterator[list[str]]:
+    """For each feature, how many of its pairs with each later one have a case, of how many."""
+    legal = Counter((one, other) for (one, _), (other, _) in legal_pairs())
+    covered = Counter((p[0][0], p[1][0]) for p in legal_pairs() if counts[p])
+    for number, one in enumerate(FEATURES[:-1]):
+        row = [one.name, *[""] * number]
+        for other in FEATURES[number + 1 :]:
+            have, all_ = covered[one.name, other.name], legal[one.name, other.name]
+            row.append(str(have) if have == all_ else f"**{have}/{all_}**")
+        yield row
 
 
-def _source(rule: Rule) -> str:
-    return f"({rule.source})" if rule.source.startswith("http") else f"(`{rule.source}`)"
-
-
-def _grouped(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Pairs as a list: one line for each value, with all values that it occurs with."""
+def _grouped(pairs: Sequence[Pair]) -> list[str]:
+    """A line for each value, with all values that it occurs with."""
     lines: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for one, value, other, another in pairs:
-        lines.setdefault((one, value), {}).setdefault(other, []).append(another)
-    for (one, value), met in lines.items():
-        said = "; ".join(f"{name} {', '.join(values)}" for name, values in met.items())
-        yield f"- {one} {value}: {said}"
+    for one, (other, another) in pairs:
+        lines.setdefault(one, {}).setdefault(other, []).append(another)
+    return [
+        f"{' '.join(one)}: " + "; ".join(f"{name} {', '.join(met[name])}" for name in met)
+        for one, met in lines.items()
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from conformance.base.paths import data_path
@@ -17,6 +17,7 @@ from conformance.base.signature import INPUTS
 from conformance.bundle.replacements import REPLACEMENTS
 from conformance.bundle.sensitivity import REPLACED, effects, enough
 from conformance.case.case import Case
+from conformance.maintain.coverage import rendered
 
 #: The first row of an input: its name, in how many cases it is connected, and how many look at it.
 _ROW: Final = re.compile(r"^\| `(\w+)` \| \d+ \| (\d+) \|", re.MULTILINE)
@@ -44,37 +45,9 @@ def text(cases: Sequence[Case]) -> str:
         large = [name for name, effect in found.items() if effect >= enough(name)]
         seen.update(large)
         looking.update({REPLACED[name].of for name in large if name in REPLACED})
-    table = _table(connected, looking, applied, seen)
-    return "\n".join((*_head(len(judged)), *table, ""))
-
-
-def _head(judged: int) -> Iterator[str]:
-    yield "# What the cases look at"
-    yield ""
-    yield "Written by `python -m conformance.maintain.generate docs/inputs.md`. A slow test keeps"
-    yield "it current."
-    yield ""
-    yield f"{judged} cases must or may compute. A case *looks at* an input if its result moves by"
-    yield "enough error budgets when the input is replaced by something that a faulty kernel could"
-    yield "use in its place ([how that is measured](cases.md#sensitivity)). For each input: in how"
-    yield "many cases it is connected and not empty, or a part of packed QKV, and how many look at"
-    yield "it. For each replacement: to how many cases it applies, because the input is another"
-    yield "one, in how many the result moves, and by how many budgets it must. A required effect"
-    yield "must be there unless the case lists it in `insensitive_to`."
-    yield ""
-
-
-def _table(
-    connected: Counter[str], looking: Counter[str], applied: Counter[str], seen: Counter[str]
-) -> Iterator[str]:
-    yield "| input | connected | looked at | replaced by | applies | moves | budgets |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for parameter in INPUTS:
-        name = parameter.name
-        first = f"`{name}` | {connected[name]} | {looking[name]}"
-        for one in REPLACEMENTS:
-            if one.of == name:
-                budgets = f"{one.enough:g}{', required' if one.part else ''}"
-                counts = f"{applied[one.key]} | {seen[one.key]}"
-                yield f"| {first} | {one.words} | {counts} | {budgets} |"
-                first = " |  | "
+    return rendered(
+        "inputs.md.j2",
+        judged=len(judged),
+        inputs=[(name, connected[name], looking[name]) for name in (one.name for one in INPUTS)],
+        replacements=[(one, applied[one.key], seen[one.key]) for one in REPLACEMENTS],
+    )

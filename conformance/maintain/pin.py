@@ -45,15 +45,11 @@ from conformance.targets.setup.programs import (
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pin stands: the packages whose release it is, a file, and the text around it.
-
-    A file that is ``generated`` gets the release with the rest of its content.
-    """
+    """Where a pin stands: the packages whose release it is, a file, and the text around it."""
 
     packages: tuple[str, ...]
     file: str
     text: str
-    generated: bool = False
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -67,6 +63,8 @@ _CUDA: Final = ("onnxruntime-gpu",)
 _TRACT: Final = ("tract-cli", "tract")
 _WEB: Final = ("onnxruntime-web",)
 _TOOLS: Final = "conformance/targets/tools.py"
+_MANIFEST: Final = "runners/onnxruntime_web/package.json"
+#: Written by npm for the manifest, whose place comes before its own.
 _LOCK: Final = "runners/onnxruntime_web/package-lock.json"
 
 #: Every place of every pin. The first of a pin is the one whose release is the old one.
@@ -78,8 +76,8 @@ PLACES: Final = (
     Place(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
     Place(_TRACT, "runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract=={}"'),
     Place(_WEB, _TOOLS, 'ONNXRUNTIME_WEB_VERSION: Final = "{}"'),
-    Place(_WEB, "runners/onnxruntime_web/package.json", '"onnxruntime-web": "{}"'),
-    Place(_WEB, _LOCK, '"onnxruntime-web": "{}"', generated=True),
+    Place(_WEB, _MANIFEST, '"onnxruntime-web": "{}"'),
+    Place(_WEB, _LOCK, '"onnxruntime-web": "{}"'),
 )
 
 #: What a person must look at beside, by the first of the packages.
@@ -138,14 +136,6 @@ def pin_of(target: str) -> Pin:
     return Pin(tuple(e for e in TARGETS if e.package and e.package.name in packages), places)
 
 
-@dataclass(frozen=True)
-class Results:
-    """The results of every case on the old release and on the new one."""
-
-    old: Path
-    new: Path
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Move the pin; 0 if it stands at the release now, 2 for wrong arguments, 3 for a failure."""
     options = _parser().parse_args(arguments)
@@ -163,21 +153,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     old = next(version for version in before.values() if version != release)
     print(f"{pin.names}: {old} → {release}")
     try:
-        generated = _generated(pin, release)
-        if options.results:
-            results = Results(*options.results)
-        else:
-            results = _run(pin, old, release, options.gqa_run)
-        _check(results, pin, old, release)
-        texts = {**_edited(pin, release), **generated}
+        texts = _edited(pin, release)
+        results = options.results or _run(pin, old, release, options.gqa_run)
+        for file, version in zip(results, (old, release), strict=True):
+            _check(file, pin, version)
         _install_here(pin, old, release)
-        _write(texts)
+        with ExitStack() as stack:
+            for name, text in texts.items():
+                stack.enter_context(replacing(file_to_write(name))).write(text.encode())
     except (PinError, TargetError, SetupError, NoRelease, ResultsError) as error:
         return _failed(f"Nothing was edited: {error}", 3)
     except OSError as error:
         return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
     print(f"\nEdited: {', '.join(texts)}")
-    for title, lines in _left(pin, old, results):
+    for title, lines in _left(pin, old, *results):
         print(f"\n── {title}\n", flush=True)
         for line in lines:
             print(line)
@@ -220,8 +209,8 @@ def _read(file: str) -> str:
 # ── What has to run ──────────────────────────────────────────────────────────────────────────────
 
 
-def _run(pin: Pin, old: str, new: str, more: Sequence[str]) -> Results:
-    """Run every case on both releases, which are installed. Raises `PinError`, `SetupError`."""
+def _run(pin: Pin, old: str, new: str, more: Sequence[str]) -> list[Path]:
+    """The results of every case on both releases. Raises `PinError`, `SetupError`."""
     for release, package in product((new, old), pin.packages):
         install(package, release, print)
     folder = Path(tempfile.mkdtemp(prefix="gqa-pin-"))
@@ -237,7 +226,7 @@ def _run(pin: Pin, old: str, new: str, more: Sequence[str]) -> Results:
                 "results from another machine with --results OLD NEW."
             )
         files.append(file)
-    return Results(*files)
+    return files
 
 
 def _gqa(*arguments: str) -> int:
@@ -246,13 +235,12 @@ def _gqa(*arguments: str) -> int:
     return subprocess.run((sys.executable, "-m", "conformance", *arguments)).returncode
 
 
-def _check(results: Results, pin: Pin, old: str, new: str) -> None:
-    """Raise `PinError` for results that are not of these releases."""
-    for file, release in ((results.old, old), (results.new, new)):
-        versions = _versions(file, pin)
-        if {*versions.values()} != {release}:
-            there = ", ".join(dict.fromkeys(versions.values())) or "none"
-            raise PinError(f"{file} has results of {there}, not of {pin.names} {release}.")
+def _check(file: Path, pin: Pin, release: str) -> None:
+    """Raise `PinError` for results that are not of this release."""
+    versions = _versions(file, pin)
+    if {*versions.values()} != {release}:
+        there = ", ".join(dict.fromkeys(versions.values())) or "none"
+        raise PinError(f"{file} has results of {there}, not of {pin.names} {release}.")
 
 
 def _targets(file: Path) -> tuple[TargetRecord, ...]:
@@ -288,59 +276,43 @@ def _install_here(pin: Pin, old: str, new: str) -> None:
 
 
 def _edited(pin: Pin, release: str) -> dict[str, str]:
-    """The new text of each file that has a release to be edited."""
+    """The new text of each file that has a release. Raises `PinError`, `SetupError`."""
     texts: dict[str, str] = {}
     for place in pin.places:
-        if not place.generated:
-            text = texts.get(place.file, _read(place.file))
+        text = texts.get(place.file, _read(place.file))
+        if place.file == _LOCK:
+            texts[place.file] = _lock(texts[_MANIFEST])
+        else:
             texts[place.file] = place.pattern.sub(place.text.format(release), text)
     return texts
 
 
-def _generated(pin: Pin, release: str) -> dict[str, str]:
-    """The new text of each generated file. Raises `PinError`, `SetupError`."""
-    texts = {}
-    for file in (place.file for place in pin.places if place.generated):
-        texts[file] = _lock(pin, release)
-    return texts
-
-
-def _lock(pin: Pin, release: str) -> str:
-    """The lock file that npm writes for the release."""
+def _lock(manifest: str) -> str:
+    """The lock file that npm writes for a package.json. Raises `PinError`, `SetupError`."""
     npm = find_npm()
     if npm is None:
         raise PinError(f"{_LOCK} needs npm, which is not installed.")
     with tempfile.TemporaryDirectory(prefix="gqa-pin-") as name:
         folder = Path(name)
-        (folder / "package.json").write_text(
-            _edited(pin, release)["runners/onnxruntime_web/package.json"]
-        )
+        (folder / "package.json").write_text(manifest)
         (folder / "package-lock.json").write_text(_read(_LOCK))
         run_installer(lock_command(npm), folder)
         return (folder / "package-lock.json").read_text()
 
 
-def _write(texts: Mapping[str, str]) -> None:
-    """Write all files, or none where one cannot be written."""
-    with ExitStack() as stack:
-        for name, text in texts.items():
-            stack.enter_context(replacing(file_to_write(name))).write(text.encode())
-
-
 # ── What a person decides ────────────────────────────────────────────────────────────────────────
 
 
-def _left(pin: Pin, old: str, results: Results) -> Iterator[tuple[str, Iterable[str]]]:
-    """What is left to decide, by headings."""
-    uncalled = uncalled_sentences(_targets(results.new))
+def _left(pin: Pin, old: str, before: Path, after: Path) -> Iterator[tuple[str, Iterable[str]]]:
+    """What is left to decide, by headings; ``before`` and ``after`` are results."""
+    uncalled = uncalled_sentences(_targets(after))
     yield "New parts of the operator", uncalled or ["None that the runtime reports."]
     yield "Quotations of the operator's text", ["pytest tests/test_quotations.py"]
-    yield f"Verdicts that changed (gqa diff {results.old} {results.new})", ()
-    _gqa("diff", f"{results.old}", f"{results.new}")
+    yield f"Verdicts that changed (gqa diff {before} {after})", ()
+    _gqa("diff", f"{before}", f"{after}")
     yield "Expectations, as gqa expect would write them", ()
-    for name in _versions(results.new, pin):
-        files = (str(each) for file in (results.old, results.new) for each in ("--from", file))
-        _gqa("expect", "--ep", name, *files, "--dry-run")
+    for name in _versions(after, pin):
+        _gqa("expect", "--ep", name, "--from", f"{before}", "--from", f"{after}", "--dry-run")
     yield f"Texts that name {old}", ()
     history = (f":!{name}" for name in ("CHANGELOG.md", "*package-lock.json"))
     subprocess.run(("git", "grep", "-nIwF", old, "--", ".", *history), cwd=ROOT)

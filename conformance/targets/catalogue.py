@@ -18,20 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.base.paths import SHADERS, cache_root, data_path
-from conformance.targets.tools import (
-    Program,
-    as_typed,
-    built_onnxruntime,
-    built_onnxruntime_gpu,
-    built_onnxruntime_web,
-    built_tract,
-    built_tract_wheel,
-    find_compute_sanitizer,
-    find_cuda_python,
-    find_onnxruntime_web,
-    find_tract,
-    python_in,
-)
+from conformance.targets import tools
+from conformance.targets.tools import Program, as_typed
 
 if TYPE_CHECKING:
     from conformance.oracle.tolerance import TargetClass
@@ -149,22 +137,37 @@ class Package:
     """The package whose releases a target can be pinned to, as in ``cpu@1.25.1``.
 
     ``name`` is what ``manager`` calls it, and ``former_name`` what it called older releases;
-    ``dependencies`` are other packages that its runner needs. ``place`` is where a release is
-    installed: the virtual environment, the npm folder, or the program. ``option`` is the option of
-    the target that takes ``value`` of a release. ``oldest`` is the oldest release that the runner
+    ``dependencies`` are other packages that its runner needs. ``option`` is the option of the
+    target that takes `value` of a release. ``oldest`` is the oldest release that the runner
     supports. The first ``series`` numbers of a version name a series, of which a range has the last
-    release.
+    release. ``installed_as`` begins the names of the folders of its releases; by default its name.
     """
 
     manager: Literal["pip", "npm", "cargo"]
     name: str
     option: TargetOption
-    place: Callable[[str], Path]
-    value: Callable[[str], str]
     oldest: str
     series: int = 2
     former_name: str = ""
+    installed_as: str = ""
     dependencies: tuple[str, ...] = ()
+
+    def folder(self, release: str) -> Path:
+        """Where a release is installed; the folder need not exist."""
+        return tools.folder_of(self.installed_as or self.name, release)
+
+    def installed_file(self, release: str) -> Path:
+        """The file that is there when a release is installed: a program, or npm's manifest."""
+        inside = {
+            "pip": "bin/python",
+            "npm": f"node_modules/{self.name}/package.json",
+            "cargo": "bin/tract",
+        }
+        return self.folder(release) / inside[self.manager]
+
+    def value(self, release: str) -> str:
+        """What the option takes for a release."""
+        return release if self.manager == "npm" else str(self.installed_file(release))
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ def _device(typed: str | None) -> RunnerStart:
 
 def _cuda_python() -> RunnerStart:
     """The Python whose onnxruntime has CUDA."""
-    program = find_cuda_python()
+    program = tools.find_cuda_python()
     if program is None:
         return RunnerStart()
     python = str(program.path)
@@ -238,7 +241,7 @@ def _cuda_python() -> RunnerStart:
 
 
 def _tract(typed: str | None) -> RunnerStart:
-    program = find_tract(typed)
+    program = tools.find_tract(typed)
     if program is None:
         return RunnerStart()
     named = ("--named",) if program.named else ()
@@ -246,7 +249,7 @@ def _tract(typed: str | None) -> RunnerStart:
 
 
 def _onnxruntime_web(typed: str | None) -> RunnerStart:
-    program = find_onnxruntime_web(typed)
+    program = tools.find_onnxruntime_web(typed)
     if program is None:
         return RunnerStart()
     arguments = ["--modules", str(program.path)]
@@ -262,7 +265,7 @@ def _compute_sanitizer(typed: str | None) -> RunnerStart:
     if not typed:
         return RunnerStart()
     if typed == AUTO:
-        tool = find_compute_sanitizer() or AUTO
+        tool = tools.find_compute_sanitizer() or AUTO
     else:
         tool = str(as_typed(typed))
         if not os.path.isfile(tool):
@@ -352,49 +355,22 @@ NAME: Final = TargetOption(
 # ── The packages ────────────────────────────────────────────────────────────────────────────────
 
 _ONNXRUNTIME: Final = Package(
-    "pip",
-    "onnxruntime",
-    ORT_PYTHON,
-    built_onnxruntime,
-    lambda version: str(python_in(built_onnxruntime(version))),
-    oldest="1.20.0",
-    dependencies=("numpy",),
+    "pip", "onnxruntime", ORT_PYTHON, oldest="1.20.0", dependencies=("numpy",)
 )
-ONNXRUNTIME_GPU: Final = replace(
-    _ONNXRUNTIME,
-    name="onnxruntime-gpu",
-    place=built_onnxruntime_gpu,
-    value=lambda version: str(python_in(built_onnxruntime_gpu(version))),
-)
+ONNXRUNTIME_GPU: Final = replace(_ONNXRUNTIME, name="onnxruntime-gpu")
 # What tract can do changes in patch releases, too, so that each is a series of its own.
 _TRACT: Final = Package(
-    "cargo",
-    "tract-cli",
-    TRACT,
-    built_tract,
-    lambda version: str(built_tract(version)),
-    oldest="0.22.0",
-    series=3,
-    former_name="tract",
+    "cargo", "tract-cli", TRACT, "0.22.0", series=3, former_name="tract", installed_as="tract"
 )
-_TRACT_PACKAGE: Final = Package(
-    "pip",
-    "tract",
-    TRACT_PYTHON,
-    built_tract_wheel,
-    lambda version: str(python_in(built_tract_wheel(version))),
+_TRACT_PACKAGE: Final = replace(
+    _ONNXRUNTIME,
+    name="tract",
+    option=TRACT_PYTHON,
     oldest="0.23.0",
     series=3,
-    dependencies=("numpy",),
+    installed_as="tract-wheel",
 )
-_ONNXRUNTIME_WEB: Final = Package(
-    "npm",
-    "onnxruntime-web",
-    ONNXRUNTIME_WEB,
-    built_onnxruntime_web,
-    lambda version: version,
-    oldest="1.25.0",
-)
+_ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, oldest="1.25.0")
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
@@ -413,22 +389,8 @@ _WEB_SCRIPT: Final = StandaloneProgram(
     shared_buffer=True,
 )
 _ORT_RUNNER: Final = "onnxruntime/runner.py"
-_WEB_RUNNER: Final = "onnxruntime_web/launch.py"
-_CPU: Final = "CPUExecutionProvider"
-_CPU_NEEDS: Final = "the Python package onnxruntime, 1.20 or later"
-_CUDA_NEEDS: Final = (
-    "onnxruntime built with CUDA, 1.20 or later (gqa setup cuda); a driver and a GPU"
-)
-_TRACT_NEEDS: Final = "the tract binary, 0.23 (gqa setup tract builds it)"
+_CPU_PROVIDER: Final = "CPUExecutionProvider"
 _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
-_ALLOCATES: Final = (
-    "under it each tensor is an allocation of its own, and CUDA allocates nothing while it "
-    "captures a graph"
-)
-_ADAPTER_NEEDS: Final = (
-    f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader "
-    f"(apt-get install chromium libvulkan1) or, with float16, lavapipe ({LAVAPIPE})"
-)
 
 
 def _cuda(
@@ -450,7 +412,7 @@ def _cuda(
         environment={**dict.fromkeys(_CUDA_SWITCHES, ""), **chosen, **_REPORT_KERNELS},
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
-        needs=_CUDA_NEEDS,
+        needs="onnxruntime built with CUDA, 1.20 or later (gqa setup cuda); a driver and a GPU",
         setup="cuda",
         python=_cuda_python,
         maps_device=True,
@@ -466,46 +428,57 @@ def _cuda(
     )
 
 
+_CPU: Final = TargetEntry(
+    name="cpu",
+    runner=_ORT_RUNNER,
+    arguments=("--ep", "cpu"),
+    options=(ORT_PYTHON,),
+    # Set for all CPU targets, so that none depends on the user's environment.
+    environment={NO_FLASH: "0"},
+    execution_provider=_CPU_PROVIDER,
+    target_class="cpu",
+    needs="the Python package onnxruntime, 1.20 or later",
+    extra="cpu",
+    package=_ONNXRUNTIME,
+    script=_ORT_SCRIPT,
+)
+_TRACT_CLI: Final = TargetEntry(  # with its optimiser
+    name="tract",
+    runner="tract/cli.py",
+    options=(TRACT,),
+    target_class="cpu",
+    needs="the tract binary, 0.23 (gqa setup tract builds it)",
+    setup="tract",
+    package=_TRACT,
+    script=_TRACT_SCRIPT,
+)
+_WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
+    name="webgpu",
+    runner="onnxruntime_web/launch.py",
+    arguments=("--ep", "webgpu"),
+    options=(ONNXRUNTIME_WEB, ADAPTER),
+    execution_provider="WebGpuExecutionProvider",
+    target_class="gpu",
+    needs=f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader "
+    f"(apt-get install chromium libvulkan1) or, with float16, lavapipe ({LAVAPIPE})",
+    setup="webgpu",
+    package=_ONNXRUNTIME_WEB,
+    script=_WEB_SCRIPT,
+)
+
 TARGETS: tuple[TargetEntry, ...] = (
-    TargetEntry(
-        name="cpu",
-        runner=_ORT_RUNNER,
-        arguments=("--ep", "cpu"),
-        options=(ORT_PYTHON,),
-        # Set for both CPU targets, so that neither depends on the user's environment.
-        environment={NO_FLASH: "0"},
-        execution_provider=_CPU,
-        target_class="cpu",
-        needs=_CPU_NEEDS,
-        extra="cpu",
-        package=_ONNXRUNTIME,
-        script=_ORT_SCRIPT,
-    ),
-    TargetEntry(
+    _CPU,
+    replace(
+        _CPU,
         name="cpu-noflash",
-        runner=_ORT_RUNNER,
-        arguments=("--ep", "cpu"),
-        options=(ORT_PYTHON,),
         environment={NO_FLASH: "1"},
-        execution_provider=_CPU,
-        target_class="cpu",
-        needs=_CPU_NEEDS,
-        extra="cpu",
-        package=_ONNXRUNTIME,
         kernel_variant_of="cpu",
         script=replace(_ORT_SCRIPT, environment={NO_FLASH: "1"}),
     ),
-    TargetEntry(  # work that is split among threads
+    replace(  # work that is split among threads
+        _CPU,
         name="cpu-threads",
-        runner=_ORT_RUNNER,
         arguments=("--ep", "cpu", "--threads", str(THREADS)),
-        options=(ORT_PYTHON,),
-        environment={NO_FLASH: "0"},
-        execution_provider=_CPU,
-        target_class="cpu",
-        needs=_CPU_NEEDS,
-        extra="cpu",
-        package=_ONNXRUNTIME,
         kernel_variant_of="cpu",
         script=replace(_ORT_SCRIPT, threads=THREADS),
     ),
@@ -515,7 +488,10 @@ TARGETS: tuple[TargetEntry, ...] = (
         name="cuda-graph",
         arguments=("--ep", "cuda", "--graphs"),
         options=(ORT_PYTHON, DEVICE),
-        refuses={COMPUTE_SANITIZER: _ALLOCATES},
+        refuses={
+            COMPUTE_SANITIZER: "under it each tensor is an allocation of its own, and CUDA "
+            "allocates nothing while it captures a graph"
+        },
         kernel_variant_of="cuda",
         script=None,
     ),
@@ -525,25 +501,11 @@ TARGETS: tuple[TargetEntry, ...] = (
     _cuda("cudnn", "cudnn", 8),
     _cuda("math", "math", 16),
     _cuda("xqa", "xqa", ORT_ENABLE_XQA="1"),
-    TargetEntry(  # tract with its optimiser
-        name="tract",
-        runner="tract/cli.py",
-        options=(TRACT,),
-        target_class="cpu",
-        needs=_TRACT_NEEDS,
-        setup="tract",
-        package=_TRACT,
-        script=_TRACT_SCRIPT,
-    ),
-    TargetEntry(  # the graph as tract reads it
+    _TRACT_CLI,
+    replace(  # the graph as tract reads it
+        _TRACT_CLI,
         name="tract-plain",
-        runner="tract/cli.py",
         arguments=("--plain",),
-        options=(TRACT,),
-        target_class="cpu",
-        needs=_TRACT_NEEDS,
-        setup="tract",
-        package=_TRACT,
         kernel_variant_of="tract",
         script=replace(_TRACT_SCRIPT, options="--runtime unoptimized"),
     ),
@@ -558,40 +520,22 @@ TARGETS: tuple[TargetEntry, ...] = (
         kernel_variant_of="tract",
         script=StandaloneProgram("tract_wheel.py", "pip install numpy tract==VERSION"),
     ),
-    TargetEntry(  # ONNX Runtime's own WebGPU kernels
-        name="webgpu",
-        runner=_WEB_RUNNER,
-        arguments=("--ep", "webgpu"),
-        options=(ONNXRUNTIME_WEB, ADAPTER),
-        execution_provider="WebGpuExecutionProvider",
-        target_class="gpu",
-        needs=_ADAPTER_NEEDS,
-        setup="webgpu",
-        package=_ONNXRUNTIME_WEB,
-        script=_WEB_SCRIPT,
-    ),
-    TargetEntry(  # the older WebGPU kernels, in JavaScript
+    _WEBGPU,
+    replace(  # the older WebGPU kernels, in JavaScript
+        _WEBGPU,
         name="webgpu-jsep",
-        runner=_WEB_RUNNER,
         arguments=("--ep", "webgpu-jsep"),
-        options=(ONNXRUNTIME_WEB, ADAPTER),
         execution_provider="JsExecutionProvider",
-        target_class="gpu",
-        needs=_ADAPTER_NEEDS,
-        setup="webgpu",
-        package=_ONNXRUNTIME_WEB,
         script=replace(_WEB_SCRIPT, options="all"),
     ),
-    TargetEntry(  # the CPU kernels, compiled to WebAssembly
+    replace(  # the CPU kernels, compiled to WebAssembly
+        _WEBGPU,
         name="wasm",
-        runner=_WEB_RUNNER,
         arguments=("--ep", "wasm"),
         options=(ONNXRUNTIME_WEB,),
-        execution_provider=_CPU,
+        execution_provider=_CPU_PROVIDER,
         target_class="cpu",
         needs=_WEB_NEEDS,
-        setup="webgpu",
-        package=_ONNXRUNTIME_WEB,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
             "onnxruntime_web.mjs", _WEB_SCRIPT.needs.replace(" webgpu", ""), options="wasm"

@@ -21,6 +21,7 @@ from conformance.targets.catalogue import (
     EXEC,
     PLUGIN,
     Programs,
+    RunnerStart,
     TargetEntry,
     TargetError,
     TargetOption,
@@ -135,7 +136,6 @@ def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Ta
     several = (target for ep in eps for target in _targets(ep, programs))
     made = list({target.label: target for target in several}.values())
     _check_taken(programs, made)
-    _check_used(programs, made)
     names = programs.values_of(catalogue.NAME)
     if not names:
         return made
@@ -186,18 +186,15 @@ def _refused(programs: Programs, entry: TargetEntry) -> Iterator[tuple[TargetOpt
 
 
 def _check_taken(programs: Programs, targets: Sequence[Target]) -> None:
-    """Raise :class:`TargetError` for an option that was given and that a target refuses."""
-    for target in targets:
-        entry = catalogue.entry_of(target.ep)
-        for option, why in _refused(programs, entry) if entry else ():
-            raise TargetError(f"{target.label} cannot run with {option.flag}: {why}.")
-
-
-def _check_used(programs: Programs, targets: Sequence[Target]) -> None:
-    """Raise :class:`TargetError` for an option that was given and that none of the targets has."""
-    entries = [entry for target in targets if (entry := catalogue.entry_of(target.ep))]
+    """Raise :class:`TargetError` for a given option that a target refuses, or that none takes."""
+    entries = {
+        target.label: entry for target in targets if (entry := catalogue.entry_of(target.ep))
+    }
+    for label, entry in entries.items():
+        for option, why in _refused(programs, entry):
+            raise TargetError(f"{label} cannot run with {option.flag}: {why}.")
     for option in catalogue.target_options():
-        if programs.values_of(option) and not any(option in entry.options for entry in entries):
+        if programs.values_of(option) and not any(option in e.options for e in entries.values()):
             takers = [entry.name for entry in catalogue.TARGETS if option in entry.options]
             labels = ", ".join(target.label for target in targets)
             raise TargetError(
@@ -257,39 +254,32 @@ def _any_program(ep: str) -> Target:
 
 
 def _built_in(
-    entry: TargetEntry,
-    typed: Mapping[TargetOption, str | None],
-    number: int,
-    release: str | None = None,
+    entry: TargetEntry, typed: Mapping[TargetOption, str | None], number: int, release: str | None
 ) -> Target:
     pinned = entry.package.option if release and entry.package else None
-    interpreter, program, python_by, environment = None, None, None, entry.environment
-    under: list[str] = []
-    passed: list[str] = []
-    ending = ""
-    again = ["--ep", f"{entry.name}@{release}" if release else entry.name]
-    for option, value in typed.items():
-        start = option.start(value)
-        if start.interpreter is not None:
-            interpreter, python_by = start.interpreter, None if pinned else option.flag
-        program = start.program or program
-        under += start.under
-        passed += start.arguments
-        ending += start.ending
-        if value and option is not pinned:
-            again += [option.flag, value]
-    if interpreter is None:
-        found = entry.python()
-        interpreter, program = found.interpreter or sys.executable, program or found.program
-        environment = {**environment, **found.environment}
+    starts = {option: option.start(value) for option, value in typed.items()}
+    python_by = next((option for option, start in starts.items() if start.interpreter), None)
+    found = RunnerStart() if python_by else entry.python()
+    every = (*starts.values(), found)
+    again = [(option.flag, value) for option, value in typed.items() if value and option != pinned]
     runner = data_path("runners") / entry.runner
     target = Target(
         ep=entry.name,
-        arguments=tuple(again),
+        arguments=(
+            "--ep",
+            f"{entry.name}@{release}" if release else entry.name,
+            *itertools.chain.from_iterable(again),
+        ),
         command=Command(
-            argv=(interpreter, *under, str(runner), *entry.arguments, *passed),
+            argv=(
+                next(filter(None, (start.interpreter for start in every)), sys.executable),
+                *(word for start in every for word in start.under),
+                str(runner),
+                *entry.arguments,
+                *(word for start in every for word in start.arguments),
+            ),
             name=entry.name,
-            env=environment,
+            env={**entry.environment, **found.environment},
             memory_bytes=half_the_memory() if entry.maps_device else None,
         ),
         target_class=entry.target_class,
@@ -297,9 +287,9 @@ def _built_in(
         needs=entry.needs,
         kernel_variant_of=entry.kernel_variant_of,
         kernel=entry.kernel,
-        program=program,
-        python_by=python_by,
-        ending=ending,
+        program=next(filter(None, (start.program for start in every)), None),
+        python_by=python_by.flag if python_by and python_by != pinned else None,
+        ending="".join(start.ending for start in every),
         number=number,
         release=release,
     )

@@ -80,9 +80,14 @@ def tools_root() -> Path:
     return Path(named).absolute() if named else platformdirs.user_data_path("gqa-conformance")
 
 
+def folder_of(tool: str, version: str) -> Path:
+    """The folder of a release of a tool; it need not exist."""
+    return tools_root() / f"{tool}-{version}"
+
+
 def built_tract(version: str = TRACT_VERSION) -> Path:
     """Where ``gqa setup tract`` installs the binary of ``version``; it need not exist."""
-    return tools_root() / f"tract-{version}" / "bin" / "tract"
+    return folder_of("tract", version) / "bin" / "tract"
 
 
 def find_tract(named: str | None = None) -> Program | None:
@@ -93,10 +98,8 @@ def find_tract(named: str | None = None) -> Program | None:
     exist: the runner then says so, instead of testing another binary. The binary of ``gqa setup``
     comes before PATH because it is the release that the expectations describe.
     """
-    if named:
-        return Program(as_typed(named), "--tract", named=True)
-    if variable := os.environ.get(TRACT_VARIABLE):
-        return Program(as_typed(variable), f"the environment variable {TRACT_VARIABLE}", True)
+    if word := _named(named, "--tract", TRACT_VARIABLE):
+        return Program(as_typed(word[0]), word[1], named=True)
     built = built_tract()
     if os.path.isfile(built):  # also False for a path that the system cannot have
         return Program(built, "gqa setup tract")
@@ -109,17 +112,7 @@ def built_onnxruntime_gpu(version: str = ONNXRUNTIME_GPU_VERSION) -> Path:
 
     An environment of its own: all wheels of ONNX Runtime install into one folder.
     """
-    return tools_root() / f"onnxruntime-gpu-{version}"
-
-
-def built_onnxruntime(version: str) -> Path:
-    """The virtual environment of ``version`` of the package onnxruntime; it need not exist."""
-    return tools_root() / f"onnxruntime-{version}"
-
-
-def built_tract_wheel(version: str) -> Path:
-    """The virtual environment of ``version`` of the package tract; it need not exist."""
-    return tools_root() / f"tract-wheel-{version}"
+    return folder_of("onnxruntime-gpu", version)
 
 
 def python_in(environment: Path) -> Path:
@@ -168,7 +161,7 @@ def is_npm_release(word: str) -> bool:
 
 def built_onnxruntime_web(version: str = ONNXRUNTIME_WEB_VERSION) -> Path:
     """Where ``gqa setup webgpu`` installs ``version``; the folder need not exist."""
-    return tools_root() / f"onnxruntime-web-{version}"
+    return folder_of("onnxruntime-web", version)
 
 
 def find_onnxruntime_web(named: str | None = None) -> Program | None:
@@ -178,24 +171,24 @@ def find_onnxruntime_web(named: str | None = None) -> Program | None:
     and the release that ``gqa setup webgpu`` installs. The option and the variable name a folder or
     an installed release, which is returned even if it does not exist.
     """
-    if named:
-        return _named_onnxruntime_web(named, "--onnxruntime-web")
-    if variable := os.environ.get(ONNXRUNTIME_WEB_VARIABLE):
-        return _named_onnxruntime_web(
-            variable, f"the environment variable {ONNXRUNTIME_WEB_VARIABLE}"
-        )
+    if word := _named(named, "--onnxruntime-web", ONNXRUNTIME_WEB_VARIABLE):
+        if is_npm_release(word[0]):
+            return Program(built_onnxruntime_web(word[0]), word[1], named=True, release=word[0])
+        folder = Path(os.path.expanduser(word[0])).absolute()
+        # Node looks packages up in the folder above node_modules.
+        folder = folder.parent if folder.name == "node_modules" else folder
+        return Program(folder, word[1], named=True)
     built = built_onnxruntime_web()
     there = os.path.isdir(built / "node_modules" / "onnxruntime-web")
     return Program(built, "gqa setup webgpu") if there else None
 
 
-def _named_onnxruntime_web(word: str, found_by: str) -> Program:
-    if is_npm_release(word):
-        return Program(built_onnxruntime_web(word), found_by, named=True, release=word)
-    folder = Path(os.path.expanduser(word)).absolute()
-    # Node looks packages up in the folder above node_modules.
-    folder = folder.parent if folder.name == "node_modules" else folder
-    return Program(folder, found_by, named=True)
+def _named(typed: str | None, flag: str, variable: str) -> tuple[str, str] | None:
+    """What the user named by an option or else by an environment variable, and which of them."""
+    if typed:
+        return typed, flag
+    value = os.environ.get(variable)
+    return (value, f"the environment variable {variable}") if value else None
 
 
 def as_typed(named: str) -> Path:

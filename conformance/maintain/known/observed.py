@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.files import identity
 from conformance.base.versions import ordered_version
 from conformance.case.case import Case
-from conformance.case.contract import Contract
 from conformance.case.load import load_file
 from conformance.maintain.known.releases import Releases, releases_of
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Run, read
+from conformance.results.reader import read
 from conformance.results.records import CaseRecord, Fault, ResultRecord, Stage, contract_of
 from conformance.results.verdicts import Verdict, is_red, was_tried
 from conformance.results.wrong_outputs import WrongOutput
@@ -61,82 +60,64 @@ class Observed:
     left_out: tuple[str, ...]
 
 
-class _Found:
-    """What was read so far: results by case, version and adapter."""
-
-    def __init__(self) -> None:
-        self.results: dict[tuple[str, str, str | None], list[Observation]] = {}
-        self.cases: dict[str, CaseRecord] = {}
-        self.unstable = 0
-        self.unordered: set[str] = set()
-
-    def add(self, target: str, run: Run) -> None:
-        """Add the results of ``target`` that ``run`` has."""
-        mine = {
-            one.name: one.describe
-            for one in run.header.targets
-            if one.base == target and one.describe is not None
-        }
-        for result in run.results:
-            describe, case = mine.get(result.target), run.cases.get(result.case)
-            if describe is None or case is None:
-                continue
-            if ordered_version(describe.version) is None:
-                self.unordered.add(result.target)
-                continue
-            self.cases.setdefault(case.id, case)
-            key = case.id, describe.version, describe.adapter
-            each = self.results.setdefault(key, [])
-            if was_tried(result):
-                each.append(_observation(case, result))
-        self.unstable += sum(one.target in mine and one.unexpected for one in run.instability)
-
-
 def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Observed:
     """What ``files`` say of ``target``, which is named as in results, without a version.
 
     ``corpus`` are the shipped cases. Other cases are read from the files that the results name.
     Raises `ResultsError` for files that cannot be read, or have no results of the target.
     """
-    found = _Found()
+    found: dict[tuple[str, str, str | None], list[Observation]] = {}
+    records: dict[str, CaseRecord] = {}
     names: set[str] = set()
+    unordered: set[str] = set()
+    unstable = 0
     for file in {identity(file) or file: file for file in files}.values():
         run = read(file)
         names |= {one.base for one in run.header.targets}
-        found.add(target, run)
-    if not found.results:
+        mine = {
+            one.name: one.describe
+            for one in run.header.targets
+            if one.base == target and one.describe is not None
+        }
+        unstable += sum(one.target in mine and one.unexpected for one in run.instability)
+        for result in run.results:
+            describe, case = mine.get(result.target), run.cases.get(result.case)
+            if describe is None or case is None:
+                continue
+            if ordered_version(describe.version) is None:
+                unordered.add(result.target)
+                continue
+            records.setdefault(case.id, case)
+            each = found.setdefault((case.id, describe.version, describe.adapter), [])
+            if was_tried(result):
+                each.append(_observation(case, result))
+    if not found:
         known = f"they have {', '.join(sorted(names))}" if names else "they name no target"
         raise ResultsError(f"The results have none of the target '{target}'; {known}.")
     entry = entry_of(target.removesuffix(SANITIZED))
     provider = entry.execution_provider if entry else None
-    cases, left_out = _cases(found.cases, corpus)
-    left_out += _drop_changed(found, cases, provider)
-    if found.unordered:
+    cases, left_out = _cases(records, corpus)
+    left_out += _drop_changed(records, cases, provider)
+    if unordered:
         left_out.append(
-            f"Results of {', '.join(sorted(found.unordered))}: no range of versions can have them."
+            f"Results of {', '.join(sorted(unordered))}: no range of versions can have them."
         )
-    releases = releases_of(sorted({version for _, version, _ in found.results}))
+    releases = releases_of(sorted({version for _, version, _ in found}))
     column_of = {
         (version, adapter): Column(place, releases.versions[place], adapter)
-        for version, adapter in {key[1:] for key in found.results}
+        for version, adapter in {key[1:] for key in found}
         for place in [releases.place(version)]
     }
     columns = sorted({*column_of.values()}, key=lambda one: (one.release, one.adapter or ""))
     at: dict[tuple[int, int], tuple[Observation, ...]] = {}
     places = {id: place for place, id in enumerate(cases)}
-    for (id, version, adapter), results in found.results.items():
-        if id in found.cases:
+    for (id, version, adapter), results in found.items():
+        if id in records:
             point = places[id], columns.index(column_of[version, adapter])
             at[point] = (*at.get(point, ()), *results)
+    everything = tuple(cases.values())
     return Observed(
-        target,
-        provider,
-        releases,
-        tuple(columns),
-        tuple(cases.values()),
-        at,
-        found.unstable,
-        tuple(left_out),
+        target, provider, releases, tuple(columns), everything, at, unstable, tuple(left_out)
     )
 
 
@@ -171,22 +152,20 @@ def _cases(
     return cases, gone
 
 
-def _drop_changed(found: _Found, cases: Mapping[str, Case], provider: str | None) -> Iterable[str]:
+def _drop_changed(
+    records: dict[str, CaseRecord], cases: Mapping[str, Case], provider: str | None
+) -> Iterator[str]:
     """Drop the cases that are gone or are judged differently now; a sentence for each kind."""
-    others = [id for id in found.cases if id not in cases]
-    changed = [
-        id
-        for id, record in found.cases.items()
-        if id in cases
-        and _terms(cases[id].contract.on(provider)) != _terms(record.contract.on(provider))
-    ]
+
+    def is_changed(record: CaseRecord) -> bool:
+        now, then = cases[record.id].contract.on(provider), record.contract.on(provider)
+        return (now.demands, now.basis) != (then.demands, then.basis)
+
+    others = [id for id in records if id not in cases]
+    changed = [id for id, record in records.items() if id in cases and is_changed(record)]
     for ids, why in ((others, "there is no such case"), (changed, "the contract is another now")):
         for id in ids:
-            del found.cases[id]
+            del records[id]
         if ids:
             more = f" and {len(ids) - 1} other cases" if len(ids) > 1 else ""
             yield f"Results of {ids[0]}{more}: {why}."
-
-
-def _terms(contract: Contract) -> tuple[str, str]:
-    return contract.demands, contract.basis

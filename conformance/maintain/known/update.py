@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, product, takewhile
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from conformance.judge.expectations import Expectation, Known, known_result
 from conformance.maintain.known.causes import Cause, Causes, Point, fields_of, flaky_share
-from conformance.maintain.known.descriptions import LINE, CaseTable, Features, Floats, Mask
+from conformance.maintain.known.descriptions import CaseTable, Features, Mask
 from conformance.maintain.known.observed import Observation, Observed
 from conformance.results.verdicts import TABLE
 
@@ -216,30 +216,16 @@ class _Updater:
 
         for cause in sorted(results, key=order):
             fields = fields_of(cause, [self._points[kind] for kind in kinds[cause]])
-            self._add_shortest(fields, results[cause])
+            self._add_all(fields, results[cause])
 
-    def _add_shortest(self, fields: dict[str, Any], results: Mask) -> None:
-        """Add lines with ``fields`` for all ``results``: before the first of the lines that say
-        something else of one, or before each its own, whichever are fewer lines and patterns."""
-        places = np.unique(self._missing[results])
-        plans = [
-            {places[0]: results},
-            {place: results & (self._missing == place) for place in places},
-        ]
+    def _add_all(self, fields: dict[str, Any], results: Mask) -> None:
+        """Add lines with ``fields`` for all ``results``, before the first of the lines that say
+        something else of one: of all adapters, and of each where such lines do not suffice."""
+        place = int(self._missing[results].min())
+        self._add_lines(place, fields, results)
         adapters = {one.adapter for one in self._observed.columns}
-        scopes: list[dict[str, Any]] = [{}]
-        if len(adapters) > 1:
-            scopes += [{"adapters": (one,)} for one in sorted(filter(None, adapters))]
-        decided, new = self._decided, self._update.new
-        made: list[tuple[float, Floats, list[tuple[int, Known]]]] = []
-        for plan in plans[: len(places)]:
-            self._decided, self._update.new = decided.copy(), [*new]
-            for place, scope in product(plan, scopes):
-                self._add_lines(int(place), fields | scope, plan[place])
-            added = [known for _, known in self._update.new[len(new) :]]
-            length = sum(LINE + len(each.cases) + len(each.features) for each in added)
-            made.append((length, self._decided, self._update.new))
-        _, self._decided, self._update.new = min(made, key=lambda one: one[0])
+        for adapter in sorted(filter(None, adapters)) if len(adapters) > 1 else ():
+            self._add_lines(place, fields | {"adapters": (adapter,)}, results)
 
     def _add_lines(self, place: int, fields: dict[str, Any], results: Mask) -> None:
         """Add lines with ``fields`` before ``place`` until they cover all ``results`` that such

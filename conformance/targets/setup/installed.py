@@ -6,7 +6,6 @@ removes them.
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,12 +16,9 @@ from conformance.targets.catalogue import ONNXRUNTIME_GPU, TARGETS, Package, ent
 from conformance.targets.registry import NotInstalled, Target
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
 from conformance.targets.setup.programs import NoRelease, Ready, SetupError, Tell
-from conformance.targets.setup.python_packages import (
-    has_driver,
-    set_up_python_package,
-)
+from conformance.targets.setup.python_packages import has_driver, set_up_python_package
 from conformance.targets.setup.tract import set_up_tract
-from conformance.targets.tools import python_in, tools_root
+from conformance.targets.tools import tools_root
 
 
 @dataclass(frozen=True)
@@ -54,19 +50,16 @@ def installed() -> list[Installed]:
 def _installed() -> Iterator[Installed]:
     packages = list(dict.fromkeys(e.package for e in TARGETS if e.package))
     for package in packages:
-        name = package.place("").relative_to(tools_root()).parts[0]
-        pattern = re.compile(re.escape(name) + r"(\d.*)")
-        for folder in tools_root().glob(f"{name}*"):
-            found = pattern.fullmatch(folder.name)
-            if found and is_installed(package, found[1]):
-                yield Installed(package, found[1], folder)
+        name = package.folder("").name
+        for folder in tools_root().glob(f"{name}[0-9]*"):
+            release = folder.name.removeprefix(name)
+            if is_installed(package, release):
+                yield Installed(package, release, folder)
 
 
 def is_installed(package: Package, release: str) -> bool:
     """Whether the release is there and complete; no program is started."""
-    place = package.place(release)
-    there = place / "node_modules" / package.name / "package.json"
-    return {"pip": python_in(place), "npm": there, "cargo": place}[package.manager].is_file()
+    return package.installed_file(release).is_file()
 
 
 def remove(one: Installed) -> None:

@@ -103,7 +103,7 @@ def set_up_python_package(package: Package, release: str, tell: Tell) -> Ready:
             tell(f"{requirement} has no wheel for this Python; using {python}.")
             _make_environment(folder, python, packages)
 
-    return put_in_place(package.place(release), what_is_wrong, make, tell)
+    return put_in_place(package.folder(release), what_is_wrong, make, tell)
 
 
 def what_is_wrong(environment: Path) -> str:
