@@ -132,7 +132,7 @@ def growth_kib(bundles: Path) -> int:
 
 def test_every_miniature_is_told_of() -> None:
     code = f"import sys; sys.path.insert(0, {str(FAULTY)!r}); from lies import *;"
-    code += "print(*LIES, *LATER, *DESCRIPTIONS)"
+    code += "print(*LIES, *LATER, *DESCRIPTIONS, *ATTRIBUTES)"
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
     names = {*done.stdout.split(), *(file.stem for file in FAULTY.glob("*.py"))}
     files = [*FAULTY.parent.glob("transcripts/*.txt"), *FAULTY.parent.glob("test_*.py")]
