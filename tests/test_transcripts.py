@@ -71,7 +71,9 @@ def py_test(
     request: pytest.FixtureRequest, desk: Desk, capsys: pytest.CaptureFixture[str], oldest: bool
 ) -> Call:
     """``pytest`` with the plugin, as if it ran in a process of its own; the oldest does."""
-    plugins = ("-p", "conformance.pytest_plugin", "-p", "no:faulthandler")
+    # Without the plugin that searches all of this process's memory for garbage when a session ends.
+    left_out = ("-p", "no:faulthandler", "-p", "no:unraisableexception")
+    plugins = ("-p", "conformance.pytest_plugin", *left_out)
 
     def call(*arguments: str) -> Done:
         with pytest.MonkeyPatch.context() as patch:
