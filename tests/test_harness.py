@@ -227,7 +227,7 @@ def test_what_a_runner_does_between_two_cases_does_not_count_for_the_next(
 ) -> None:
     with pool(name) as runner:
         assert isinstance(runner.run(job(bundles, "faulty")), Ran)
-        time.sleep(0.5)
+        time.sleep(0.6)
         after = runner.run(job(bundles, "good"))
         assert isinstance(after, Ran)
         assert words in after.stderr
