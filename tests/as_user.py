@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 from case_files import entries, write
+from shipped import load_once
 
 from conformance.base.paths import CACHE_VARIABLE, ROOT
 from conformance.bundle.prepare import digest_of
-from conformance.case.load import load_file
+from conformance.case import load
 from conformance.cli.commands import COMMANDS, command
 from conformance.cli.main import main
 
@@ -70,7 +71,7 @@ class Desk:
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder
         file = write(folder, THREE, "three.yaml")
-        self.faulty = next(digest_of(c.call) for c in load_file(file) if c.name == "faulty")
+        self.faulty = next(digest_of(c.call) for c in load.load_file(file) if c.name == "faulty")
         path = f"{self.program('gqa', sys.executable, '-m', 'conformance').parent}{os.pathsep}"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         self.environment = {
@@ -142,6 +143,7 @@ def in_this_process(
         command(name)
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards
+    monkeypatch.setattr(load, "load_file", load_once)
 
     def call(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["gqa", *arguments])

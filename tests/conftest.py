@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import goldens
 import pytest
 from as_user import desk, gqa, oldest_pytest
 from browsing import browser, context, show
@@ -27,11 +28,21 @@ settings.register_profile("suite", deadline=None, derandomize=True, database=Non
 settings.load_profile("suite")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option of what uses `goldens`."""
+    parser.addoption(
+        "--rewrite-transcripts",
+        action="store_true",
+        help="write the texts of tests/transcripts and tests/goldens as they are now",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Restore the default handling of Ctrl-C and hang-up, which a background job ignores.
 
     Processes that tests start inherit that, and some tests need these signals.
     """
+    goldens.rewrite = config.getoption("rewrite_transcripts", False)
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual or signal.SIG_DFL)

@@ -1,14 +1,20 @@
-"""Texts that are kept as files beside the tests, as the transcripts are."""
+"""Texts that are kept as files: the transcripts, and what else is beside the tests."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+#: Whether files get the texts instead: the option --rewrite-transcripts.
+rewrite = False
 
 
 def check_golden(name: str, text: str) -> None:
-    """Fails if the file has another text; ``WRITE_TRANSCRIPTS=1`` writes this one."""
-    file = Path(__file__).parent / "goldens" / name
-    if os.environ.get("WRITE_TRANSCRIPTS"):
+    """Fails if the file of ``goldens`` has another text."""
+    check_text(Path(__file__).parent / "goldens" / name, text)
+
+
+def check_text(file: Path, text: str) -> None:
+    """Fails if the file has another text."""
+    if rewrite:
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8")

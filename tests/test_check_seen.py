@@ -22,12 +22,14 @@ pytest.importorskip("onnxruntime")
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-def checked(gqa: Gqa, folder: Path, model: onnx.ModelProto) -> tuple[dict[str, Any] | None, str]:
+def checked(
+    gqa: Gqa, folder: Path, model: onnx.ModelProto, *options: str
+) -> tuple[dict[str, Any] | None, str]:
     """The answers for programs, None if there are none, and what was printed."""
     file, answers = folder / "model.onnx", folder / "answers.json"
     file.write_bytes(model.SerializeToString())
     answers.unlink(missing_ok=True)
-    done = gqa("check", str(file), "--json", str(answers))
+    done = gqa("check", str(file), "--json", str(answers), *options)
     assert "Traceback" not in done.both, done.both
     return json.loads(answers.read_text()) if answers.exists() else None, done.both
 
@@ -53,8 +55,10 @@ Expect = Callable[..., str]
 
 @pytest.fixture
 def expect(gqa: Gqa, tmp_path: Path) -> Expect:
-    def expected(model: onnx.ModelProto, answer: str, *told: str) -> str:
-        answers, said = checked(gqa, tmp_path, model)
+    def expected(
+        model: onnx.ModelProto, answer: str, *told: str, options: tuple[str, ...] = ()
+    ) -> str:
+        answers, said = checked(gqa, tmp_path, model, *options)
         found, said = one_chat(answers), " ".join(said.split())
         assert found == {"right"} if answer == "right" else answer in found, said
         assert [each for each in told if each not in said] == [], said
@@ -410,6 +414,10 @@ def test_a_change(expect: Expect, kind: str, change: Change, answer: str, told: 
     assert told or "not those" not in said
 
 
+#: What a model of four layers is checked with; by default it is called 80 times.
+SHORT = ("--lengths", "3", "--batch", "1")
+
+
 def borrowing() -> tuple[onnx.ModelProto, list[onnx.NodeProto]]:
     """A model with two layers that borrow, and its attention."""
     file = data_path("cases") / "exported" / "graphs" / "gemma4_tiny_mobius_cpu.onnx"
@@ -444,7 +452,7 @@ def test_a_layer_that_borrows_values_for_keys(expect: Expect, whose: str, told: 
         borrower.input[4] = "value.9"
     else:
         borrower.input[3], borrower.input[4] = borrower.input[4], borrower.input[3]
-    expect(model, "wrong", told)
+    expect(model, "wrong", told, options=SHORT)
 
 
 def test_a_layer_that_borrows_is_compared_too(expect: Expect) -> None:
@@ -455,7 +463,8 @@ def test_a_layer_that_borrows_is_compared_too(expect: Expect) -> None:
         node.input[:] = [{"total": total, "query": query}.get(name, name) for name in node.input]
         model.graph.node.insert([*model.graph.node].index(borrower) + number, node)
     borrower.input[0] = "longer"
-    expect(model, "wrong", "wrong in layer 2: its results", "are not those for the same")
+    told = "wrong in layer 2: its results", "are not those for the same"
+    expect(model, "wrong", *told, options=SHORT)
 
 
 def test_what_is_surely_a_mistake(expect: Expect, tmp_path: Path) -> None:

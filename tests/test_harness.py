@@ -132,7 +132,7 @@ def growth_kib(bundles: Path) -> int:
 
 def test_every_miniature_is_told_of() -> None:
     code = f"import sys; sys.path.insert(0, {str(FAULTY)!r}); from lies import *;"
-    code += "print(*LIES, *LATER, *DESCRIPTIONS)"
+    code += "print(*LIES, *LATER, *DESCRIPTIONS, *ATTRIBUTES)"
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
     names = {*done.stdout.split(), *(file.stem for file in FAULTY.glob("*.py"))}
     files = [*FAULTY.parent.glob("transcripts/*.txt"), *FAULTY.parent.glob("test_*.py")]
@@ -227,7 +227,7 @@ def test_what_a_runner_does_between_two_cases_does_not_count_for_the_next(
 ) -> None:
     with pool(name) as runner:
         assert isinstance(runner.run(job(bundles, "faulty")), Ran)
-        time.sleep(0.5)
+        time.sleep(0.6)
         after = runner.run(job(bundles, "good"))
         assert isinstance(after, Ran)
         assert words in after.stderr

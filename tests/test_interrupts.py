@@ -21,7 +21,8 @@ from conformance.case.call import Call
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """The command's handlers, and the old ones afterwards."""
-    before = {number: signal.getsignal(number) for number in (*interrupts._SIGNALS, signal.SIGALRM)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in numbers}
     hook = sys.unraisablehook
     yield
     sys.unraisablehook = hook

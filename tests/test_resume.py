@@ -38,13 +38,18 @@ def no_other_files(file: Path) -> bool:
     return [each.name for each in file.parent.glob(f"{file.name}*")] == [file.name]
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3, 4, 17, 40, 41, 42])
-@pytest.mark.parametrize("broken", [b"", b'{"kind":"result","case":"twe'])
+BROKEN = b'{"kind":"result","case":"twe'
+
+
+@pytest.mark.parametrize(
+    ("lines", "broken"),
+    [(1, b""), (2, BROKEN), (3, b""), (17, BROKEN), (40, b""), (41, BROKEN), (42, b"")],
+)
 def test_a_run_goes_on_where_it_was_cut_off(
     gqa: Gqa, tmp_path: Path, whole: list[bytes], lines: int, broken: bytes
 ) -> None:
     file = tmp_path / "r.jsonl"
-    file.write_bytes(b"".join(whole[:lines]) + (broken if lines < len(whole) else b""))
+    file.write_bytes(b"".join(whole[:lines]) + broken)
     there = read(file)
     done = gqa("run", "twenty.yaml", "--resume", str(file))
     assert done.status == 0, done.both

@@ -7,8 +7,8 @@ in a shell.
 ``three.yaml::faulty``; ``cases FILE`` writes a case file of the entries that it is given. What is
 exported holds for the commands of gqa below.
 
-``WRITE_TRANSCRIPTS=1 pytest tests/test_transcripts.py`` writes what the commands say now, and
-``git diff`` shows what has changed.
+``pytest --rewrite-transcripts`` writes what the commands say now, and ``git diff`` shows what has
+changed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pathlib import Path
 import pytest
 from as_user import Desk, Done, Gqa
 from case_files import HEAD
+from goldens import check_text
+from shipped import load_once
 
 from conformance import __version__
 from conformance.base.paths import ROOT
@@ -70,7 +72,9 @@ def py_test(
     request: pytest.FixtureRequest, desk: Desk, capsys: pytest.CaptureFixture[str], oldest: bool
 ) -> Call:
     """``pytest`` with the plugin, as if it ran in a process of its own; the oldest does."""
-    plugins = ("-p", "conformance.pytest_plugin", "-p", "no:faulthandler")
+    # Without the plugin that searches all of this process's memory for garbage when a session ends.
+    left_out = ("-p", "no:faulthandler", "-p", "no:unraisableexception")
+    plugins = ("-p", "conformance.pytest_plugin", *left_out)
 
     def call(*arguments: str) -> Done:
         with pytest.MonkeyPatch.context() as patch:
@@ -78,6 +82,7 @@ def py_test(
                 patch.delenv(name)
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
             patch.setenv("COLUMNS", "80")
+            patch.setattr("conformance.pytest_cases.load_file", load_once)
             if not oldest:
                 return Done(int(pytest.main([*plugins, *arguments])), *capsys.readouterr())
             folder = request.getfixturevalue("oldest_pytest")
@@ -96,7 +101,7 @@ def done(desk: Desk, gqa: Gqa, py_test: Call, monkeypatch: pytest.MonkeyPatch) -
         for name in re.findall(r"exec:programs/(\w+)", line):
             desk.runner(name)
         command, _, filtered = line.partition(" | ")
-        words = shlex.split(command)
+        words = shlex.split(command.removesuffix(" 2>&1"))
         if words[0] == "export":
             monkeypatch.setenv(*words[1].split("=", 1))
             return Done(0, "", "")
@@ -105,6 +110,8 @@ def done(desk: Desk, gqa: Gqa, py_test: Call, monkeypatch: pytest.MonkeyPatch) -
                 patch.setenv(*words.pop(0).split("=", 1))
             if run := {"gqa": gqa, "pytest": py_test}.get(words[0]):
                 said = run(*words[1:])
+                if command.endswith(" 2>&1"):
+                    said = Done(said.status, said.both, "")
                 out = in_shell(desk, filtered, said.out).out if filtered else said.out
                 return Done(said.status, out, said.err)
         return in_shell(desk, line, given)
@@ -142,6 +149,4 @@ def test_commands_say_what_the_transcript_says(
             both = tuple(re.sub(what, stand_in, text) for text in both)
         complaint = "".join(f"! {line}".rstrip() + "\n" for line in both[1].splitlines())
         written.append(f"{comment}$ {line}\n{given}{both[0]}{complaint}{status}")
-    if os.environ.get("WRITE_TRANSCRIPTS"):
-        file.write_text("\n".join(written), encoding="utf-8")
-    assert "\n".join(written) == wanted
+    check_text(file, "\n".join(written))

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from as_user import Desk, wait_for
+from as_user import TWENTY, Desk, wait_for
 from case_files import entries, write
 
 from conformance.results.reader import Run, read
@@ -34,6 +34,7 @@ SIXTY = entries(
 def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
     write(made.folder, SIXTY, "sixty.yaml")
+    write(made.folder, TWENTY, "twenty.yaml")
     return made
 
 
@@ -51,13 +52,13 @@ def test_the_results_are_those_of_one_process(desk: Desk, tmp_path: Path) -> Non
     eps = [word for ep in (*runners, "cpu") for word in ("--ep", ep)]
     files = [tmp_path / f"{jobs}.jsonl" for jobs in (1, 3)]
     done = [
-        desk.gqa("run", "three.yaml", "sixty.yaml", *eps, "-j", file.stem, "--results", str(file))
+        desk.gqa("run", "three.yaml", "twenty.yaml", *eps, "-j", file.stem, "--results", str(file))
         for file in files
     ]
     assert done[0].status == done[1].status == 1, done[1].both
     one, three = map(read, files)
     assert judged(one) == judged(three)
-    assert len(three.results) == 4 * 63
+    assert len(three.results) == 4 * 23
     assert three.footer is not None
     assert three.footer.complete
     assert done[0].out.splitlines()[-2] == done[1].out.splitlines()[-2]
@@ -75,10 +76,12 @@ def test_after_enough_failures_nothing_is_left(desk: Desk, tmp_path: Path) -> No
 def test_a_runner_that_is_given_up(desk: Desk, tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     eps = ("--ep", desk.runner("not_json"), "--ep", "cpu")
-    done = desk.gqa("run", "sixty.yaml", *eps, "-j", "2", "--results", str(file), environment=EVERY)
+    done = desk.gqa(
+        "run", "twenty.yaml", *eps, "-j", "2", "--results", str(file), environment=EVERY
+    )
     assert done.status == 3, done.both
     assert "Given up after 3 infrastructure failures" in done.out
-    assert sum(r.target.startswith("cpu@") for r in read(file).results) == 60
+    assert sum(r.target.startswith("cpu@") for r in read(file).results) == 20
     assert not left(desk)
 
 

@@ -41,7 +41,7 @@ def nearest(
     beside = (
         Near(
             case,
-            _different(features, features_of(case.call, case.steps)),
+            _different(features, case.features),
             _different(sizes, sizes_of(case.call, case.steps)),
         )
         for case in cases

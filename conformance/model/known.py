@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from conformance.case.case import Case
-from conformance.case.features import BY_NAME, features_of
+from conformance.case.features import BY_NAME
 from conformance.case.nearest import nearest
 from conformance.judge.expectations import Expectation
 from conformance.results.records import ResultRecord
@@ -141,7 +141,7 @@ def _without_effect(case: Case) -> Iterator[str]:
 
 def _telling(case: Case) -> Iterator[tuple[str, str]]:
     """The features of a case that are not plain, but for those that any model has."""
-    for name, value in features_of(case.call, case.steps).items():
+    for name, value in case.features.items():
         plain = name != "phase" and value == BY_NAME[name].values[0]
         if value is not None and not plain and name not in _OF_ANY_MODEL:
             yield name, value

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Tells the lie, or has the fault, that the environment variable LIE names."""
+"""Tells the lie, or has the fault, that the environment variable LIE names.
 
-import ctypes
+It is started hundreds of times: what only one of them needs is imported or made there.
+"""
+
 import json
 import os
-import select
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import time
 
@@ -18,7 +17,6 @@ LIES = {}
 SKIPPED = '{"id": ID, "outcome": "unavailable", "reason": "this adapter has no float16"}'
 COMPILING = '{"id": ID, "outcome": "compiling"}'
 OPERATOR = {"declared_by": "miniature 1.0", "inputs": {}, "outputs": {}, "attributes": {}}
-ABOUT = {}  # what a description says instead; of LATER, only once the process was restarted
 LATER = {
     "version_later": {"version": "2.0"},
     "device_later": {"device": "another"},
@@ -60,13 +58,8 @@ DESCRIPTIONS = {
             "attributes": {"num_heads": "int", "one_future": "int", "two_future": "float"},
         }
     },
-    "many_attributes": {
-        "operator": {**OPERATOR, "attributes": dict.fromkeys(map(str, range(9000)), "int")}
-    },
-    "attributes_beyond_a_line": {
-        "operator": {**OPERATOR, "attributes": dict.fromkeys(map(str, range(100_000)), "int")}
-    },
 }
+ATTRIBUTES = {"many_attributes": 9000, "attributes_beyond_a_line": 100_000}
 
 
 def lie(function):
@@ -98,6 +91,8 @@ def replacing(make):
 
 
 def bind(path):
+    import socket
+
     os.chdir(os.path.dirname(path))
     socket.socket(socket.AF_UNIX).bind(os.path.basename(path))
 
@@ -117,6 +112,8 @@ LIES |= {
 @lie
 def grows(request):
     """A child makes a file longer while it is read."""
+    import subprocess
+
     runs = miniature.outputs(request)
     path = os.path.join(request["out"], runs[0][0]["output"])
     script = (
@@ -132,6 +129,8 @@ def grows(request):
 @lie
 def writes_afterwards(request):
     """A process outside its group writes again and again to all folders of outputs."""
+    import subprocess
+
     runs = miniature.outputs(request)
     script = (
         "import glob, os, sys, time\nos.setsid()\nend = time.time() + 1.5\ntime.sleep(0.3)\n"
@@ -429,7 +428,7 @@ def afterwards(text):
 
     def fault(request):
         miniature.ran(request)
-        time.sleep(0.02)
+        time.sleep(0.2)  # on a busy machine, too, the answer is read before
         print(text.replace("ID", str(request["id"])), flush=True)
 
     return fault
@@ -444,6 +443,8 @@ LIES |= {
 @lie
 def prints_from_c(request):
     """Uses a library that prints to standard output from C code, past Python's own stream."""
+    import ctypes
+
     libc = ctypes.CDLL(None)
     libc.puts(b"kernel: using 4 threads")
     libc.fflush(None)
@@ -546,6 +547,8 @@ def is_ended(request):
 @lie
 def leaves_child(request):
     """Which holds its pipes open."""
+    import subprocess
+
     subprocess.Popen(["sleep", "600"])
     os.abort()
 
@@ -559,6 +562,8 @@ def dies_while_idle(request):
 @lie
 def dies_in_the_end(request):
     """As soon as it is sent the next case, which it does not read."""
+    import select
+
     miniature.ran(request)
     select.select([sys.stdin], [], [], 5)
     segfault()
@@ -660,6 +665,9 @@ def describe(request):
     about = DESCRIPTIONS.get(told, {})
     if told in LATER and os.path.exists(mark):
         about = LATER[told]
+    if told in ATTRIBUTES:
+        attributes = dict.fromkeys(map(str, range(ATTRIBUTES[told])), "int")
+        about = {"operator": {**OPERATOR, "attributes": attributes}}
     if told == "version_of_each_process":
         about = {"version": f"1.{os.getpid()}"}
     about = dict(about)
@@ -667,5 +675,9 @@ def describe(request):
     miniature.describe_itself(request, **about, **({} if dtypes is None else {"dtypes": dtypes}))
 
 
-if __name__ == "__main__":
+def serve():
     miniature.serve(LIES.get(told, die if told in LATER else None), describe)
+
+
+if __name__ == "__main__":
+    serve()

@@ -7,7 +7,6 @@ every case, except those whose bundle has ``FAULT_ON`` (an environment variable,
 
 import json
 import os
-import random
 import shutil
 import sys
 
@@ -96,6 +95,8 @@ def number():
 
 def chance():
     """A generator of random numbers for the next case; those of one run are those of the next."""
+    import random
+
     return random.Random(1109 + number())
 
 
