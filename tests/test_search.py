@@ -1,4 +1,4 @@
-"""``gqa search`` and ``-k`` as a user sees them: what is found, and why nothing is."""
+"""Expressions of ``gqa list`` and ``-k`` as a user sees them: what is found, and why nothing is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from as_user import Gqa
 
 
 def test_the_corpus_has_the_call_that_help_and_readme_ask_for(gqa: Gqa) -> None:
-    done = gqa("search", "softcap and window and head_size=256 and shared_kv")
+    done = gqa("list", "softcap and window and head_size=256 and shared_kv")
     assert done.status == 0
     assert int(done.out.splitlines()[-1].partition(" of ")[0]) >= 2
 

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from conformance.base.text import one_line
 from conformance.base.words import plural
-from conformance.cli.console import plain_table
-from conformance.cli.terminal import natural_width
+from conformance.cli.console import natural_width, plain_table
 from conformance.results.compare import Change, Changes
 from conformance.results.verdicts import TABLE
 

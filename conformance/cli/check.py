@@ -14,7 +14,6 @@ import click
 from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.cli import completion
 from conformance.cli.capture import Asked, capture_options
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
@@ -24,14 +23,22 @@ from conformance.cli.common import (
     check_writable,
     write_file,
 )
-from conformance.cli.options import HTML, JOBS, OUTPUT, RESULTS, program_options
+from conformance.cli.options import (
+    EPS,
+    HTML,
+    JOBS,
+    OUTPUT,
+    RESULTS,
+    RuntimeCommand,
+    program_options,
+)
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.run.engine import TargetRun
 from conformance.run.records import selection_of
 from conformance.run.target import DescribedTarget, target_plans
-from conformance.targets.catalogue import Programs, target_names
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, targets_for
 
 if TYPE_CHECKING:
@@ -57,16 +64,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         return tuple(dict.fromkeys(map(int, parts)))
 
 
-@click.command()
+@click.command(cls=RuntimeCommand)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--ep",
-    "eps",
-    multiple=True,
-    metavar="TARGET",
-    help=f"{', '.join(target_names())}; repeat. Default: cpu.",
-    shell_complete=completion.targets,
-)
+@EPS
 @click.option("--batch", type=Numbers(64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
     "--lengths",
@@ -125,7 +125,7 @@ def check(
     asked: Asked,
     programs: Programs,
 ) -> int:
-    """Check whether targets compute the attention of a model correctly.
+    """Check whether runtimes compute the attention of your model right.
 
     MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there,
     except with --prompt-ids and --capture, which run it on ONNX Runtime's CPU provider.

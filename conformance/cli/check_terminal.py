@@ -18,8 +18,8 @@ from conformance.case.corpus import find
 from conformance.cli.check_json import document
 from conformance.cli.check_pins import ModelPins, is_of_model, of_model
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
-from conformance.cli.console import SafeConsole
-from conformance.cli.terminal import RunSummary, Terminal, make_console
+from conformance.cli.console import SafeConsole, make_console
+from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO

@@ -33,3 +33,13 @@ class SafeConsole(Console):
 def plain_table() -> Table:
     """A table without lines."""
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+
+
+def make_console() -> Console:
+    """A console on standard output; without a terminal, lines are not wrapped."""
+    return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=1000)
+
+
+def natural_width(console: Console, table: Table) -> int:
+    """The width at which nothing of ``table`` is folded or cut."""
+    return console.measure(table, options=console.options.update_width(10_000)).maximum

@@ -51,8 +51,9 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("--dry-run", is_flag=True, help="Print the changes, and write nothing.")
 def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: bool) -> int:
-    """Write expectations for results that are not as expected.
+    """Write down known failures, so that only new ones are red.
 
+    A results file says what fails, and the expectations file gets a line for it.
     What people wrote stays: comments, order, reasons and links. A line that a newer release mended
     ends there. New lines cover cases with one cause in as few patterns, features and ranges of
     versions as possible, and never one that passed. Replace their TODO by a reason and a link.

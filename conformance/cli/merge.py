@@ -34,9 +34,10 @@ from conformance.results.packed import packing
 @click.option("--compact", is_flag=True, help="Leave out times, and the figures of what passes.")
 @click.option("--incomplete", is_flag=True, help="Join although something is missing.")
 def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool) -> int:
-    """Join results files: shards of one run, and runs on several targets or releases.
+    """Join results files into one.
 
-    The files are of one suite and one corpus, and have each case once on each target.
+    They are shards of one run, or runs on several targets or releases, of one suite and one corpus.
+    Each case is in them once on each target.
 
     \b
     Exit status: 0 written        2 the files cannot be joined

@@ -16,8 +16,7 @@ from rich.text import Text
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import listed
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
-from conformance.cli.console import plain_table
-from conformance.cli.terminal import make_console
+from conformance.cli.console import make_console, plain_table
 from conformance.report.model_table import USES
 from conformance.report.models import (
     FORMAT,
@@ -36,7 +35,7 @@ from conformance.results.verdicts import TABLE
 @click.option("--ep", "eps", multiple=True, metavar="TARGET", help="Only this runtime; repeat.")
 @click.option("--json", "as_json", is_flag=True, help="The rows as JSON.")
 def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
-    """Say which runtime runs which model right, and since when.
+    """Look up which runtime runs which model right, and since when.
 
     MODEL is a name, such as gemma4 or "llama int4", or the config.json or genai_config.json of a
     model that is not in the list. Without it all models are listed.

@@ -246,9 +246,9 @@ def report(
     address: str,
     watched: bool,
 ) -> int:
-    """Write a report of one or more results files, with a column for each target of each file.
+    """Write results as a page, Markdown, JUnit, CSV, badges or a site.
 
-    Give at least one form of a report.
+    There is a column for each target of each results file. Give at least one form of a report.
 
     \b
     Exit status: 0 written   2 bad input   3 a file could not be written
@@ -360,9 +360,9 @@ def _changes(new: Table, old: Table) -> Changes:
     help="Write the changes to FILE, and print the regressions.",
 )
 def diff(old: Path, new: Path, markdown: Path | None) -> int:
-    """Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …
+    """Compare two results files: what broke, and what is fixed.
 
-    A terminal shows tables; a pipe or a file gets Markdown.
+    NEW is compared with the baseline OLD. A terminal shows tables; a pipe or a file gets Markdown.
 
     \b
     Exit status: 0 not worse                 1 worse
@@ -376,7 +376,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     text = changes_markdown(changed)
     if markdown is None and sys.stdout.isatty():
         from conformance.cli.changes_table import draw_changes
-        from conformance.cli.terminal import make_console
+        from conformance.cli.console import make_console
 
         draw_changes(make_console(), changed)
     elif markdown is None:

@@ -21,16 +21,24 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
-from conformance.cli import completion
 from conformance.cli.common import BadArgument, check_separate, check_writable
-from conformance.cli.console import SafeConsole
-from conformance.cli.env import with_releases
+from conformance.cli.console import SafeConsole, make_console
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
-from conformance.cli.options import EXPRESSION, HTML, JOBS, PATHS, RESULTS, program_options
+from conformance.cli.options import (
+    EPS,
+    EXPRESSION,
+    HTML,
+    JOBS,
+    PATHS,
+    RESULTS,
+    RuntimeCommand,
+    program_options,
+    with_releases,
+)
 from conformance.cli.report import write_html
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
-from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
+from conformance.cli.terminal import Detail, RunSummary, Terminal
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, part_file
@@ -51,23 +59,16 @@ from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import Shard, ShardError, part_of, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs
-from conformance.targets.catalogue import Programs, target_names
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, eps_of, targets_for
 
 if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
 
 
-@click.command()
+@click.command(cls=RuntimeCommand)
 @PATHS
-@click.option(
-    "--ep",
-    "eps",
-    multiple=True,
-    metavar="TARGET",
-    help=f"{', '.join(target_names())}; repeat.",
-    shell_complete=completion.targets,
-)
+@EPS
 @EXPRESSION
 @click.option(
     "--profile",
@@ -151,7 +152,7 @@ def run(
     bisect: bool,  # main() sets the exit status, since click's own errors never come here
     programs: Programs,
 ) -> int:
-    """Run cases on targets, judge the results, and report what is unexpected.
+    """Run test cases on runtimes, and report what is unexpected.
 
     PATH is a case file or folder, a theme or a case id of the corpus, or FILE.yaml::name[…], run
     in this order; default: the whole corpus.

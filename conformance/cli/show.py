@@ -15,11 +15,12 @@ from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped
+from conformance.case.excluded import selected_cases
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
 from conformance.cli.completion import case_names, targets
+from conformance.cli.console import make_console
 from conformance.cli.one_result import returned_of, run_case, taken
-from conformance.cli.options import program_options, selected_cases
-from conformance.cli.terminal import make_console
+from conformance.cli.options import program_options
 from conformance.report.value_files import values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
 from conformance.run.records import argument_for

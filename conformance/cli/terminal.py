@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -28,7 +26,7 @@ from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
-from conformance.cli.console import SafeConsole
+from conformance.cli.console import natural_width
 from conformance.cli.listing import FEW, by_cause, durations, failures, in_full
 from conformance.results.causes import causes
 from conformance.results.errors import ResultsError
@@ -45,16 +43,6 @@ _FOLDED: Final = 20
 
 #: Up to this many known defects are listed; of more, the number is printed.
 FEW_CAUSES: Final = 8
-
-
-def make_console() -> Console:
-    """A console on standard output; without a terminal, lines are not wrapped."""
-    return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=1000)
-
-
-def natural_width(console: Console, table: Table) -> int:
-    """The width at which nothing of ``table`` is folded or cut."""
-    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 class RunSummary:
@@ -193,25 +181,6 @@ class Terminal:
                 bar.update(task, advance=count(case, record), description=summary())
 
             yield step
-
-    @contextlib.contextmanager
-    def bars(self) -> Iterator[Callable[[str, int, int], None]]:
-        """A live progress bar for each subject on a terminal, else nothing."""
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
-        )
-        with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
-            tasks: dict[str, TaskID] = {}
-
-            def watch(what: str, done: int, total: int) -> None:
-                if what not in tasks:
-                    tasks[what] = bar.add_task(what, total=total)
-                bar.update(tasks[what], completed=done)
-
-            yield watch
 
     def summary(self, summary: RunSummary) -> None:
         """Print the verdicts by theme, unexpected results, known defects and failures.
