@@ -51,7 +51,7 @@ _ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 OLD_NAMES: Final = {
     "bisect": "gqa history CASE_ID --good RELEASE --bad RELEASE",
     "cache": "gqa doctor",
-    "env": "gqa setup --releases",
+    "env": "gqa setup TARGET@RELEASE or gqa setup --releases",
     "plan": "gqa run --shard N/OF",
     "power": "python -m conformance.maintain.power",
     "search": "gqa list EXPRESSION",

@@ -11,11 +11,11 @@ from click.shell_completion import CompletionItem
 from rich.text import Text
 
 from conformance.base.text import one_line, printable_json
-from conformance.base.words import listed, plural
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_cases, names_of
 from conformance.case.excluded import Subject, counts, hints, selected_cases
-from conformance.case.selection import Expression, SelectionError, compile_expression
+from conformance.case.selection import JOINING, Expression, SelectionError, compile_expression
 from conformance.cli import completion
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
 from conformance.cli.console import make_console
@@ -40,7 +40,8 @@ def list_cases(named: Sequence[str], expression: str, everything: bool, as_json:
 
     PATH is as in gqa run; what is neither a file, a folder, a theme nor a case id is an EXPRESSION,
     in quotes. Its cases stand below the title and the contract of their entry; of more than 24,
-    each theme has a line. With PATH alone and with -k, each id is a line.
+    each theme has a line. With PATH alone and with -k, each id is a line. A word that is a theme,
+    too, such as softcap, means the theme; -k softcap finds all calls with it.
 
     \b
     EXPRESSION has words and comparisons, joined by and, or, not and parentheses:
@@ -50,9 +51,8 @@ def list_cases(named: Sequence[str], expression: str, everything: bool, as_json:
     """
     paths = [argument for argument in named if names_cases(argument)]
     expressions = [argument for argument in named if argument not in paths]
-    if len(expressions) > 1:
-        both = listed([f"'{one_line(each, 40)}'" for each in expressions])
-        raise BadArgument(f"{both} are several expressions; put the whole expression in quotes.")
+    if len(expressions) > 1 or not JOINING.isdisjoint(named):
+        raise BadArgument("Put the whole expression in quotes: 'softcap and window'.")
     if expressions and expression:
         raise BadArgument("Give one expression, with -k or without it.")
     if expressions:

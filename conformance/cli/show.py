@@ -20,7 +20,6 @@ from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument,
 from conformance.cli.completion import case_names, targets
 from conformance.cli.console import make_console
 from conformance.cli.one_result import returned_of, run_case, taken
-from conformance.cli.options import program_options
 from conformance.report.value_files import values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
 from conformance.run.records import argument_for
@@ -71,7 +70,6 @@ _NUMBER = click.IntRange(min=0)
 )
 @click.option("--all", "everything", is_flag=True, help="Leave no key and no element out.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@program_options
 def show(
     case_id: str,
     values: bool,
@@ -84,13 +82,13 @@ def show(
     ep: str | None,
     everything: bool,
     as_json: bool,
-    programs: Programs,
 ) -> int:
-    """Show one case: the call, its contract, its links, and the ranges of its values.
+    """Show one test case: its call, what must come out, its values.
 
     With --values, show how the oracle computes one query: positions, masks, scores, probabilities,
     output and the row that is stored; with --ep or --results beside what a target returned. The
-    query is that of the worst wrong element, else the last token of batch 0 in head 0.
+    query is that of the worst wrong element, else the last token of batch 0 in head 0. For a build
+    of your own, gqa export writes the same into values.txt.
     """
     corpus, cases = selected_cases([case_id], "")
     if len(cases) > 1:
@@ -100,11 +98,11 @@ def show(
     asked = Asked(step, batch, head, token, element)
     if values:
         if ep is None and corpus.targets:
-            (ep,) = eps_of(corpus.targets, programs)
+            (ep,) = eps_of(corpus.targets, Programs())
         return _show_values(
             case,
             asked,
-            lambda: _returned(corpus, case, results, ep, programs),
+            lambda: _returned(corpus, case, results, ep),
             everything=everything,
             as_json=as_json,
         )
@@ -128,13 +126,11 @@ def _show_call(case: Case) -> int:
     return INFRASTRUCTURE if is_shipped(case) else ALL_AS_EXPECTED
 
 
-def _returned(
-    corpus: Corpus, case: Case, results: Path | None, ep: str | None, programs: Programs
-) -> Returned | None:
+def _returned(corpus: Corpus, case: Case, results: Path | None, ep: str | None) -> Returned | None:
     """What a target returned for the case: in a results file, or now."""
     if results is not None:
         return returned_of(taken(case, ep, results))
-    return None if ep is None else returned_of(run_case(corpus, case, target_for(ep, programs)))
+    return None if ep is None else returned_of(run_case(corpus, case, target_for(ep)))
 
 
 def _show_values(

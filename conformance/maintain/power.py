@@ -29,22 +29,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Literal
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
 from conformance.base.paths import INSTALLED, data_path
 from conformance.base.processes import ask
@@ -441,46 +429,38 @@ def share(number: float | None) -> str:
     return f"{number:.2g}" if number < 1000 else f"{number:.0e}".replace("e+0", "e")
 
 
-def table(scores: Sequence[Score]) -> Table:
-    """A table with a row for each mutant: its fault, and the cases that detect it."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    made.add_column("mutant", no_wrap=True)
-    made.add_column("what is wrong", max_width=60)
-    made.add_column("kills", justify="right", no_wrap=True)
-    made.add_column("themes", justify="right", no_wrap=True)
-    made.add_column("margin", justify="right", no_wrap=True)
-    made.add_column("first killer", overflow="fold")
+def table(scores: Sequence[Score]) -> Iterator[str]:
+    """A line for each area and for each mutant: its fault, and the cases that detect it."""
+    heads = ("mutant", "kills", "themes", "margin", "first killer", "what is wrong")
+    rows = [heads, *map(_row, scores)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    yield next(lines)
     for area, members in groupby(scores, key=lambda score: score.mutant.area):
         of_area = list(members)
-        made.add_section()
-        made.add_row(f"[bold]{escape(area)}[/]", _summary(of_area))
-        for score in of_area:
-            made.add_row(*_row(score))
-    return made
+        yield f"\n{area}: {_summary(of_area)}"
+        yield from islice(lines, len(of_area))
 
 
 def _summary(scores: Sequence[Score]) -> str:
-    """The mutants of an area in a line: how many are killed, and the one whose errors are least."""
+    """How many mutants of an area are killed, and the one whose errors are least."""
     killed = sum(bool(score.kills) for score in scores)
     alone = sum(len(score.themes) == 1 for score in scores)
     least = min(scores, key=lambda one: (max(one.shares, default=float("inf")), len(one.themes)))
     error = share(max(least.shares)) if least.shares else "not in numbers"
     by_one = f", {alone} by one theme" if alone else ""
-    told = f"{killed} of {len(scores)} killed{by_one}; least visible: {least.mutant.name} ({error})"
-    return f"[bold]{escape(told)}[/]"
+    return f"{killed} of {len(scores)} killed{by_one}; least visible: {least.mutant.name} ({error})"
 
 
-def _row(score: Score) -> list[str]:
-    kills = f"{len(score.kills)}{'+' if score.given_up else ''}"
-    alone = score.of_one_theme()
-    return [
-        escape(score.mutant.name),
-        f"[dim]{escape(score.mutant.what)}[/]",
-        kills if score.kills else "[bold red]0[/]",
-        f"[yellow]{len(score.themes)}[/]" if alone else str(len(score.themes)),
+def _row(score: Score) -> tuple[str, ...]:
+    return (
+        score.mutant.name,
+        f"{len(score.kills)}{'+' if score.given_up else ''}",
+        str(len(score.themes)),
         _margin(score),
-        escape(score.kills[0].case.id) if score.kills else "[bold red]survives[/]",
-    ]
+        score.kills[0].case.id if score.kills else "survives",
+        score.mutant.what,
+    )
 
 
 def _margin(score: Score) -> str:
@@ -589,10 +569,8 @@ def _measure(given: argparse.Namespace) -> int:
         cases = [case for case in cases if case.id in killers]
     chosen = [replace(known[name.partition("@")[0]], name=name) for name in names]
     made = Power(chosen, cases, given.jobs or usual_jobs(()), only, given.quick)
-    with _bars() as watch:
-        made.run(watch)
-    width = None if sys.stdout.isatty() else 1000
-    Console(width=width).print(table(made.scores))
+    made.run(_tell_progress)
+    print(*table(made.scores), sep="\n")
     told = list(problems(made, whole))
     print(*told, "", correct_line(made), closing(made), sep="\n")
     if given.json is not None:
@@ -602,25 +580,10 @@ def _measure(given: argparse.Namespace) -> int:
     return 1 if told else 0
 
 
-@contextlib.contextmanager
-def _bars() -> Iterator[Watch]:
-    """A live progress bar for each subject on a terminal, else nothing."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(compact=True),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def watch(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
-
-        yield watch
+def _tell_progress(what: str, done: int, total: int) -> None:
+    """Print a line for every tenth of the work."""
+    if done == total or done * 10 // total != (done - 1) * 10 // total:
+        print(f"{what}: {done}/{total}", file=sys.stderr)
 
 
 if __name__ == "__main__":
