@@ -172,7 +172,7 @@ def test_a_narrow_table_of_one_target_with_a_long_name_is_not_cut(desk: Desk) ->
 
 
 def test_in_ci_the_output_is_plain(desk: Desk) -> None:
-    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"), "--durations", "1")
+    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
     done = desk.gqa(*arguments, environment={"CI": "1", "COLUMNS": "40", "TERM": "dumb"})
     assert "\x1b" not in done.both
     assert "theme  ○ unsupported  ✓ pass  unexpected" in done.out

@@ -18,7 +18,6 @@ from conformance.case.corpus import find
 from conformance.cli.check_json import document
 from conformance.cli.check_pins import ModelPins, is_of_model, of_model
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
-from conformance.cli.console import SafeConsole, make_console
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.maintain.known.expect import pinned_text
@@ -59,7 +58,7 @@ class CheckTerminal(Terminal):
         pinned: Sequence[Expectation],
         program: ModelProgram | None = None,
     ) -> None:
-        super().__init__(make_console(), SafeConsole(stderr=True))
+        super().__init__()
         self.subject = subject
         self.program = program
         self.cases = {case.id: case for case in cases}

@@ -25,7 +25,7 @@ from conformance.cli.common import (
     check_separate,
     write_file,
 )
-from conformance.cli.console import SafeConsole, make_console
+from conformance.cli.console import make_console
 from conformance.cli.options import (
     EPS,
     EXPRESSION,
@@ -223,7 +223,7 @@ def _of_runs(
 ) -> int:
     """Run the releases, and tell their history. One that cannot be tried does not end it."""
     corpus = find(paths)
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
+    terminal = Terminal()
     targets = targets_for([_all_releases(ep, programs) for ep in eps], programs)
     if len(targets) < 2:
         raise BadArgument("A history takes two releases or more; name a range: cpu@1.25..")

@@ -22,7 +22,6 @@ from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli.common import BadArgument, check_separate, check_writable
-from conformance.cli.console import SafeConsole, make_console
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import (
     EPS,
@@ -38,7 +37,7 @@ from conformance.cli.options import (
 from conformance.cli.report import write_html
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
-from conformance.cli.terminal import Detail, RunSummary, Terminal
+from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, part_file
@@ -87,9 +86,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Known results of your own runner, build or machine, before the shipped ones; repeat.",
 )
-@click.option("--known", is_flag=True, help="List all known defects.")
 @click.option(
-    "--unexpected", is_flag=True, help="Print all failures in full, not one of each cause."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print all failures in full and all known defects, not one of each cause.",
 )
 @click.option("-x", "first", is_flag=True, help="Stop at the first failure, as --maxfail 1.")
 @click.option(
@@ -110,9 +111,6 @@ if TYPE_CHECKING:
     "last_failed",
     is_flag=True,
     help="Only cases that failed when they were last run; all if none did.",
-)
-@click.option(
-    "--durations", type=click.IntRange(0), metavar="N", help="List the N slowest cases; 0: all."
 )
 @click.option(
     "--shard",
@@ -140,13 +138,11 @@ def run(
     results: Path | None,
     html: Path | None,
     pinned: Sequence[Path],
-    known: bool,
-    unexpected: bool,
+    verbose: bool,
     first: bool,
     maxfail: int | None,
     minutes: float | None,
     last_failed: bool,
-    durations: int | None,
     shard: str | None,
     resumed: Path | None,
     bisect: bool,  # main() sets the exit status, since click's own errors never come here
@@ -172,8 +168,7 @@ def run(
     check_outputs(planned, outputs, pinned)
     selection = selection_text(paths, expression)
     size = _size(planned)
-    detail = Detail(known, unexpected, durations)
-    terminal = Terminal(make_console(), SafeConsole(stderr=True), detail)
+    terminal = Terminal(verbose=verbose)
     if last_failed:
         check_results_file(results)
         planned, told = only_last_failed(planned)

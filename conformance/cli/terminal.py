@@ -7,7 +7,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
@@ -26,8 +25,8 @@ from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
-from conformance.cli.console import natural_width
-from conformance.cli.listing import FEW, by_cause, durations, failures, in_full
+from conformance.cli.console import SafeConsole, make_console, natural_width, plain_table
+from conformance.cli.listing import FEW, by_cause, failures, in_full
 from conformance.results.causes import causes
 from conformance.results.errors import ResultsError
 from conformance.results.instability import instability_examples, instability_text
@@ -101,26 +100,18 @@ class RunSummary:
         return UNEXPECTED if red else ALL_AS_EXPECTED
 
 
-@dataclass(frozen=True)
-class Detail:
-    """What the summary of a run has beside its usual content.
+class Terminal:
+    """The output of a run, while it goes on and when it is over.
 
-    All ``known`` defects, all ``unexpected`` results in full, and the ``durations`` of that many
-    cases (0: of all).
+    A ``verbose`` one lists all unexpected results and known defects, and not one of each cause.
     """
 
-    known: bool = False
-    unexpected: bool = False
-    durations: int | None = None
-
-
-class Terminal:
-    """The output of a run, while it goes on and when it is over."""
-
-    def __init__(self, out: Console, err: Console, detail: Detail | None = None) -> None:
-        self.out = out
-        self.err = err
-        self.detail = detail or Detail()
+    def __init__(
+        self, out: Console | None = None, err: Console | None = None, verbose: bool = False
+    ) -> None:
+        self.out = out or make_console()
+        self.err = err or SafeConsole(stderr=True)
+        self.verbose = verbose
 
     def line(self, text: str) -> None:
         """Print untrusted text on one line."""
@@ -195,7 +186,7 @@ class Terminal:
             for case, result in summary.results
             if result.unexpected or (few and result.outcome != "unavailable")
         ]
-        for text in (in_full if self.detail.unexpected else by_cause)(listed):
+        for text in (in_full if self.verbose else by_cause)(listed):
             self.line(text)
         results = [result for _, result in summary.results]
         self._list_known(results, few)
@@ -203,16 +194,13 @@ class Terminal:
         if not few:
             self._list_warnings(summary.results)
         self.troubles(summary)
-        if self.detail.durations is not None:
-            for text in durations(results, self.detail.durations):
-                self.line(text)
         for text in uncalled_sentences(ready.record() for ready in summary.targets):
             self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
     def troubles(self, summary: RunSummary) -> None:
         """Print what kept results from being there or from being reliable."""
-        for text in failures(summary.troubles, every=self.detail.unexpected):
+        for text in failures(summary.troubles, every=self.verbose):
             self.line(text)
         self._list_instability(summary.instability)
         writing = [str(summary.writing)] if summary.writing else []
@@ -225,14 +213,12 @@ class Terminal:
         for case, result in results:
             rows.setdefault((case.theme, result.target), []).append(result)
         ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
+        table = _table(ordered)
         names = {target for _, target in rows}
         longest = max(map(len, names)) if len(names) > 1 else 0  # a single one has no column
-        room = self.out.width + max(longest - _FOLDED, 0)
-        for words in (True, False):
-            table = _table(ordered, words=words)
-            if natural_width(self.out, table) <= room:
-                self.out.print(table)
-                return
+        if natural_width(self.out, table) <= self.out.width + max(longest - _FOLDED, 0):
+            self.out.print(table)
+            return
         for (theme, target), members in ordered:
             verdicts = Counter(result.verdict for result in members)
             counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
@@ -245,13 +231,13 @@ class Terminal:
     def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
         """List the known defects, worst first, each with its link and one case.
 
-        All of them with ``--known``; else if there are only a few and they are not yet ``printed``.
+        All of them if it is verbose; else if there are only a few and they are not yet ``printed``.
         """
         found = causes((result for result in results if result.known), lambda result: result)
-        if not found or (printed and not self.detail.known):
+        if not found or (printed and not self.verbose):
             return
-        if len(found) > FEW_CAUSES and not self.detail.known:
-            self.line(f"\n{len(found)} known defects; list them with --known.")
+        if len(found) > FEW_CAUSES and not self.verbose:
+            self.line(f"\n{len(found)} known defects; list them with --verbose.")
             return
         self.line("\nKnown defects:")
         for cause in found:
@@ -336,29 +322,22 @@ _BESIDE: Final = "□ only in presents"
 _Counted = tuple[tuple[str, str], Sequence[ResultRecord]]
 
 
-def _table(rows: Sequence[_Counted], *, words: bool) -> Table:
-    """The verdicts of each theme and target; the last row is the total.
-
-    Without ``words`` it is narrower: its head has only the signs of the verdicts.
-    """
+def _table(rows: Sequence[_Counted]) -> Table:
+    """The verdicts of each theme and target; the last row is the total."""
     _, every = rows[-1]
     several = len({result.target for result in every}) > 1
     present = [v for v in VERDICTS if any(result.verdict == v for result in every)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2 if words else 1, 0, 0))
+    table = plain_table()
     table.add_column("theme", no_wrap=True)
     if several:
         table.add_column("target", overflow="fold")
     for verdict in present:
         row = TABLE[verdict]
-        head = f"{row.sign} {verdict}" if words else row.sign
+        head = f"{row.sign} {verdict}"
         table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
     beside = any(map(only_presents, every))
     if beside:
-        table.add_column(_BESIDE if words else _BESIDE[0], justify="right", no_wrap=True)
-    if not words:
-        signs = [f"{TABLE[verdict].sign} {verdict}" for verdict in present]
-        table.caption = ", ".join([*signs, *([_BESIDE] if beside else [])])
-        table.caption_justify = "left"
+        table.add_column(_BESIDE, justify="right", no_wrap=True)
     table.add_column("unexpected", justify="right", no_wrap=True)
     for (theme, target), members in rows:
         cells = _row(theme, target, members, present, several=several)
