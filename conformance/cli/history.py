@@ -36,7 +36,6 @@ from conformance.cli.options import (
     RuntimeCommand,
     program_options,
 )
-from conformance.cli.report import write_html
 from conformance.cli.run import (
     Work,
     check_outputs,
@@ -45,6 +44,7 @@ from conformance.cli.run import (
     run_plans,
     selection_text,
     selection_words,
+    write_html,
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal

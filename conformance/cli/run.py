@@ -21,7 +21,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
-from conformance.cli.common import BadArgument, check_separate, check_writable
+from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import (
     EPS,
@@ -34,14 +34,13 @@ from conformance.cli.options import (
     program_options,
     with_releases,
 )
-from conformance.cli.report import write_html
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, part_file
-from conformance.results.reader import read
+from conformance.results.reader import Run, read
 from conformance.results.records import (
     Header,
     InfrastructureRecord,
@@ -297,6 +296,16 @@ def place_for(results: Path | None, html: Path | None) -> Iterator[Place | None]
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
         yield None if kept is None else stack.enter_context(Place(kept))
+
+
+def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
+    """Write the HTML report of ``runs``, with the answer for a ``model`` if given.
+
+    Raises `ResultsError`.
+    """
+    from conformance.report.html import render  # imports jinja2
+
+    write_file(html, "the report", render(runs, model=model))
 
 
 def write_outputs(
