@@ -25,9 +25,9 @@ from conformance.cli.common import (
 )
 from conformance.cli.options import (
     EPS,
+    FILE,
     HTML,
     JOBS,
-    OUTPUT,
     RESULTS,
     RuntimeCommand,
     program_options,
@@ -97,9 +97,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 )
 @JOBS
 @HTML
-@click.option("--json", "json_file", type=OUTPUT, help="The answers, for programs.")
+@click.option("--json", "json_file", type=FILE, help="The answers, for programs.")
 @RESULTS
-@click.option("--save-cases", type=OUTPUT, help="Write the cases as a case file.")
+@click.option("--save-cases", type=FILE, help="Write the cases as a case file.")
 @click.option(
     "--explain",
     metavar="NODE",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -18,10 +17,9 @@ from conformance.cli.common import (
     check_writable,
     write_file,
 )
+from conformance.cli.options import FILE
 from conformance.results.errors import ResultsError
 from conformance.targets.catalogue import SANITIZED, TARGETS
-
-_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -38,14 +36,14 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
     "results",
     required=True,
     multiple=True,
-    type=_FILE,
+    type=FILE,
     metavar="RESULTS",
     help="A results file, of any release; repeat. It may be compressed (.xz).",
 )
 @click.option(
     "--expectations",
     "file",
-    type=_FILE,
+    type=FILE,
     metavar="FILE",
     help="The file to write; default: expectations/TARGET.yaml of this checkout.",
 )

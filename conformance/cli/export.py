@@ -22,7 +22,7 @@ from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import Found, returned_of, run_case, taken, the_one
-from conformance.cli.options import RuntimeCommand, program_options
+from conformance.cli.options import FILE, RuntimeCommand, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
@@ -49,11 +49,7 @@ class NotExported(Exception):
     help="Default: cpu, or the only target of --results.",
     shell_complete=targets,
 )
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Take the result from this file, and run nothing.",
-)
+@click.option("--results", type=FILE, help="Take the result from this file, and run nothing.")
 @program_options
 def export(
     case_id: str, folder: Path, ep: str | None, results: Path | None, programs: Programs

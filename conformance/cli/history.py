@@ -29,6 +29,7 @@ from conformance.cli.console import make_console
 from conformance.cli.options import (
     EPS,
     EXPRESSION,
+    FILE,
     HTML,
     JOBS,
     PATHS,
@@ -74,7 +75,7 @@ _Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
     "--from",
     "recorded",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="RESULTS",
     help="Take these results files, run nothing; more may follow.",
 )
@@ -83,7 +84,7 @@ _Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="The history of every case, entry and feature.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every entry and feature.")

@@ -16,6 +16,7 @@ from conformance.cli.common import (
     check_writable,
     say,
 )
+from conformance.cli.options import FILE
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import packing
 
@@ -27,7 +28,7 @@ from conformance.results.packed import packing
     "--output",
     "output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="File to write; packed if its name ends in .xz.",
 )

@@ -41,9 +41,9 @@ JOBS = click.option(
     help="Processes, each with a runner; default: one for each core, for a GPU or a runner of"
     " yours 1.",
 )
-OUTPUT = click.Path(path_type=Path, dir_okay=False)
-RESULTS = click.option("--results", type=OUTPUT, help="Results file.")
-HTML = click.option("--html", type=OUTPUT, help="HTML report.")
+FILE = click.Path(path_type=Path, dir_okay=False)
+RESULTS = click.option("--results", type=FILE, help="Results file.")
+HTML = click.option("--html", type=FILE, help="HTML report.")
 
 
 class _RuntimeOption(click.Option):

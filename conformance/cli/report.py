@@ -23,6 +23,7 @@ from conformance.cli.common import (
     write_file,
 )
 from conformance.cli.console import make_console
+from conformance.cli.options import FILE
 from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
@@ -338,7 +339,7 @@ def _write(
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
     "--markdown",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Write the changes to FILE, and print the regressions.",
 )

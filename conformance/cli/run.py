@@ -26,6 +26,7 @@ from conformance.cli.last_failed import LastRun, check_results_file, only_last_f
 from conformance.cli.options import (
     EPS,
     EXPRESSION,
+    FILE,
     HTML,
     JOBS,
     PATHS,
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
     "--expectations",
     "pinned",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Known results of your own runner, build or machine, before the shipped ones; repeat.",
 )
 @click.option(
@@ -120,7 +121,7 @@ if TYPE_CHECKING:
 @click.option(
     OPTION_RESUME,
     "resumed",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="RESULTS",
     help="Go on with the run that was cut off in this results file; begin one if there is none.",
 )

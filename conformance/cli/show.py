@@ -20,6 +20,7 @@ from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument,
 from conformance.cli.completion import case_names, targets
 from conformance.cli.console import make_console
 from conformance.cli.one_result import returned_of, run_case, taken
+from conformance.cli.options import FILE
 from conformance.report.value_files import values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
 from conformance.run.records import argument_for
@@ -59,7 +60,7 @@ _NUMBER = click.IntRange(min=0)
 )
 @click.option(
     "--results",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Beside a target's result from this file; the default is its worst wrong element.",
 )
 @click.option(
