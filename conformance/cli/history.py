@@ -133,7 +133,8 @@ def history(
     named = {"--results": results, "--html": html, "--json": json_file}
     outputs = {option: path for option, path in named.items() if path is not None}
     if not (good is bad is command is None):
-        _check_bisection(paths, eps, [*outputs, *(["--from"] if recorded else [])])
+        others = {"-k": expression, "--jobs": jobs, "--from": recorded, "--all": everything}
+        _check_bisection(paths, eps, {**others, **outputs})
         return bisect(paths[0], eps[0] if eps else "cpu", good, bad, command, programs)
     tell = functools.partial(_tell, json_file=json_file, everything=everything)
     if not recorded:
@@ -146,12 +147,15 @@ def history(
     return _of_files(files, paths, expression, html, tell)
 
 
-def _check_bisection(paths: Sequence[str], eps: Sequence[str], others: Sequence[str]) -> None:
+def _check_bisection(
+    paths: Sequence[str], eps: Sequence[str], others: Mapping[str, object]
+) -> None:
     """Raise `BadArgument` unless these arguments are of a bisection."""
     if len(paths) != 1 or len(eps) > 1:
         raise BadArgument("--good, --bad and --command take one CASE_ID and one --ep.")
-    if others:
-        raise BadArgument(f"--good, --bad and --command take no {others[0]}.")
+    for option, value in others.items():
+        if value:
+            raise BadArgument(f"--good, --bad and --command take no {option}.")
 
 
 # From recorded results

@@ -360,7 +360,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     if markdown is None and sys.stdout.isatty():
         from rich.markdown import Markdown
 
-        make_console().print(Markdown(changes_markdown(changed, _SCREENS)))
+        make_console().print(Markdown(changes_markdown(changed, _SCREENS), hyperlinks=False))
     elif markdown is None:
         click.echo(text, nl=False)
     else:

@@ -283,27 +283,21 @@ class Terminal:
 
 def _closing(summary: RunSummary) -> str:
     results = [result for _, result in summary.results]
-    unexpected = sum(result.unexpected for result in results)
-    flaky = [result for result in results if result.flaky]
-    known = [r for r in results if r.known and not r.flaky]
+    known = [result for result in results if result.known and not result.flaky]
     rejected = sum(result.verdict == "unsupported" for result in known)
+    unexpected = sum(result.unexpected for result in results)
+    counts = (
+        ("known failure*", len(known) - rejected),
+        ("known rejection*", rejected),
+        ("flaky", sum(bool(result.flaky) for result in results)),
+        ("vague rejection*", sum(result.vague for result in results)),
+        ("hazard*", sum(result.hazard is not None for result in results)),
+        ("by another kernel", sum(result.other_kernel for result in results)),
+        ("insensitive case*", len({each.case for each in results if each.insensitive})),
+        ("not repeated", len(summary.instability)),
+    )
     parts = [plural(len(results), "result"), f"{unexpected} unexpected"]
-    if failures := len(known) - rejected:
-        parts.append(plural(failures, "known failure"))
-    if rejected:
-        parts.append(plural(rejected, "known rejection"))
-    if flaky:
-        parts.append(f"{len(flaky)} flaky")
-    if vague := sum(result.vague for result in results):
-        parts.append(plural(vague, "vague rejection"))
-    if hazards := sum(result.hazard is not None for result in results):
-        parts.append(plural(hazards, "hazard"))
-    if others := sum(result.other_kernel for result in results):
-        parts.append(f"{others} by another kernel")
-    if warned := len({result.case for result in results if result.insensitive}):
-        parts.append(plural(warned, "insensitive case"))
-    if summary.instability:
-        parts.append(f"{len(summary.instability)} not repeated")
+    parts += [f"{n} {what.replace('*', 's' if n > 1 else '')}" for what, n in counts if n]
     if summary.untried:
         parts.append(f"nothing tested on {listed(list(summary.untried))}")
     if summary.troubles:
