@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 
@@ -42,4 +43,13 @@ def make_console() -> Console:
 
 def natural_width(console: Console, table: Table) -> int:
     """The width at which nothing of ``table`` is folded or cut."""
-    return console.measure(table, options=console.options.update_width(10_000)).maximum
+    return _widths(console, table).maximum
+
+
+def least_width(console: Console, table: Table) -> int:
+    """The width below which words of ``table`` would be cut or broken."""
+    return _widths(console, table).minimum
+
+
+def _widths(console: Console, table: Table) -> Measurement:
+    return console.measure(table, options=console.options.update_width(10_000))
