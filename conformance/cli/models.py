@@ -160,19 +160,14 @@ def _sign(cell: AnswerCell | None) -> Text:
 
 def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
     """The columns that are shown; ``webgpu`` stands for any adapter."""
-    wanted = dict.fromkeys(
-        name
-        for ep in eps or known.runtimes
-        for name in known.runtimes
-        if ep in (name, name.partition("+")[0])
-    )
-    unknown = [
-        ep for ep in eps if ep not in {part for n in wanted for part in (n, n.partition("+")[0])}
-    ]
-    if unknown:
-        raise BadArgument(
-            f"--ep: nothing is recorded of '{unknown[0]}', only of {listed([*known.runtimes])}."
-        )
+    wanted: dict[str, None] = {}
+    for ep in eps or known.runtimes:
+        found = [name for name in known.runtimes if ep in (name, name.partition("+")[0])]
+        if not found:
+            raise BadArgument(
+                f"--ep: nothing is recorded of '{ep}', only of {listed([*known.runtimes])}."
+            )
+        wanted |= dict.fromkeys(found)
     return [*wanted]
 
 

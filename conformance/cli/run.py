@@ -55,7 +55,7 @@ from conformance.results.writer import Writer
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
-from conformance.run.shard import Shard, ShardError, part_of, shard_for, shard_record
+from conformance.run.shard import Shard, part_of, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs
 from conformance.targets.catalogue import Programs
@@ -163,7 +163,9 @@ def run(
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     part = _shard(shard, last_failed)
     results, earlier = _resumed(resumed, results, last_failed)
-    planned = plans_for(paths, eps, expression, programs, pinned)
+    corpus = find(paths)
+    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
+    planned = plans_of(corpus, targets, expression, pinned)
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     check_outputs(planned, outputs, pinned)
     selection = selection_text(paths, expression)
@@ -192,33 +194,13 @@ def run(
     return summary.status()
 
 
-def plans_for(
-    paths: Sequence[str],
-    eps: Sequence[str],
-    expression: str,
-    programs: Programs,
-    pinned: Sequence[Path] = (),
-) -> list[TargetPlan]:
-    """The cases that the arguments select, for each of the targets that they name.
-
-    ``pinned`` are a user's own expectations files. Raises
-    :class:`conformance.case.selection.SelectionError` if no case is selected.
-    """
-    corpus = find(paths)
-    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-    return plans_of(corpus, targets, expression, pinned)
-
-
 def _shard(text: str | None, last_failed: bool) -> Shard | None:
-    """The shard to run; None: all. Raises `BadArgument`."""
+    """The shard to run; None: all. Raises `BadArgument` and `ShardError`."""
     if text is None:
         return None
     if last_failed:
         raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
-    try:
-        return shard_for(text)
-    except ShardError as error:
-        raise BadArgument(f"--shard: {error}.") from None
+    return shard_for(text)
 
 
 def _resumed(
