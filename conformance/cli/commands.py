@@ -64,6 +64,7 @@ ERRORS: Final = {
     "conformance.cli.common.BadArgument": BAD_INPUT,
     "conformance.case.corpus.NothingMeant": BAD_INPUT,
     "conformance.case.selection.SelectionError": BAD_INPUT,
+    "conformance.report.values.NoSuchPlace": BAD_INPUT,
     "conformance.run.shard.ShardError": BAD_INPUT,
     "conformance.targets.catalogue.TargetError": BAD_INPUT,
     "conformance.targets.setup.programs.NoRelease": BAD_INPUT,

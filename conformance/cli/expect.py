@@ -15,10 +15,10 @@ from conformance.cli.common import (
     BadArgument,
     check_separate,
     check_writable,
+    reading,
     write_file,
 )
 from conformance.cli.options import FILE
-from conformance.results.errors import ResultsError
 from conformance.targets.catalogue import SANITIZED, TARGETS
 
 
@@ -67,10 +67,8 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     check_separate(results, [("--expectations", place)])
     if not dry_run:
         check_writable(place, "expectations")
-    try:
+    with reading():
         made = expected(target, results, place, find(()).loaded)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
     for sentence in made.told:
         click.echo(sentence)
     if made.changed and not dry_run:

@@ -23,6 +23,7 @@ from conformance.cli.common import (
     INTERRUPTED,
     BadArgument,
     check_separate,
+    reading,
     write_file,
 )
 from conformance.cli.console import make_console
@@ -49,7 +50,6 @@ from conformance.cli.run import (
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.results.errors import ResultsError
 from conformance.results.reader import Judged, Memory, Run, read
 from conformance.results.records import ResultRecord, Selection
 from conformance.results.table import Table, tabulate, with_shared_cases
@@ -182,10 +182,9 @@ def _of_files(
 def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
     kept = Memory if whole else _Light
-    try:
-        return with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
+    with reading():
+        runs = with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
+    return runs
 
 
 def _light(result: ResultRecord) -> ResultRecord:

@@ -19,6 +19,7 @@ from conformance.cli.common import (
     UNEXPECTED,
     BadArgument,
     check_separate,
+    reading,
     say,
     write_file,
 )
@@ -376,16 +377,14 @@ def _compared(old: Path, new: Path) -> Changes:
     from conformance.results.store import stored
 
     try:
-        with stored(old) as before, stored(new) as after:
-            return changes(after, before)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
+        with reading(), stored(old) as before, stored(new) as after:
+            changed = changes(after, before)
     except OSError as error:
         raise ResultsError(f"Cannot compare {old} and {new}: {error}.") from None
+    return changed
 
 
 def _read(files: Sequence[Path]) -> list[Run]:
-    try:
-        return with_shared_cases(read(file) for file in files)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
+    with reading():
+        runs = with_shared_cases(read(file) for file in files)
+    return runs

@@ -19,10 +19,10 @@ from conformance.case.excluded import selected_cases
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
 from conformance.cli.completion import case_names, targets
 from conformance.cli.console import make_console
-from conformance.cli.one_result import returned_of, run_case, taken
+from conformance.cli.one_result import returned_of, run_case, taken, the_one
 from conformance.cli.options import FILE
 from conformance.report.value_files import values_json
-from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
+from conformance.report.values import Asked, Element, Returned, read_as, values_of
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
@@ -86,18 +86,15 @@ def show(
 ) -> int:
     """Show one test case: its call, what must come out, its values.
 
-    With --values, show how the oracle computes one query: positions, masks, scores, probabilities,
-    output and the row that is stored; with --ep or --results beside what a target returned. The
-    query is that of the worst wrong element, else the last token of batch 0 in head 0. For a build
-    of your own, gqa export writes the same into values.txt.
+    With --values, or any other option, show how the oracle computes one query: positions, masks,
+    scores, probabilities, output and the row that is stored; with --ep or --results beside what a
+    target returned. The query is that of the worst wrong element, else the last token of batch 0 in
+    head 0. For a build of your own, gqa export writes the same into values.txt.
     """
     corpus, cases = selected_cases([case_id], "")
-    if len(cases) > 1:
-        listed = "\n".join(f"  {argument_for(case)}" for case in cases)
-        raise BadArgument(f"'{case_id}' matches {len(cases)} cases; give one of them:\n{listed}")
-    (case,) = cases
+    case = the_one(cases, case_id)
     asked = Asked(step, batch, head, token, element)
-    if values:
+    if values or everything or as_json or results or ep or asked != Asked():
         if ep is None and corpus.targets:
             (ep,) = eps_of(corpus.targets, Programs())
         return _show_values(
@@ -107,12 +104,6 @@ def show(
             everything=everything,
             as_json=as_json,
         )
-    numbers = {"--step": step, "--batch": batch, "--head": head, "--token": token}
-    given = [option for option, value in numbers.items() if value is not None]
-    others = {"--at": element, "--results": results, "--ep": ep, "--all": everything}
-    given += [option for option, value in {**others, "--json": as_json}.items() if value]
-    if given:
-        raise BadArgument(f"{', '.join(given)} needs --values.")
     return _show_call(case)
 
 
@@ -156,10 +147,7 @@ def _show_values(
         click.echo(told if as_json else f"{case.id} has no values. {why}")
         return ALL_AS_EXPECTED
     returned = find_returned()
-    try:
-        found = values_of(case, read_as(bundle, returned), asked, returned)
-    except NoSuchPlace as error:
-        raise BadArgument(str(error)) from None
+    found = values_of(case, read_as(bundle, returned), asked, returned)
     if as_json:
         click.echo(json.dumps(values_json(case, found, returned), allow_nan=False))
     else:
