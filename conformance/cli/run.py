@@ -407,7 +407,9 @@ def run_plans(
             if work.earlier is not None:
                 keep.copy(work.earlier, [case for plan in work.whole for case in plan.cases])
             before = keep.recorded
-            progress = {id(run): stack.enter_context(TargetProgress(run, keep)) for run in runs}
+            progress = {id(run): TargetProgress(run, keep) for run in runs}
+            for each in progress.values():
+                stack.callback(each.last.keep)
             found = stack.enter_context(
                 contextlib.closing(run_all(runs, jobs or usual_jobs(targets)))
             )
@@ -434,23 +436,17 @@ def run_plans(
 
 
 class TargetProgress:
-    """What has come of a target's cases; a context manager, which notes those that failed."""
+    """What has come of a target's cases; ``last`` notes those that failed."""
 
     def __init__(self, run: TargetRun, keep: ResultsKeeper) -> None:
         self._run = run
         self._keep = keep
-        self._last = LastRun(run.plan)
+        self.last = LastRun(run.plan)
         self._tried = False
         self._skipped = ""
         #: Cases without a record.
         self.left = len(run.plan.cases)
         self.given_up = False
-
-    def __enter__(self) -> TargetProgress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._last.keep()
 
     def take(self, case: Case, record: Reported) -> None:
         """Record what has come of a case."""
@@ -467,7 +463,7 @@ class TargetProgress:
         else:
             self._tried = True
         self.left -= 1
-        self._last.note(case, record)
+        self.last.note(case, record)
 
     def give_up(self, why: RunnerFailed) -> None:
         """No other case of the target can be run."""
@@ -475,7 +471,7 @@ class TargetProgress:
         self._keep.trouble(self._run.trouble(why))
         for case in self._run.plan.cases:
             self._keep.case(case)
-        self._last.give_up()
+        self.last.give_up()
 
     def say_if_untried(self) -> None:
         """Say so in the summary if every case was skipped."""
