@@ -32,7 +32,7 @@ from conformance.results.errors import ResultsError
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
-from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, was_tried, worst
+from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
@@ -334,26 +334,16 @@ def _table(rows: Sequence[_Counted]) -> Table:
         table.add_column(_BESIDE, justify="right", no_wrap=True)
     table.add_column("unexpected", justify="right", no_wrap=True)
     for (theme, target), members in rows:
-        cells = _row(theme, target, members, present, several=several)
+        cells = [escape(theme), *([escape(target)] if several else [])]
+        for verdict in present:
+            those = [result for result in members if result.verdict == verdict]
+            cells.append(_number(those, TABLE[ranks_as(worst(those))].style if those else ""))
         if beside:
-            presents = sum(map(only_presents, members))
-            cells.insert(-1, f"{presents}" if presents else "[dim]·[/]")
+            cells.append(_number([*filter(only_presents, members)], "none"))
+        cells.append(_number([result for result in members if result.unexpected], "bold red"))
         table.add_row(*cells)
     return table
 
 
-def _row(
-    theme: str,
-    target: str,
-    results: Sequence[ResultRecord],
-    present: Sequence[Verdict],
-    *,
-    several: bool,
-) -> list[str]:
-    cells = [escape(theme), *([escape(target)] if several else [])]
-    for verdict in present:
-        those = [result for result in results if result.verdict == verdict]
-        style = TABLE[ranks_as(worst(those))].style if those else ""
-        cells.append(f"[{style}]{len(those)}[/]" if those else "[dim]·[/]")
-    unexpected = sum(result.unexpected for result in results)
-    return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]
+def _number(results: Sequence[ResultRecord], style: str) -> str:
+    return f"[{style}]{len(results)}[/]" if results else "[dim]·[/]"
