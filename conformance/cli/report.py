@@ -74,9 +74,13 @@ def _html(material: Material, path: Path, on_site: bool = False) -> None:
     write_file(path, "the report", page)
 
 
-def _text(what: str, make: Callable[[Material], str]) -> Callable[[Material, Path], None]:
+def _markdown(material: Material, path: Path) -> None:
+    write_file(path, "the summary", report_markdown(material.table, material.changes))
+
+
+def _text(what: str, make: Callable[[Table], str]) -> Callable[[Material, Path], None]:
     """Writes a form that is one text; ``what`` it is stands in messages."""
-    return lambda material, path: write_file(path, what, make(material))
+    return lambda material, path: write_file(path, what, make(material.table))
 
 
 def _badges(material: Material, folder: Path) -> None:
@@ -142,37 +146,12 @@ class _Form:
 #: The forms of a report. CONTRIBUTING.md says what else changes with a new one.
 FORMS: Final = (
     _Form("html", "Report", "HTML page, self-contained.", _html),
-    _Form(
-        "markdown",
-        "Markdown",
-        "Summary for a CI job.",
-        _text("the summary", lambda made: report_markdown(made.table, made.changes)),
-    ),
-    _Form(
-        "junit",
-        "JUnit",
-        "JUnit XML, a test suite for each target.",
-        _text("the JUnit XML", lambda made: junit(made.table)),
-    ),
-    _Form(
-        "csv",
-        "CSV",
-        "A row for each case on each target.",
-        _text("the CSV", lambda made: csv_text(made.table)),
-    ),
-    _Form(
-        "json",
-        "JSON",
-        "The same as JSON, with targets and problems.",
-        _text("the JSON", lambda made: json_text(made.table)),
-    ),
+    _Form("markdown", "Markdown", "Summary for a CI job.", _markdown),
+    _Form("junit", "JUnit", "JUnit XML, a suite for each target.", _text("the JUnit XML", junit)),
+    _Form("csv", "CSV", "A row for each case on each target.", _text("the CSV", csv_text)),
+    _Form("json", "JSON", "The same, with targets and problems.", _text("the JSON", json_text)),
     _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
-    _Form(
-        "support",
-        "Support",
-        "Support by target and version, as JSON.",
-        _text("the support data", lambda made: support_text(made.table)),
-    ),
+    _Form("support", "Support", "Support by version.", _text("the support data", support_text)),
     _Form(
         "site",
         "Site",
