@@ -151,7 +151,12 @@ FORMS: Final = (
     _Form("csv", "CSV", "A row for each case on each target.", _text("the CSV", csv_text)),
     _Form("json", "JSON", "The same, with targets and problems.", _text("the JSON", json_text)),
     _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
-    _Form("support", "Support", "Support by version.", _text("the support data", support_text)),
+    _Form(
+        "support",
+        "Support",
+        "Which version supports what.",
+        _text("the support data", support_text),
+    ),
     _Form(
         "site",
         "Site",
