@@ -152,10 +152,7 @@ FORMS: Final = (
     _Form("json", "JSON", "The same, with targets and problems.", _text("the JSON", json_text)),
     _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
     _Form(
-        "support",
-        "Support",
-        "Which version supports what.",
-        _text("the support data", support_text),
+        "support", "Support", "What a version supports.", _text("the support data", support_text)
     ),
     _Form(
         "site",
