@@ -58,8 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="MODEL",
         help="The calls of a model, such as gemma4, instead of the corpus; repeat",
     )
+    runtimes = parser.getgroup("gqa-runtimes", "Where runtimes of GroupQueryAttention are")
     for option in run_options():
-        group.addoption(
+        runtimes.addoption(
             option.flag, action="append", default=[], metavar=option.metavar, help=option.help
         )
 

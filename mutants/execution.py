@@ -14,7 +14,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Bundles:
-    """The last bundle, kept because `gqa power` runs every mutant on it."""
+    """The last bundle, kept because conformance.maintain.power runs every mutant on it."""
 
     def __init__(self) -> None:
         self._path = ""

@@ -3,8 +3,8 @@
 
 ``runner.py --mutant NAME`` runs one mutant; without it, the correct kernel. With ``--by-folder``
 the path of the bundle names the mutant to run, ``…/NAME/ab/abcdef``, so that one process can run
-all of them: starting a process takes as long as a hundred cases. `gqa power` links the cache under
-these names.
+all of them: starting a process takes as long as a hundred cases. conformance.maintain.power links
+the bundles under these names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``gqa bisect``: the release in which a result changed, and one commit for ``git bisect run``."""
+"""Bisections by ``gqa history``: the release that changed a result, and one commit for git."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 
 def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
-    done = gqa("bisect", CASE)
+    done = gqa("history", CASE, "--bad", "1.31.0")
     assert done.status == 0, done.both
     assert "cpu@1.24.0               cannot be tried: it has no wheel" in done.out
     assert done.out.partition("\n\n")[2].splitlines() == [
@@ -132,11 +132,11 @@ def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
 
 def test_a_later_change_is_told(gqa: Gqa, runtime: Runtime) -> None:
     runtime.since = {"1.20.0": REFUSED, "1.27.0": CRASH, "1.31.0": PASS}
-    done = gqa("bisect", CASE, "--good", "1.24", "--bad", "1.31")
+    done = gqa("history", CASE, "--good", "1.24", "--bad", "1.31")
     assert "The verdict changed in 1.27.0:" in done.out
     assert done.out.splitlines()[-2:] == [
         "  cpu@1.31.0 is pass, so it changed again later:",
-        f"  find that  gqa bisect '{CASE}' --ep cpu --good 1.27.0 --bad 1.31.0",
+        f"  find that  gqa history '{CASE}' --ep cpu --good 1.27.0 --bad 1.31.0",
     ]
     assert len(runtime.tries) == len(set(runtime.tries))
 
@@ -152,6 +152,6 @@ def test_a_later_change_is_told(gqa: Gqa, runtime: Runtime) -> None:
 def test_the_ends_can_be_named(
     gqa: Gqa, runtime: Runtime, good: str, bad: str, status: int, told: str
 ) -> None:
-    done = gqa("bisect", CASE, "--good", good, "--bad", bad)
+    done = gqa("history", CASE, "--good", good, "--bad", bad)
     assert (done.status, told in done.both) == (status, True)
     assert "1.25.0" not in runtime.tries

@@ -36,7 +36,7 @@ def results_file(path: Path, *results: tuple[str, str, float | None], ep: str = 
 
 
 def mutant(name: str, numerical: bool = True, kills: int = 3, **shares: Any) -> dict[str, Any]:
-    """An entry of gqa power, with additional fields."""
+    """An entry of python -m conformance.maintain.power, with additional fields."""
     of = {"mutant": name, "numerical": numerical, "kills": kills, "first": "sink/entry"}
     return of | {"largest_share": shares}
 

@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from as_user import LAUNCH, Desk, Gqa
 
 from conformance.base.paths import ROOT, data_path
-from conformance.cli.setup import setup
+from conformance.cli import setup
 from conformance.targets import catalogue
 from conformance.targets.catalogue import (
     COMPUTE_SANITIZER,
@@ -27,6 +28,7 @@ from conformance.targets.catalogue import (
     target_options,
 )
 from conformance.targets.registry import target_for
+from conformance.targets.setup.programs import Ready
 
 #: A target that nothing but this file knows.
 FAKE = TargetEntry(
@@ -83,7 +85,7 @@ def test_entries_and_options_have_names_of_their_own() -> None:
 @pytest.mark.parametrize("entry", TARGETS, ids=lambda entry: entry.name)
 def test_what_an_entry_names_exists(entry: TargetEntry) -> None:
     assert (data_path("runners") / entry.runner).is_file()
-    assert not entry.setup or entry.setup in setup.commands
+    assert not entry.setup or entry.setup in setup._PINNED
     assert entry.kernel_variant_of is None or entry_of(entry.kernel_variant_of)
 
 
@@ -125,13 +127,16 @@ def test_a_dispute_can_be_about_any_target() -> None:
 # gqa setup
 
 
-def test_setup_takes_the_name_of_a_target(gqa: Gqa) -> None:
+def test_setup_takes_the_name_of_a_target(gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = Ready(Path("there"), new=False)
+    fakes = {
+        name: (name, "1.2.3", lambda *_: ready, lambda _: ["use it"]) for name in setup._PINNED
+    }
+    monkeypatch.setattr(setup, "_PINNED", fakes)
     for entry in TARGETS:
         if entry.setup:
-            done = gqa("setup", entry.name, "--help")
-            assert done.out == gqa("setup", entry.setup, "--help").out.replace(
-                f"gqa setup {entry.setup} ", f"gqa setup {entry.name} "
-            )
+            said = f"{entry.setup} 1.2.3 is already installed: there\nuse it\n"
+            assert gqa("setup", entry.name).out == said
         else:
             done = gqa("setup", entry.name)
             assert done.status == 0

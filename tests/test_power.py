@@ -1,4 +1,4 @@
-"""The suite's power: the mutants, the correct kernel, and `gqa power`."""
+"""The suite's power: the mutants, the correct kernel, and the command that runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from as_user import Gqa
 from graph_models import model_of
 from shipped import shipped_cases
 
@@ -28,6 +27,7 @@ from conformance.maintain.power import (
     can_run,
     kills,
     known_mutants,
+    main,
 )
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
@@ -185,20 +185,23 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
 
 
 @pytest.mark.slow
-def test_the_recorded_killers_kill(gqa: Gqa, mutants: dict[str, Mutant]) -> None:
+def test_the_recorded_killers_kill(
+    mutants: dict[str, Mutant], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The reduced form, which is what CI runs: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
-    done = gqa("power", "--reduced", "--jobs", "2")
-    assert done.status == 0, done.out[-3000:] + done.err
-    assert f"{len(mutants)} of {len(mutants)} mutants killed" in done.out
-    assert "The correct kernel passes all" in done.out
+    status, out = main(["--reduced", "--jobs", "2"]), capsys.readouterr().out
+    assert status == 0, out[-3000:]
+    assert f"{len(mutants)} of {len(mutants)} mutants killed" in out
+    assert "The correct kernel passes all" in out
 
 
-def test_a_survivor_is_an_error(gqa: Gqa, tmp_path: Path) -> None:
+def test_a_survivor_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mutants.json"
-    done = gqa("power", "--mutant", "sink_ignored", "--json", str(file), WINDOW)
-    assert done.status == 1
-    assert "sink_ignored survives: head_sink is not read." in done.out
+    assert main(["--mutant", "sink_ignored", "--json", str(file), WINDOW]) == 1
+    out = capsys.readouterr().out
+    assert "sink_ignored survives: head_sink is not read." in out
+    assert "\nsink: 0 of 1 killed; least visible: sink_ignored (not in numbers)\n" in out
     right, record = json.loads(file.read_text())
     assert (right["mutant"], right["kills"]) == ("correct", 0)
     assert (record["mutant"], record["kills"], record["first"]) == ("sink_ignored", 0, None)
@@ -211,9 +214,9 @@ def test_a_survivor_is_an_error(gqa: Gqa, tmp_path: Path) -> None:
         (["--record", "smoke"], "--record requires the whole corpus and all mutants."),
     ],
 )
-def test_bad_input(gqa: Gqa, arguments: list[str], says: str) -> None:
-    done = gqa("power", *arguments)
-    assert (done.status, done.err.strip()) == (2, says)
+def test_bad_input(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.strip() == says
 
 
 @pytest.mark.slow

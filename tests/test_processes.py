@@ -68,7 +68,7 @@ def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("check", "model.onnx", "--ep", "cpu@latest"),
         ("check", "model.onnx", "--ep", "wasm@latest"),
         ("check", "model.onnx", "--ep", "tract@latest", "--ep", "webgpu"),
-        ("env", "install", "cpu@1.25.1", "wasm@1.27.0", "tract@0.22.0"),
+        ("setup", "cpu@1.25.1", "wasm@1.27.0", "tract@0.22.0"),
         ("run", "smoke", "-k", "packed and float32", "--ep", "cpu", "--ep", "cuda"),
     ],
     ids=" ".join,

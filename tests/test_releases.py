@@ -260,7 +260,7 @@ def test_a_release_is_installed_once(wheels: Path) -> None:
 
 def test_two_processes_may_ask_at_once(wheels: Path, desk: Desk) -> None:
     code = "from conformance.cli.main import main; main()"
-    command = (sys.executable, "-c", code, "env", "install", "cpu@1.20.1")
+    command = (sys.executable, "-c", code, "setup", "cpu@1.20.1")
     both = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
@@ -314,17 +314,18 @@ def test_uv_is_used_where_it_is_there(wheels: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_gqa_env(wheels: Path, gqa: Gqa) -> None:
-    done = gqa("env", "install", "cpu@1.20..")
+def test_releases_are_installed_and_listed(wheels: Path, gqa: Gqa) -> None:
+    done = gqa("setup", "cpu@1.20..")
     assert done.out == "cpu@1.20.1: installed\ncpu@1.25.1: installed\n"
-    listed = gqa("env").out.splitlines()
-    assert listed[0].endswith("MB  cpu@1.20.1, cpu-noflash@1.20.1, cpu-threads@1.20.1")
+    listed = gqa("setup", "--releases").out.splitlines()
+    targets = "cpu@1.20.1, cpu-noflash@1.20.1, cpu-threads@1.20.1"
+    assert listed[0].endswith(f"MB  onnxruntime-1.20.1: {targets}")
     assert listed[-1].startswith(f"{os.environ[TOOLS_VARIABLE]}: 2 releases, ")
-    (first, _) = json.loads(gqa("env", "--json").out)
+    (first, _) = json.loads(gqa("setup", "--releases", "cpu", "--json").out)
     assert (first["package"], first["release"]) == ("onnxruntime", "1.20.1")
-    assert gqa("env", "remove", "cpu-noflash@1.20.1").out.startswith("Removed cpu@1.20.1, ")
-    gqa("env", "remove", "--all")
-    assert installed() == []
+    assert json.loads(gqa("setup", "--releases", "wasm", "--json").out) == []
+    shutil.rmtree(first["folder"])
+    assert [each.release for each in installed()] == ["1.25.1"]
 
 
 def test_a_release_that_cannot_be_installed_does_not_end_the_run(
@@ -345,7 +346,7 @@ def test_cuda_is_not_downloaded_without_a_driver(
     done = gqa("run", "three.yaml", "--ep", "cuda@1.26.0", "--ep", desk.runner("correct"))
     assert done.status == 3
     assert "is not installed, and there is no NVIDIA driver to run it" in done.both
-    assert "fix: gqa env install cuda@1.26.0" in done.both
+    assert "fix: gqa setup cuda@1.26.0" in done.both
 
 
 def test_a_release_is_called_as_it_was_published(

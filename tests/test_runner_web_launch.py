@@ -123,7 +123,7 @@ def test_a_node_that_does_not_start(start: Start, node: Path, folder: Path) -> N
     [
         ((), "gqa setup webgpu"),
         (("--named",), None),
-        (("--release", "1.27.0"), "gqa setup webgpu --version 1.27.0"),
+        (("--release", "1.27.0"), "gqa setup webgpu@1.27.0"),
     ],
 )
 def test_without_packages(

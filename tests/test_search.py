@@ -1,12 +1,15 @@
-"""``gqa search`` and ``-k`` as a user sees them: what is found, and why nothing is."""
+"""Expressions of ``gqa list`` and ``-k`` as a user sees them: what is found, and why nothing is."""
 
 from __future__ import annotations
 
+import pytest
 from as_user import Gqa
+
+from conformance.case.corpus import names_cases
 
 
 def test_the_corpus_has_the_call_that_help_and_readme_ask_for(gqa: Gqa) -> None:
-    done = gqa("search", "softcap and window and head_size=256 and shared_kv")
+    done = gqa("list", "softcap and window and head_size=256 and shared_kv")
     assert done.status == 0
     assert int(done.out.splitlines()[-1].partition(" of ")[0]) >= 2
 
@@ -16,3 +19,25 @@ def test_long_expressions_are_not_told_part_by_part(gqa: Gqa) -> None:
     assert done.status == 2
     assert len(done.err.splitlines()) == 1
     assert done.err.count("No case has") <= 20
+
+
+@pytest.mark.parametrize(
+    ("argument", "is_one"),
+    [
+        ("smoke", True),
+        ("smoke/prompt", True),
+        ("window/prompt[dtype=float32,local_window_size=4]", True),
+        ("smoke/prompt[ep=cpu]", True),
+        ("nowhere.yaml", True),
+        ("nowhere.yaml::a b", True),
+        ("../nowhere/", True),
+        ("model.onnx", True),
+        ("not smoke", False),
+        ("window and smoke", False),
+        ("smok", False),
+        ("head_size>=64", False),
+        ("", False),
+    ],
+)
+def test_what_names_cases_and_what_is_an_expression(argument: str, is_one: bool) -> None:
+    assert names_cases(argument) is is_one

@@ -118,6 +118,13 @@ def find(arguments: Sequence[str]) -> Corpus:
     return Corpus(tuple(loaded), meant, whole)
 
 
+def names_cases(argument: str) -> bool:
+    """Whether `find` takes an argument for cases: a path, a theme, an id. Else it may be a word."""
+    text, _ = split_target(argument)
+    path = not re.search(r"\s", text) and ("/" in text or text.endswith((*_NO_CASE, ".onnx")))
+    return path or "::" in text or os.path.exists(text) or text in shipped_files()
+
+
 class Named(Protocol):
     """What `name_on` needs of a case; `Case` has it."""
 

@@ -1,4 +1,4 @@
-"""Why an expression selects no case: which part excludes them, and what may be meant instead."""
+"""The cases that paths and an expression select, or why an expression selects none."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Final
 from conformance.base.explain import did_you_mean
 from conformance.base.text import one_line
 from conformance.case.case import Case
+from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.properties import VOCABULARY, nearest_sizes, why_meaningless
-from conformance.case.selection import Expression, Part, SelectionError
+from conformance.case.selection import Expression, Part, SelectionError, compile_expression
 
 #: Of an expression with more parts, none is told, and of more words, the first are explained.
 _MOST: Final = 20
@@ -28,6 +29,20 @@ class PartCount:
     alone: int
     without: int | None
     """None if the other parts need not hold, too."""
+
+
+def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[Case]]:
+    """The corpus that ``paths`` load, and the cases that they and ``-k`` select from it.
+
+    Raises :class:`SelectionError` if there are none, and what `conformance.case.corpus.find` does.
+    """
+    corpus = find(paths)
+    selects = compile_expression(expression)
+    subjects: list[Subject] = [(names_of(case, None), case) for case in corpus.named]
+    chosen = [case for names, case in subjects if selects(names, case)]
+    if not chosen:
+        raise none_selected(selects, subjects)
+    return corpus, chosen
 
 
 def none_selected(expression: Expression, subjects: Sequence[Subject]) -> SelectionError:

@@ -1,4 +1,4 @@
-"""What a call is, in the words and comparisons of ``-k`` and ``gqa search``.
+"""What a call is, in the words and comparisons of ``-k`` and ``gqa list``.
 
 A word such as ``softcap`` or ``ragged`` stands for values of a feature. A comparison such as
 ``dtype=float16`` or ``head_size>=256`` has the name of a field, an attribute, a feature, an input

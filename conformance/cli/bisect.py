@@ -1,4 +1,4 @@
-"""``gqa bisect``: the release, or with git the commit, in which the result of a case changed."""
+"""``gqa history CASE_ID --good R --bad R``: the release or commit in which a result changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
-from conformance.cli import completion
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     INFRASTRUCTURE,
@@ -20,9 +19,8 @@ from conformance.cli.common import (
     BadArgument,
     say,
 )
-from conformance.cli.env import with_releases
 from conformance.cli.one_result import NoResult, run_case, the_one
-from conformance.cli.options import program_options
+from conformance.cli.options import with_releases
 from conformance.results.bisect import Change, Tried, all_changes, first_change
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, TargetEntry, entry_of, is_by_path
@@ -34,23 +32,6 @@ from conformance.targets.releases import releases
 _NOT_STARTED: Final = (126, 127)
 
 
-@click.command()
-@click.argument("case_id", shell_complete=completion.case_names)
-@click.option(
-    "--ep",
-    default="cpu",
-    metavar="TARGET",
-    help="Default: cpu.",
-    shell_complete=completion.targets,
-)
-@click.option("--good", metavar="RELEASE", help="Default: the oldest that can be tested.")
-@click.option("--bad", metavar="RELEASE", help="Default: the newest.")
-@click.option(
-    "--command",
-    metavar="COMMAND",
-    help="For git bisect run: build with this, then try the case on --ep once.",
-)
-@program_options
 def bisect(
     case_id: str,
     ep: str,
@@ -59,19 +40,11 @@ def bisect(
     command: str | None,
     programs: Programs,
 ) -> int:
-    """Find a release in which the verdict of a case, or its fault, changed.
+    """Find the release in which the result of a case changed, or try it once after ``command``.
 
-    It tries half of the releases that are left each time, from --good to --bad, and shows the two
-    that are next to each other; of several changes it finds one, and says that there are more. The
-    order of --good and --bad does not matter. If both ends agree, it tries the last release of each
-    series between them. Releases are installed as they are needed.
-
-    \b
-    Exit status: 0 found   1 no change   2 bad input   3 fewer than two releases can be tried
-
-    \b
-    With --command, for your own build (docs/kernel_work.md), as git bisect run needs them:
-    0 pass   1 any other verdict   125 it cannot be tried   128 bad input
+    It tries half of the releases that are left each time, from ``good`` (None: the oldest that can
+    be tested) to ``bad`` (None: the newest), in any order. Where both ends agree, it tries the last
+    release of each series between them. Returns the exit status.
     """
     corpus = find([case_id])
     case = the_one(corpus.named, case_id)
@@ -171,7 +144,7 @@ def _tell_more(change: Change, last: Tried, case: Case, ep: str) -> None:
     if last.result is None or change.after.result is None:
         return
     if last.result.verdict != change.after.result.verdict:
-        again = ("gqa", "bisect", argument_for(case), "--ep", ep, "--good", change.after.release)
+        again = ("gqa", "history", argument_for(case), "--ep", ep, "--good", change.after.release)
         click.echo(f"  {last.result.target} is {last.result.verdict}, so it changed again later:")
         click.echo(f"  find that  {shlex.join((*again, '--bad', last.release))}")
 

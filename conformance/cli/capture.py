@@ -14,6 +14,7 @@ import click
 from conformance.base.files import read_plain
 from conformance.base.paths import shown
 from conformance.cli.common import BadArgument
+from conformance.cli.options import FILE
 from conformance.targets.catalogue import ORT_PYTHON, Programs, entry_of
 from conformance.targets.tools import as_typed
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 STEPS: Final = 8
 #: More than any prompt that can be judged.
 _MOST_BYTES: Final = 1 << 24
-_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 class LayerNumbers(click.ParamType[tuple[int, ...]]):
@@ -93,7 +93,7 @@ def capture_options(command: Callable[..., int]) -> Callable[..., int]:
     @click.option(
         "--prompt-ids",
         "prompt",
-        type=_FILE,
+        type=FILE,
         help="Run the model on the token ids in this file, and check each layer with the values"
         " that it gets there.",
     )
@@ -105,22 +105,16 @@ def capture_options(command: Callable[..., int]) -> Callable[..., int]:
     @click.option(
         "--capture",
         "inputs",
-        type=_FILE,
+        type=FILE,
         help="As --prompt-ids, with the model's inputs of one call in this .npz file.",
     )
     @click.option(
         "--only-layer", "layers", type=LayerNumbers(), default=(), help="Layers, as in 0-3,7."
     )
     @functools.wraps(command)
-    def wrapped(
-        *,
-        inputs: Path | None,
-        prompt: Path | None,
-        steps: int | None,
-        layers: tuple[int, ...],
-        **values: Any,
-    ) -> int:
-        return command(asked=Asked(inputs, prompt, steps, layers), **values)
+    def wrapped(**values: Any) -> int:
+        asked = Asked(*(values.pop(name) for name in ("inputs", "prompt", "steps", "layers")))
+        return command(asked=asked, **values)
 
     return wrapped
 

@@ -7,15 +7,18 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.cli import completion
+from conformance.case.load import load_file
 from conformance.cli.capture import Asked, capture_options
+from conformance.cli.check_json import refusal
+from conformance.cli.check_pins import is_of_model
+from conformance.cli.check_terminal import CheckTerminal, known_target
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     UNEXPECTED,
@@ -24,20 +27,32 @@ from conformance.cli.common import (
     check_writable,
     write_file,
 )
-from conformance.cli.options import HTML, JOBS, OUTPUT, RESULTS, program_options
+from conformance.cli.options import (
+    EPS,
+    FILE,
+    HTML,
+    JOBS,
+    RESULTS,
+    RuntimeCommand,
+    program_options,
+)
 from conformance.cli.run import Work, execute, write_outputs
+from conformance.judge.expectations import check_stale, load_pinned
+from conformance.model.captured import captured_subject
+from conformance.model.configuration import configuration_beside
+from conformance.model.entries import CaseFiles, theme_of
+from conformance.model.explain import explained, node_called
+from conformance.model.reading import ModelError, ReadModel
+from conformance.model.seen import program_of, refusal_of
+from conformance.model.stages import Lengths
+from conformance.model.subject import NoCalls, Subject, subject_of
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.run.engine import TargetRun
 from conformance.run.records import selection_of
 from conformance.run.target import DescribedTarget, target_plans
-from conformance.targets.catalogue import Programs, target_names
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, targets_for
-
-if TYPE_CHECKING:
-    from conformance.model.entries import CaseFiles
-    from conformance.model.reading import ReadModel
-    from conformance.model.subject import Subject
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -57,16 +72,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         return tuple(dict.fromkeys(map(int, parts)))
 
 
-@click.command()
+@click.command(cls=RuntimeCommand)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--ep",
-    "eps",
-    multiple=True,
-    metavar="TARGET",
-    help=f"{', '.join(target_names())}; repeat. Default: cpu.",
-    shell_complete=completion.targets,
-)
+@EPS
 @click.option("--batch", type=Numbers(64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
     "--lengths",
@@ -97,9 +105,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 )
 @JOBS
 @HTML
-@click.option("--json", "json_file", type=OUTPUT, help="The answers, for programs.")
+@click.option("--json", "json_file", type=FILE, help="The answers, for programs.")
 @RESULTS
-@click.option("--save-cases", type=OUTPUT, help="Write the cases as a case file.")
+@click.option("--save-cases", type=FILE, help="Write the cases as a case file.")
 @click.option(
     "--explain",
     metavar="NODE",
@@ -125,7 +133,7 @@ def check(
     asked: Asked,
     programs: Programs,
 ) -> int:
-    """Check whether targets compute the attention of a model correctly.
+    """Check whether runtimes compute the attention of your model right.
 
     MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there,
     except with --prompt-ids and --capture, which run it on ONNX Runtime's CPU provider.
@@ -135,20 +143,6 @@ def check(
     Exit status: 0 every target runs every layer right, or as --expect says
                  1 one does not   2 bad input   3 infrastructure failure
     """
-    # Imported here, so that other commands start fast.
-    from conformance.case.load import load_file
-    from conformance.cli.check_json import refusal
-    from conformance.cli.check_pins import is_of_model
-    from conformance.cli.check_terminal import CheckTerminal
-    from conformance.judge.expectations import check_stale, load_pinned
-    from conformance.model.captured import captured_subject
-    from conformance.model.configuration import configuration_beside
-    from conformance.model.entries import theme_of
-    from conformance.model.reading import ModelError
-    from conformance.model.seen import program_of
-    from conformance.model.stages import Lengths
-    from conformance.model.subject import NoCalls, subject_of
-
     outputs = [
         ("--html", html),
         ("--json", json_file),
@@ -248,9 +242,6 @@ def check_pins(place: Path, names: Sequence[str]) -> None:
 
 def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:
     """Print what there is to know of a node."""
-    from conformance.cli.check_terminal import known_target
-    from conformance.model.explain import explained, node_called
-
     node, group = node_called(subject, name)
     known = [known_target(ready) for ready in _described(targets)]
     own = [case for case in cases if case.name == group.name]
@@ -261,8 +252,6 @@ def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequen
 
 def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
     """What targets say of a model that they do not load."""
-    from conformance.model.seen import refusal_of
-
     for ready in _described(targets):
         if refusal := refusal_of(model, ready):
             yield f"{ready.name} does not load the model: {refusal}"

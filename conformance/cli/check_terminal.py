@@ -18,8 +18,8 @@ from conformance.case.corpus import find
 from conformance.cli.check_json import document
 from conformance.cli.check_pins import ModelPins, is_of_model, of_model
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
-from conformance.cli.console import SafeConsole
-from conformance.cli.terminal import RunSummary, Terminal, make_console
+from conformance.cli.console import least_width
+from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
@@ -59,7 +59,7 @@ class CheckTerminal(Terminal):
         pinned: Sequence[Expectation],
         program: ModelProgram | None = None,
     ) -> None:
-        super().__init__(make_console(), SafeConsole(stderr=True))
+        super().__init__()
         self.subject = subject
         self.program = program
         self.cases = {case.id: case for case in cases}
@@ -244,8 +244,9 @@ class CheckTerminal(Terminal):
         for _, sentence in table.sentences:
             self.line(sentence)
         self.out.print()
-        if _least_width(table) <= self.out.width:
-            self.out.print(_grid(table))
+        grid = _grid(table)
+        if least_width(self.out, grid) <= self.out.width:
+            self.out.print(grid)
         else:
             self._print_blocks(table)
         for cause in table.causes:
@@ -291,37 +292,21 @@ def _reason(record: ResultRecord) -> tuple[str, str]:
     return f"Pinned as it was: {short(record.message or record.reason)}", TODO
 
 
-#: The least width of a column that folds: those of the layers, of what they compute, of an answer.
-_LAYERS, _WHAT, _ANSWER = 8, 24, 20
-_BETWEEN = 3
-
-
 def _layers(row: ModelRow) -> str:
     return f"{'layer' if row.layers.isdecimal() else 'layers'} {row.layers}"
-
-
-def _uses(table: ModelTable) -> list[str]:
-    return [line.use for row in table.rows for line in row.lines]
-
-
-def _least_width(table: ModelTable) -> int:
-    """The width below which the grid of ``table`` would lose something."""
-    columns = [_LAYERS, _WHAT, *[_ANSWER] * len(table.targets)]
-    uses = max(map(len, _uses(table)), default=0)
-    return sum(columns) + _BETWEEN * len(columns) + (uses + _BETWEEN if uses else 0)
 
 
 def _grid(table: ModelTable) -> Table:
     """A row for each group of layers and use, a column for each target."""
     # Without its padding at the edge, rich cuts letters off the last column.
-    grid = Table(box=None, padding=(0, _BETWEEN, 0, 0))
-    grid.add_column("layers", overflow="fold", min_width=_LAYERS)
-    grid.add_column("attention", overflow="fold", min_width=_WHAT)
-    by_use = any(_uses(table))
+    grid = Table(box=None, padding=(0, 3, 0, 0))
+    grid.add_column("layers", overflow="fold", min_width=8)
+    grid.add_column("attention", overflow="fold", min_width=24)
+    by_use = any(line.use for row in table.rows for line in row.lines)
     if by_use:
         grid.add_column("calls", no_wrap=True)
     for target in table.targets:
-        grid.add_column(escape(target), overflow="fold", min_width=_ANSWER)
+        grid.add_column(escape(target), overflow="fold", min_width=20)
     for row in table.rows:
         first = [escape(row.layers), escape(row.what)]
         for line in row.lines:

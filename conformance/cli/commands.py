@@ -17,40 +17,44 @@ from conformance.cli.common import (
     BAD_INPUT,
     INFRASTRUCTURE,
     INTERRUPTED,
+    BadArgument,
     say,
 )
 
-#: The commands, and what each is for.
-COMMANDS: Final = {
-    "bisect": "Find a release in which the verdict of a case, or its fault, changed.",
-    "check": "Check whether targets compute the attention of a model correctly.",
-    "diff": "Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …",
-    "doctor": "Check each target: what it needs, what is installed, and how to install what is"
-    " missing.",
-    "env": "List the releases that are installed for targets such as cpu@1.25.1.",
-    "expect": "Write expectations for results that are not as expected.",
-    "export": "Write one result into DIR as a bug report: text, a stand-alone program, model"
-    " and tensors.",
-    "history": "Run the releases of a target, and say since when each call is right and where"
-    " it broke.",
-    "list": "List cases: their ids, or with --json their full descriptions.",
-    "merge": "Join results files: shards of one run, and runs on several targets or releases.",
-    "models": "Say which runtime runs which model right, and since when.",
-    "power": "Run cases on kernels with a known fault, and list the faults that no case detects.",
-    "report": "Write a report of one or more results files, with a column for each target of"
-    " each file.",
-    "run": "Run cases on targets, judge the results, and report what is unexpected.",
-    "search": 'Find cases by what their calls are: "softcap and window and head_size>=256".',
-    "setup": "Install what a target needs, in a folder of its own (GQA_TOOLS).",
-    "show": "Show one case: the call, its contract, its links, and the ranges of its values.",
+#: The commands in groups, and what each is for.
+GROUPS: Final = {
+    "Use": {
+        "models": "Look up which runtime runs which model right, and since when.",
+        "check": "Check whether runtimes compute the attention of your model right.",
+        "run": "Run test cases on runtimes, and report what is unexpected.",
+        "show": "Show one test case: its call, what must come out, its values.",
+        "list": 'List test cases: all, or those of a kind, "softcap and window".',
+    },
+    "Results": {
+        "report": "Write results as a page, Markdown, JUnit, CSV, badges or a site.",
+        "diff": "Compare two results files: what broke, and what is fixed.",
+        "history": "Find since which release calls are right, and where they broke.",
+        "expect": "Write down known failures, so that only new ones are red.",
+        "export": "Write one result as a bug report, with a program that shows it.",
+        "merge": "Join results files into one.",
+    },
+    "Upkeep": {
+        "setup": "Install a runtime, or some of its releases.",
+        "doctor": "Say which runtimes work here, and how to get the others.",
+    },
 }
+COMMANDS: Final = {name: purpose for group in GROUPS.values() for name, purpose in group.items()}
 #: Those that are in the module of another one, or of another name.
 _ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 
-#: Commands that were there, and what is there in their place.
-_GONE: Final = {
-    "cache": "a run keeps no models and values on the disk.",
-    "plan": "docs/scale.md has matrices to copy, and gqa run takes --shard N/OF.",
+#: Commands of earlier versions, and what to type in their place.
+OLD_NAMES: Final = {
+    "bisect": "gqa history CASE_ID --good RELEASE --bad RELEASE",
+    "cache": "gqa doctor",
+    "env": "gqa setup TARGET@RELEASE or gqa setup --releases",
+    "plan": "gqa run --shard N/OF",
+    "power": "python -m conformance.maintain.power",
+    "search": "gqa list EXPRESSION",
 }
 
 #: What errors are to a user.
@@ -60,6 +64,8 @@ ERRORS: Final = {
     "conformance.cli.common.BadArgument": BAD_INPUT,
     "conformance.case.corpus.NothingMeant": BAD_INPUT,
     "conformance.case.selection.SelectionError": BAD_INPUT,
+    "conformance.report.values.NoSuchPlace": BAD_INPUT,
+    "conformance.run.shard.ShardError": BAD_INPUT,
     "conformance.targets.catalogue.TargetError": BAD_INPUT,
     "conformance.targets.setup.programs.NoRelease": BAD_INPUT,
     "conformance.results.errors.ResultsError": INFRASTRUCTURE,
@@ -83,28 +89,36 @@ class _Commands(click.Group):
     """The commands, each imported when it is used: most take longer to import than to run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _GONE:
-            ctx.fail(f"There is no command '{cmd_name}' any more: {_GONE[cmd_name]}")
-        return command(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name in COMMANDS:
+            return command(cmd_name)
+        if ctx.resilient_parsing:  # for a shell's completion
+            return None
+        if cmd_name in OLD_NAMES:
+            raise BadArgument(f"Instead of gqa {cmd_name}, type {OLD_NAMES[cmd_name]}")
+        from conformance.base.explain import did_you_mean  # imports pydantic
+
+        meant = did_you_mean(cmd_name, COMMANDS) or "; gqa --help lists them all."
+        raise BadArgument(f"There is no command '{cmd_name}'{meant}")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        room = formatter.width - 6 - max(map(len, COMMANDS))
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, click.Command(name, help=purpose).get_short_help_str(room))
-                    for name, purpose in sorted(COMMANDS.items())
-                ]
-            )
+        width = max(map(len, COMMANDS))
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(f"{name:{width}}", purpose) for name, purpose in commands.items()]
+                )
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gqa-conformance", message="%(prog)s %(version)s")
 def gqa() -> None:
-    """Conformance tests for com.microsoft.GroupQueryAttention."""
+    """Conformance tests for com.microsoft.GroupQueryAttention.
+
+    gqa COMMAND --help explains a command.
+    """
 
 
 #: What ``git bisect run`` takes: 125 for a commit that cannot be tested, from 128 on for the end.

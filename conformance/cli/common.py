@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,15 @@ INFRASTRUCTURE: Final = 3
 
 class BadArgument(ValueError):
     """An argument is invalid or ambiguous; the message says why."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Within the block, results that cannot be read are a `BadArgument`."""
+    try:
+        yield
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
 
 
 def say(text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 
@@ -33,3 +34,22 @@ class SafeConsole(Console):
 def plain_table() -> Table:
     """A table without lines."""
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+
+
+def make_console() -> Console:
+    """A console on standard output; without a terminal, lines are not wrapped."""
+    return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=1000)
+
+
+def natural_width(console: Console, table: Table) -> int:
+    """The width at which nothing of ``table`` is folded or cut."""
+    return _widths(console, table).maximum
+
+
+def least_width(console: Console, table: Table) -> int:
+    """The width below which words of ``table`` would be cut or broken."""
+    return _widths(console, table).minimum
+
+
+def _widths(console: Console, table: Table) -> Measurement:
+    return console.measure(table, options=console.options.update_width(10_000))

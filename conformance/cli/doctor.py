@@ -7,8 +7,8 @@ from rich.markup import escape
 
 from conformance.base.paths import cache_root
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE
-from conformance.cli.options import program_options
-from conformance.cli.terminal import make_console
+from conformance.cli.console import make_console
+from conformance.cli.options import RuntimeCommand, program_options
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
@@ -16,11 +16,11 @@ from conformance.targets.catalogue import Programs
 from conformance.targets.registry import built_in
 
 
-@click.command()
+@click.command(cls=RuntimeCommand)
 @click.option("-v", "--verbose", is_flag=True, help="All versions, and all that an adapter can do.")
 @program_options
 def doctor(verbose: bool, programs: Programs) -> int:
-    """Check each target: what it needs, what is installed, and how to install what is missing."""
+    """Say which runtimes work here, and how to get the others."""
     console = make_console()
     available = 0
     targets = built_in(programs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -16,12 +15,11 @@ from conformance.cli.common import (
     BadArgument,
     check_separate,
     check_writable,
+    reading,
     write_file,
 )
-from conformance.results.errors import ResultsError
+from conformance.cli.options import FILE
 from conformance.targets.catalogue import SANITIZED, TARGETS
-
-_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -38,21 +36,22 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
     "results",
     required=True,
     multiple=True,
-    type=_FILE,
+    type=FILE,
     metavar="RESULTS",
     help="A results file, of any release; repeat. It may be compressed (.xz).",
 )
 @click.option(
     "--expectations",
     "file",
-    type=_FILE,
+    type=FILE,
     metavar="FILE",
     help="The file to write; default: expectations/TARGET.yaml of this checkout.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the changes, and write nothing.")
 def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: bool) -> int:
-    """Write expectations for results that are not as expected.
+    """Write down known failures, so that only new ones are red.
 
+    A results file says what fails, and the expectations file gets a line for it.
     What people wrote stays: comments, order, reasons and links. A line that a newer release mended
     ends there. New lines cover cases with one cause in as few patterns, features and ranges of
     versions as possible, and never one that passed. Replace their TODO by a reason and a link.
@@ -68,10 +67,8 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     check_separate(results, [("--expectations", place)])
     if not dry_run:
         check_writable(place, "expectations")
-    try:
+    with reading():
         made = expected(target, results, place, find(()).loaded)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
     for sentence in made.told:
         click.echo(sentence)
     if made.changed and not dry_run:

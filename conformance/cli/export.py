@@ -22,7 +22,7 @@ from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import Found, returned_of, run_case, taken, the_one
-from conformance.cli.options import program_options
+from conformance.cli.options import FILE, RuntimeCommand, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
@@ -40,7 +40,7 @@ class NotExported(Exception):
     """A file cannot be written; the message says why."""
 
 
-@click.command()
+@click.command(cls=RuntimeCommand)
 @click.argument("case_id", shell_complete=case_names)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
@@ -49,19 +49,16 @@ class NotExported(Exception):
     help="Default: cpu, or the only target of --results.",
     shell_complete=targets,
 )
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Take the result from this file, and run nothing.",
-)
+@click.option("--results", type=FILE, help="Take the result from this file, and run nothing.")
 @program_options
 def export(
     case_id: str, folder: Path, ep: str | None, results: Path | None, programs: Programs
 ) -> int:
-    """Write one result into DIR as a bug report: text, a stand-alone program, model and tensors.
+    """Write one result as a bug report, with a program that shows it.
 
-    Beside them are the values from which the oracle computes the result: values.txt, as
-    `gqa show --values` prints them, and arrays of all queries for NumPy.
+    DIR gets a text, a stand-alone program, and the model with its tensors. Beside them are the
+    values from which the oracle computes the result: values.txt, as `gqa show --values` prints
+    them, and arrays of all queries for NumPy.
 
     DIR is created; if it exists, it must be empty.
 

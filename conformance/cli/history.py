@@ -14,27 +14,30 @@ import click
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
+from conformance.case.excluded import selected_cases
 from conformance.case.features import features_of
-from conformance.cli import completion
+from conformance.cli.bisect import bisect
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     INFRASTRUCTURE,
     INTERRUPTED,
     BadArgument,
     check_separate,
+    reading,
     write_file,
 )
-from conformance.cli.console import SafeConsole
+from conformance.cli.console import make_console
 from conformance.cli.options import (
+    EPS,
     EXPRESSION,
+    FILE,
     HTML,
     JOBS,
     PATHS,
     RESULTS,
+    RuntimeCommand,
     program_options,
-    selected_cases,
 )
-from conformance.cli.report import write_html
 from conformance.cli.run import (
     Work,
     check_outputs,
@@ -43,16 +46,16 @@ from conformance.cli.run import (
     run_plans,
     selection_text,
     selection_words,
+    write_html,
     write_outputs,
 )
-from conformance.cli.terminal import RunSummary, Terminal, make_console
-from conformance.results.errors import ResultsError
+from conformance.cli.terminal import RunSummary, Terminal
 from conformance.results.reader import Judged, Kept, Run, read
 from conformance.results.records import ResultRecord, Selection
 from conformance.results.table import Table, tabulate, with_shared_cases
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, entry_of, target_names
+from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import targets_for
 
 #: How the name of a results file ends: with ``--from``, such an argument is one more.
@@ -63,23 +66,16 @@ _RESULTS: Final = (".jsonl", ".xz")
 _Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
 
 
-@click.command()
+@click.command(cls=RuntimeCommand)
 @PATHS
-@click.option(
-    "--ep",
-    "eps",
-    multiple=True,
-    metavar="TARGET",
-    help=f"{', '.join(target_names())}, or a range of releases, cpu@1.25..1.28; repeat.",
-    shell_complete=completion.targets,
-)
+@EPS
 @EXPRESSION
 @JOBS
 @click.option(
     "--from",
     "recorded",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="RESULTS",
     help="Take these results files, run nothing; more may follow.",
 )
@@ -88,10 +84,21 @@ _Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="The history of every case, entry and feature.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every entry and feature.")
+@click.option(
+    "--good",
+    metavar="RELEASE",
+    help="Find the release in which one case changed, from this one on; default: the oldest.",
+)
+@click.option("--bad", metavar="RELEASE", help="The other end of the search; default: the newest.")
+@click.option(
+    "--command",
+    metavar="COMMAND",
+    help="For git bisect run: build with this, then try one case once.",
+)
 @program_options
 def history(
     paths: Sequence[str],
@@ -103,19 +110,32 @@ def history(
     html: Path | None,
     json_file: Path | None,
     everything: bool,
+    good: str | None,
+    bad: str | None,
+    command: str | None,
     programs: Programs,
 ) -> int:
-    """Run the releases of a target, and say since when each call is right and where it broke.
+    """Find since which release calls are right, and where they broke.
 
     PATH is as in gqa run. A TARGET without a version is the last release of each of its series:
-    cpu is every minor version of ONNX Runtime from 1.20 on.
+    cpu is every minor version of ONNX Runtime from 1.20 on. Releases are installed as needed.
+
+    With --good or --bad it is a bisection of one case: it tries half of the releases that are left
+    each time, and shows the two next to each other between which the verdict or the fault changed.
 
     \b
     Exit status: 0 told, regressions or not   2 bad input
                  3 a release could not be tried, or a file could not be written
+    Of a bisection: 0 found   1 no change   2 bad input   3 fewer than two releases can be tried
+    With --command, for git bisect run (docs/kernel_work.md):
+                 0 pass   1 any other verdict   125 it cannot be tried   128 bad input
     """
     named = {"--results": results, "--html": html, "--json": json_file}
     outputs = {option: path for option, path in named.items() if path is not None}
+    if not (good is bad is command is None):
+        others = {"-k": expression, "--jobs": jobs, "--from": recorded, "--all": everything}
+        _check_bisection(paths, eps, {**others, **outputs})
+        return bisect(paths[0], eps[0] if eps else "cpu", good, bad, command, programs)
     tell = functools.partial(_tell, json_file=json_file, everything=everything)
     if not recorded:
         return _of_runs(paths, eps or ("cpu",), expression, jobs, programs, outputs, tell)
@@ -125,6 +145,17 @@ def history(
     paths = [path for path in paths if not path.endswith(_RESULTS)]
     check_separate(files, [*outputs.items()])
     return _of_files(files, paths, expression, html, tell)
+
+
+def _check_bisection(
+    paths: Sequence[str], eps: Sequence[str], others: Mapping[str, object]
+) -> None:
+    """Raise `BadArgument` unless these arguments are of a bisection."""
+    if len(paths) != 1 or len(eps) > 1:
+        raise BadArgument("--good, --bad and --command take one CASE_ID and one --ep.")
+    for option, value in others.items():
+        if value:
+            raise BadArgument(f"--good, --bad and --command take no {option}.")
 
 
 # From recorded results
@@ -151,10 +182,9 @@ def _of_files(
 def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
     kept = Kept if whole else _Light
-    try:
-        return with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
+    with reading():
+        runs = with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
+    return runs
 
 
 def _light(result: ResultRecord) -> ResultRecord:
@@ -197,7 +227,7 @@ def _of_runs(
 ) -> int:
     """Run the releases, and tell their history. One that cannot be tried does not end it."""
     corpus = find(paths)
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
+    terminal = Terminal()
     targets = targets_for([_all_releases(ep, programs) for ep in eps], programs)
     if len(targets) < 2:
         raise BadArgument("A history takes two releases or more; name a range: cpu@1.25..")

@@ -1,29 +1,125 @@
-"""``gqa list``: the cases of a selection."""
+"""``gqa list``: the cases of a selection, or those whose calls are as an expression says."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
+from rich.text import Text
 
-from conformance.base.text import printable_json
-from conformance.cli.common import ALL_AS_EXPECTED
-from conformance.cli.options import EXPRESSION, PATHS, selected_cases
+from conformance.base.text import one_line, printable_json
+from conformance.base.words import plural
+from conformance.case.case import Case
+from conformance.case.corpus import find, names_cases, names_of
+from conformance.case.excluded import Subject, counts, hints, selected_cases
+from conformance.case.selection import JOINING, Expression, SelectionError, compile_expression
+from conformance.cli import completion
+from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
+from conformance.cli.console import make_console
+from conformance.cli.options import EXPRESSION
+
+#: Up to this many cases are listed; of more, their themes.
+_FEW: Final = 24
+
+
+def _words(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    found = (completion.case_names, completion.words)
+    return [item for each in found for item in each(context, parameter, start)]
 
 
 @click.command("list")
-@PATHS
+@click.argument("named", nargs=-1, metavar="[PATH|EXPRESSION]...", shell_complete=_words)
 @EXPRESSION
+@click.option("--all", "everything", is_flag=True, help="List all cases that EXPRESSION finds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
-    """List cases: their ids, or with --json their full descriptions."""
-    selected = selected_cases(paths, expression)[1]
-    if not as_json:
-        for case in selected:
-            click.echo(case.id)
-        return ALL_AS_EXPECTED
-    from conformance.run.records import case_record  # imports NumPy and what judges
+def list_cases(named: Sequence[str], expression: str, everything: bool, as_json: bool) -> int:
+    """List test cases: all, or those of a kind, "softcap and window".
 
-    for case in selected:
-        click.echo(printable_json(case_record(case).model_dump_json()))
+    PATH is as in gqa run; what is neither a file, a folder, a theme nor a case id is an EXPRESSION,
+    in quotes. Its cases stand below the title and the contract of their entry; of more than 24,
+    each theme has a line. With PATH alone and with -k, each id is a line. A word that is a theme,
+    too, such as softcap, means the theme; -k softcap finds all calls with it.
+
+    \b
+    EXPRESSION has words and comparisons, joined by and, or, not and parentheses:
+      softcap, ragged, borrowed, int8 …  features, tags, and words of ids
+      dtype=float16, cache=static        fields, attributes, features, inputs and outputs
+      head_size>=256, sequence_length=1..16
+    """
+    paths = [argument for argument in named if names_cases(argument)]
+    expressions = [argument for argument in named if argument not in paths]
+    if len(expressions) > 1 or not JOINING.isdisjoint(named):
+        raise BadArgument("Put the whole expression in quotes: 'softcap and window'.")
+    if expressions and expression:
+        raise BadArgument("Give one expression, with -k or without it.")
+    if expressions:
+        found, told = _search(expressions[0], paths, everything)
+    else:
+        found = selected_cases(paths, expression)[1]
+        told = [Text(case.id) for case in found]
+    if as_json:
+        from conformance.run.records import case_record  # imports NumPy and what judges
+
+        for case in found:
+            click.echo(printable_json(case_record(case).model_dump_json()))
+        return ALL_AS_EXPECTED
+    console = make_console()
+    for line in told:
+        console.print(line, soft_wrap=True)
     return ALL_AS_EXPECTED
+
+
+def _search(text: str, paths: Sequence[str], everything: bool) -> tuple[list[Case], list[Text]]:
+    """The cases that an expression finds, and what is printed of them.
+
+    Raises :class:`SelectionError`, which says which part of the expression finds nothing.
+    """
+    selects = compile_expression(text, "")
+    if selects.whole is None:
+        raise SelectionError("The expression is empty; name what to search for: softcap.")
+    subjects: list[Subject] = [(names_of(case, None), case) for case in find(paths).named]
+    found = [case for names, case in subjects if selects(names, case)]
+    if not found:
+        raise SelectionError("\n".join(_why_none(selects, subjects)))
+    for hint in hints(selects, subjects):
+        say(hint)
+    all_listed = everything or len(found) <= _FEW
+    more = "" if all_listed else "; --all lists them, and a PATH narrows it"
+    counted = Text(f"\n{len(found)} of {plural(len(subjects), 'case')}{more}.")
+    return found, [*(_by_entry(found) if all_listed else _by_theme(found)), counted]
+
+
+def _by_entry(found: Iterable[Case]) -> Iterator[Text]:
+    """The ids below the title and the contract of their entry."""
+    entries: dict[tuple[str, str, str], list[Case]] = {}
+    for case in found:
+        entry = (case.theme, case.title, case.contract.terms)
+        entries.setdefault(entry, []).append(case)
+    for (_, title, terms), cases in entries.items():
+        yield Text.assemble((title, "bold"), f"  {terms}")
+        yield from (Text(f"  {case.id}") for case in cases)
+
+
+def _by_theme(found: Iterable[Case]) -> Iterator[Text]:
+    """How many cases of which theme, and its question; the theme with the most first."""
+    questions = {case.theme: case.question for case in found}
+    numbers = Counter(case.theme for case in found).most_common()
+    width = max(map(len, questions))
+    for theme, number in numbers:
+        yield Text.assemble(f"{number:5}  ", (f"{theme:{width}}", "bold"), f"  {questions[theme]}")
+
+
+def _why_none(expression: Expression, subjects: Sequence[Subject]) -> Iterator[str]:
+    """The parts of the expression with their counts, and what unknown words may mean."""
+    told = one_line(expression.text, 80)
+    yield f"'{told}' selects none of {plural(len(subjects), 'case')}."
+    parts = counts(expression, subjects)
+    if parts:
+        yield "  cases  without it  part" if parts[0].without is not None else "  cases  part"
+    for part in parts:
+        without = "" if part.without is None else f"  {part.without:>10}"
+        yield f"  {part.alone:>5}{without}  {part.text}"
+    yield from hints(expression, subjects)

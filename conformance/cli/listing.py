@@ -1,4 +1,4 @@
-"""Long lists in the summary of ``gqa run``: what is unexpected or failed, and the slowest cases."""
+"""Long lists in the summary of ``gqa run``: what is unexpected or failed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
     if len(found) < len(results) or short:
         yield (
             f"\n{len(results)} unexpected results of {plural(len(found), 'cause')}; "
-            "print all in full with --unexpected, run only these again with --lf."
+            "print all in full with --verbose, run only these again with --lf."
         )
 
 
@@ -76,24 +76,3 @@ def failures(troubles: Iterable[InfrastructureRecord], *, every: bool) -> Iterat
     for first, *others in groups.values():
         ids = [trouble.case for trouble in others if trouble.case]
         yield f"\n{tell_trouble(first)}{_also(ids) if ids else ''}"
-
-
-def durations(results: Iterable[ResultRecord], most: int) -> Iterator[str]:
-    """The ``most`` slowest cases (0: all).
-
-    A case's time is that from its request to the runner's answer, or its time limit if none came.
-    Rejections and crashes have no time.
-    """
-    timed: list[tuple[float, str]] = []
-    for result in results:
-        ms, where = result.ms, f"{result.case} on {result.target}"
-        if result.time_limit is not None:
-            timed.append((result.time_limit, f"{where}, time limit"))
-        elif ms is not None and ms.total is not None:
-            parts = (("session", ms.load), ("call", ms.run))
-            named = [f", {name} {time:.3g} ms" for name, time in parts if time is not None]
-            timed.append((ms.total / 1e3, where + "".join(named)))
-    timed.sort(key=lambda one: -one[0])
-    yield "\nSlowest cases, from request to answer:"
-    for seconds, text in timed[: most or None]:
-        yield f"  {seconds:8.3f} s  {text}"

@@ -16,6 +16,7 @@ from conformance.cli.common import (
     check_writable,
     say,
 )
+from conformance.cli.options import FILE
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import packing
 
@@ -27,16 +28,17 @@ from conformance.results.packed import packing
     "--output",
     "output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="File to write; packed if its name ends in .xz.",
 )
 @click.option("--compact", is_flag=True, help="Leave out times, and the figures of what passes.")
 @click.option("--incomplete", is_flag=True, help="Join although something is missing.")
 def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool) -> int:
-    """Join results files: shards of one run, and runs on several targets or releases.
+    """Join results files into one.
 
-    The files are of one suite and one corpus, and have each case once on each target.
+    They are shards of one run, or runs on several targets or releases, of one suite and one corpus.
+    Each case is in them once on each target.
 
     \b
     Exit status: 0 written        2 the files cannot be joined

@@ -16,8 +16,7 @@ from rich.text import Text
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import listed
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
-from conformance.cli.console import plain_table
-from conformance.cli.terminal import make_console
+from conformance.cli.console import make_console, plain_table
 from conformance.report.model_table import USES
 from conformance.report.models import (
     FORMAT,
@@ -36,7 +35,7 @@ from conformance.results.verdicts import TABLE
 @click.option("--ep", "eps", multiple=True, metavar="TARGET", help="Only this runtime; repeat.")
 @click.option("--json", "as_json", is_flag=True, help="The rows as JSON.")
 def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
-    """Say which runtime runs which model right, and since when.
+    """Look up which runtime runs which model right, and since when.
 
     MODEL is a name, such as gemma4 or "llama int4", or the config.json or genai_config.json of a
     model that is not in the list. Without it all models are listed.
@@ -161,19 +160,14 @@ def _sign(cell: AnswerCell | None) -> Text:
 
 def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
     """The columns that are shown; ``webgpu`` stands for any adapter."""
-    wanted = dict.fromkeys(
-        name
-        for ep in eps or known.runtimes
-        for name in known.runtimes
-        if ep in (name, name.partition("+")[0])
-    )
-    unknown = [
-        ep for ep in eps if ep not in {part for n in wanted for part in (n, n.partition("+")[0])}
-    ]
-    if unknown:
-        raise BadArgument(
-            f"--ep: nothing is recorded of '{unknown[0]}', only of {listed([*known.runtimes])}."
-        )
+    wanted: dict[str, None] = {}
+    for ep in eps or known.runtimes:
+        found = [name for name in known.runtimes if ep in (name, name.partition("+")[0])]
+        if not found:
+            raise BadArgument(
+                f"--ep: nothing is recorded of '{ep}', only of {listed([*known.runtimes])}."
+            )
+        wanted |= dict.fromkeys(found)
     return [*wanted]
 
 

@@ -11,8 +11,8 @@ import click
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import plural
 from conformance.cli.common import ALL_AS_EXPECTED
+from conformance.cli.console import make_console
 from conformance.cli.models import document, draw_rows
-from conformance.cli.terminal import make_console
 from conformance.model.config_calls import (
     ConfiguredCall,
     differences,

@@ -10,12 +10,11 @@ from conformance.base.text import clean
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus
-from conformance.cli.common import BadArgument
+from conformance.cli.common import BadArgument, reading
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import read_outputs
 from conformance.report.values import Returned
-from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
 from conformance.results.same import is_same_case
@@ -79,10 +78,8 @@ def _with_fix(sentence: str, fix: str | None) -> str:
 
 def taken(case: Case, ep: str | None, file: Path) -> Found:
     """The case, its result and its target from a results file. Raises :class:`BadArgument`."""
-    try:
+    with reading():
         run = read(file)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
     if case.id not in run.cases:
         raise BadArgument(f"{file} does not describe {case.id}.")
     targets = {target.name: target for target in run.header.targets}

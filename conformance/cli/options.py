@@ -1,20 +1,20 @@
-"""Options and arguments that several commands share, and the cases that they select."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from conformance.case.case import Case
-from conformance.case.corpus import Corpus, find, names_of
-from conformance.case.excluded import none_selected
-from conformance.case.selection import compile_expression
 from conformance.cli import completion
-from conformance.targets.catalogue import Programs, run_options
+from conformance.cli.common import say
+from conformance.targets.catalogue import Programs, run_options, target_names
+
+if TYPE_CHECKING:
+    from conformance.targets.registry import Target
 
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.case_names)
 EXPRESSION = click.option(
@@ -26,6 +26,14 @@ EXPRESSION = click.option(
     shell_complete=completion.words,
 )
 
+EPS = click.option(
+    "--ep",
+    "eps",
+    multiple=True,
+    metavar="TARGET",
+    help=f"{', '.join(target_names())}; with @1.25.1 or @1.25.. in releases; repeat. Default: cpu.",
+    shell_complete=completion.targets,
+)
 JOBS = click.option(
     "-j",
     "--jobs",
@@ -33,13 +41,30 @@ JOBS = click.option(
     help="Processes, each with a runner; default: one for each core, for a GPU or a runner of"
     " yours 1.",
 )
-OUTPUT = click.Path(path_type=Path, dir_okay=False)
-RESULTS = click.option("--results", type=OUTPUT, help="Results file.")
-HTML = click.option("--html", type=OUTPUT, help="HTML report.")
+FILE = click.Path(path_type=Path, dir_okay=False)
+RESULTS = click.option("--results", type=FILE, help="Results file.")
+HTML = click.option("--html", type=FILE, help="HTML report.")
+
+
+class _RuntimeOption(click.Option):
+    """An option that says where a runtime is."""
+
+
+class RuntimeCommand(click.Command):
+    """A command with `program_options`, which its help has under a heading of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the command, and those of runtimes."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        for heading, of_runtimes in (("Options", False), ("Where runtimes are", True)):
+            those = (each for each in options if isinstance(each, _RuntimeOption) is of_runtimes)
+            rows = [row for each in those if (row := each.get_help_record(ctx))]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 def program_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives ``command`` the options of all targets; it gets their values as ``programs``.
+    """Gives ``command`` the options that say where runtimes are; it gets them as ``programs``.
 
     Each may be given several times, for a target with each value.
     """
@@ -53,6 +78,7 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(known):
         add = click.option(
             option.flag,
+            cls=_RuntimeOption,
             metavar=option.metavar,
             help=option.help,
             multiple=True,
@@ -62,11 +88,10 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
     return wrapped
 
 
-def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[Case]]:
-    """The loaded corpus, and the cases that the arguments and ``-k`` select from it."""
-    corpus = find(paths)
-    selects = compile_expression(expression)
-    chosen = [case for case in corpus.named if selects(names_of(case, None), case)]
-    if not chosen:
-        raise none_selected(selects, [(names_of(case, None), case) for case in corpus.named])
-    return corpus, chosen
+def with_releases(targets: Sequence[Target]) -> list[Target]:
+    """The targets, after the releases that they are pinned to are installed."""
+    if not any(target.release for target in targets):
+        return list(targets)
+    from conformance.targets.setup.installed import with_release
+
+    return [with_release(target, say) for target in targets]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -19,20 +19,27 @@ from conformance.cli.common import (
     UNEXPECTED,
     BadArgument,
     check_separate,
+    reading,
     say,
     write_file,
 )
+from conformance.cli.console import make_console
+from conformance.cli.options import FILE
+from conformance.report.badges import badges
+from conformance.report.cells import csv_text, json_text
+from conformance.report.junit import junit
+from conformance.report.markdown import changes_markdown, report_markdown
+from conformance.report.support import support_text
+from conformance.results.compare import Changes, changes
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import part_file
 from conformance.results.reader import Run, read
 from conformance.results.table import Table, tabulate, with_shared_cases
 
-if TYPE_CHECKING:
-    from conformance.report.model_table import ModelTable
-    from conformance.results.compare import Changes
-
 #: How often --watch looks whether results have changed.
 _POLL_SECONDS: Final = 2.0
+#: About how many bytes of changes a terminal shows.
+_SCREENS: Final = 12_000
 
 
 @dataclass(frozen=True)
@@ -51,17 +58,7 @@ class Material:
     """Where a site will be."""
 
 
-# One function writes each form. It imports what it needs, so that other commands start fast.
-
-
-def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
-    """Write the HTML report of ``runs``, with the answer for a ``model`` if given.
-
-    Raises `ResultsError`.
-    """
-    from conformance.report.html import render
-
-    write_file(html, "the report", render(runs, model=model))
+# One function writes each form.
 
 
 def _html(material: Material, path: Path, on_site: bool = False) -> None:
@@ -78,42 +75,18 @@ def _html(material: Material, path: Path, on_site: bool = False) -> None:
 
 
 def _markdown(material: Material, path: Path) -> None:
-    from conformance.report.markdown import report_markdown
-
     write_file(path, "the summary", report_markdown(material.table, material.changes))
 
 
-def _junit(material: Material, path: Path) -> None:
-    from conformance.report.junit import junit
-
-    write_file(path, "the JUnit XML", junit(material.table))
-
-
-def _csv(material: Material, path: Path) -> None:
-    from conformance.report.cells import csv_text
-
-    write_file(path, "the CSV", csv_text(material.table))
-
-
-def _json(material: Material, path: Path) -> None:
-    from conformance.report.cells import json_text
-
-    write_file(path, "the JSON", json_text(material.table))
-
-
-def _support(material: Material, path: Path) -> None:
-    from conformance.report.support import support_text
-
-    write_file(path, "the support data", support_text(material.table))
+def _text(what: str, make: Callable[[Table], str]) -> Callable[[Material, Path], None]:
+    """Writes a form that is one text; ``what`` it is stands in messages."""
+    return lambda material, path: write_file(path, what, make(material.table))
 
 
 def _badges(material: Material, folder: Path) -> None:
     """Write the badges to ``folder``, which is created if its parent exists."""
-    from conformance.report.badges import badges
-
-    made = badges(material.table)
     _make_folder(folder, "the badges")
-    for badge in made:
+    for badge in badges(material.table):
         write_file(folder / badge.file, "a badge", badge.svg)
 
 
@@ -135,8 +108,7 @@ def _site(material: Material, folder: Path) -> None:
     The feed has what ``changes.jsonl`` in the folder says.
     """
     from conformance.report.models import load_models
-    from conformance.report.site import Site, read_changes
-    from conformance.report.support import support_text
+    from conformance.report.site import Site, read_changes  # imports jinja2, as the page does
 
     _make_folder(folder, "the site")
     _html(material, folder / "report.html", on_site=True)
@@ -156,8 +128,6 @@ def _site_files(material: Material, folder: Path) -> Iterable[Path]:
 
 
 def _badge_files(material: Material, folder: Path) -> Iterable[Path]:
-    from conformance.report.badges import badges
-
     return [folder / badge.file for badge in badges(material.table)]
 
 
@@ -177,11 +147,13 @@ class _Form:
 FORMS: Final = (
     _Form("html", "Report", "HTML page, self-contained.", _html),
     _Form("markdown", "Markdown", "Summary for a CI job.", _markdown),
-    _Form("junit", "JUnit", "JUnit XML, a test suite for each target.", _junit),
-    _Form("csv", "CSV", "A row for each case on each target.", _csv),
-    _Form("json", "JSON", "The same as JSON, with targets and problems.", _json),
+    _Form("junit", "JUnit", "JUnit XML, a suite for each target.", _text("the JUnit XML", junit)),
+    _Form("csv", "CSV", "A row for each case on each target.", _text("the CSV", csv_text)),
+    _Form("json", "JSON", "The same, with targets and problems.", _text("the JSON", json_text)),
     _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
-    _Form("support", "Support", "Support by target and version, as JSON.", _support),
+    _Form(
+        "support", "Support", "What a version supports.", _text("the support data", support_text)
+    ),
     _Form(
         "site",
         "Site",
@@ -246,9 +218,9 @@ def report(
     address: str,
     watched: bool,
 ) -> int:
-    """Write a report of one or more results files, with a column for each target of each file.
+    """Write results as a page, Markdown, JUnit, CSV, badges or a site.
 
-    Give at least one form of a report.
+    There is a column for each target of each results file. Give at least one form of a report.
 
     \b
     Exit status: 0 written   2 bad input   3 a file could not be written
@@ -321,7 +293,7 @@ def _write(
     """Write the requested forms, and return the exit status."""
     runs = _read(results)
     table = tabulate(runs)
-    changed = _changes(table, before) if before else None
+    changed = changes(table, before) if before else None
     material = Material(runs, table, changed, stale_after, watched, address)
     check_separate(
         (run.path for run in (*runs, *(before.runs if before else ()))),
@@ -344,41 +316,33 @@ def _write(
     return status
 
 
-def _changes(new: Table, old: Table) -> Changes:
-    from conformance.results.compare import changes
-
-    return changes(new, old)
-
-
 @click.command()
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
     "--markdown",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Write the changes to FILE, and print the regressions.",
 )
 def diff(old: Path, new: Path, markdown: Path | None) -> int:
-    """Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …
+    """Compare two results files: what broke, and what is fixed.
 
-    A terminal shows tables; a pipe or a file gets Markdown.
+    NEW is compared with the baseline OLD. A terminal shows the most important changes; a pipe or a
+    file gets Markdown with all of them.
 
     \b
     Exit status: 0 not worse                 1 worse
                  2 a file cannot be read     3 the output cannot be written
     """
-    from conformance.report.markdown import changes_markdown
-
     if markdown is not None:
         check_separate([old, new], [("--markdown", markdown)])
     changed = _compared(old, new)
     text = changes_markdown(changed)
     if markdown is None and sys.stdout.isatty():
-        from conformance.cli.changes_table import draw_changes
-        from conformance.cli.terminal import make_console
+        from rich.markdown import Markdown
 
-        draw_changes(make_console(), changed)
+        make_console().print(Markdown(changes_markdown(changed, _SCREENS), hyperlinks=False))
     elif markdown is None:
         click.echo(text, nl=False)
     else:
@@ -394,16 +358,14 @@ def _compared(old: Path, new: Path) -> Changes:
     from conformance.results.store import stored
 
     try:
-        with stored(old) as before, stored(new) as after:
-            return _changes(after, before)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
+        with reading(), stored(old) as before, stored(new) as after:
+            changed = changes(after, before)
     except OSError as error:
         raise ResultsError(f"Cannot compare {old} and {new}: {error}.") from None
+    return changed
 
 
 def _read(files: Sequence[Path]) -> list[Run]:
-    try:
-        return with_shared_cases(read(file) for file in files)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
+    with reading():
+        runs = with_shared_cases(read(file) for file in files)
+    return runs

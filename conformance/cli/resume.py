@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from conformance.case.case import Case
-from conformance.cli.common import BadArgument
-from conformance.results.errors import ResultsError
+from conformance.cli.common import BadArgument, reading
 from conformance.results.reader import Run, read
 from conformance.results.records import Header, InstabilityRecord, ResultRecord
 from conformance.results.same import headers_differ, targets_differ
@@ -34,10 +33,8 @@ def earlier_run(path: Path) -> Earlier | None:
         return None
     except OSError:
         pass  # reading it says why
-    try:
+    with reading():
         run = read(path)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
     if run.header.left_out:
         raise BadArgument(f"{path} is compact; a run goes on in what a run has written.")
     return Earlier(run)

@@ -21,20 +21,27 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
-from conformance.cli import completion
-from conformance.cli.common import BadArgument, check_separate, check_writable
-from conformance.cli.console import SafeConsole
-from conformance.cli.env import with_releases
+from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
-from conformance.cli.options import EXPRESSION, HTML, JOBS, PATHS, RESULTS, program_options
-from conformance.cli.report import write_html
+from conformance.cli.options import (
+    EPS,
+    EXPRESSION,
+    FILE,
+    HTML,
+    JOBS,
+    PATHS,
+    RESULTS,
+    RuntimeCommand,
+    program_options,
+    with_releases,
+)
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
-from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
+from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, part_file
-from conformance.results.reader import read
+from conformance.results.reader import Run, read
 from conformance.results.records import (
     Header,
     InfrastructureRecord,
@@ -48,26 +55,19 @@ from conformance.results.writer import Writer
 from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
-from conformance.run.shard import Shard, ShardError, part_of, shard_for, shard_record
+from conformance.run.shard import Shard, part_of, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs
-from conformance.targets.catalogue import Programs, target_names
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, eps_of, targets_for
 
 if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
 
 
-@click.command()
+@click.command(cls=RuntimeCommand)
 @PATHS
-@click.option(
-    "--ep",
-    "eps",
-    multiple=True,
-    metavar="TARGET",
-    help=f"{', '.join(target_names())}; repeat.",
-    shell_complete=completion.targets,
-)
+@EPS
 @EXPRESSION
 @click.option(
     "--profile",
@@ -83,12 +83,14 @@ if TYPE_CHECKING:
     "--expectations",
     "pinned",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Known results of your own runner, build or machine, before the shipped ones; repeat.",
 )
-@click.option("--known", is_flag=True, help="List all known defects.")
 @click.option(
-    "--unexpected", is_flag=True, help="Print all failures in full, not one of each cause."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print all failures in full and all known defects, not one of each cause.",
 )
 @click.option("-x", "first", is_flag=True, help="Stop at the first failure, as --maxfail 1.")
 @click.option(
@@ -111,9 +113,6 @@ if TYPE_CHECKING:
     help="Only cases that failed when they were last run; all if none did.",
 )
 @click.option(
-    "--durations", type=click.IntRange(0), metavar="N", help="List the N slowest cases; 0: all."
-)
-@click.option(
     "--shard",
     "shard",
     metavar="N/OF",
@@ -122,7 +121,7 @@ if TYPE_CHECKING:
 @click.option(
     OPTION_RESUME,
     "resumed",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="RESULTS",
     help="Go on with the run that was cut off in this results file; begin one if there is none.",
 )
@@ -139,19 +138,17 @@ def run(
     results: Path | None,
     html: Path | None,
     pinned: Sequence[Path],
-    known: bool,
-    unexpected: bool,
+    verbose: bool,
     first: bool,
     maxfail: int | None,
     minutes: float | None,
     last_failed: bool,
-    durations: int | None,
     shard: str | None,
     resumed: Path | None,
     bisect: bool,  # main() sets the exit status, since click's own errors never come here
     programs: Programs,
 ) -> int:
-    """Run cases on targets, judge the results, and report what is unexpected.
+    """Run test cases on runtimes, and report what is unexpected.
 
     PATH is a case file or folder, a theme or a case id of the corpus, or FILE.yaml::name[…], run
     in this order; default: the whole corpus.
@@ -166,13 +163,14 @@ def run(
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     part = _shard(shard, last_failed)
     results, earlier = _resumed(resumed, results, last_failed)
-    planned = plans_for(paths, eps, expression, programs, pinned)
+    corpus = find(paths)
+    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
+    planned = plans_of(corpus, targets, expression, pinned)
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     check_outputs(planned, outputs, pinned)
     selection = selection_text(paths, expression)
     size = _size(planned)
-    detail = Detail(known, unexpected, durations)
-    terminal = Terminal(make_console(), SafeConsole(stderr=True), detail)
+    terminal = Terminal(verbose=verbose)
     if last_failed:
         check_results_file(results)
         planned, told = only_last_failed(planned)
@@ -196,33 +194,13 @@ def run(
     return summary.status()
 
 
-def plans_for(
-    paths: Sequence[str],
-    eps: Sequence[str],
-    expression: str,
-    programs: Programs,
-    pinned: Sequence[Path] = (),
-) -> list[TargetPlan]:
-    """The cases that the arguments select, for each of the targets that they name.
-
-    ``pinned`` are a user's own expectations files. Raises
-    :class:`conformance.case.selection.SelectionError` if no case is selected.
-    """
-    corpus = find(paths)
-    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-    return plans_of(corpus, targets, expression, pinned)
-
-
 def _shard(text: str | None, last_failed: bool) -> Shard | None:
-    """The shard to run; None: all. Raises `BadArgument`."""
+    """The shard to run; None: all. Raises `BadArgument` and `ShardError`."""
     if text is None:
         return None
     if last_failed:
         raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
-    try:
-        return shard_for(text)
-    except ShardError as error:
-        raise BadArgument(f"--shard: {error}.") from None
+    return shard_for(text)
 
 
 def _resumed(
@@ -301,6 +279,16 @@ def place_for(results: Path | None, html: Path | None) -> Iterator[Place | None]
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
         yield None if kept is None else stack.enter_context(Place(kept))
+
+
+def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
+    """Write the HTML report of ``runs``, with the answer for a ``model`` if given.
+
+    Raises `ResultsError`.
+    """
+    from conformance.report.html import render  # imports jinja2
+
+    write_file(html, "the report", render(runs, model=model))
 
 
 def write_outputs(
@@ -419,7 +407,9 @@ def run_plans(
             if work.earlier is not None:
                 keep.copy(work.earlier, [case for plan in work.whole for case in plan.cases])
             before = keep.recorded
-            progress = {id(run): stack.enter_context(TargetProgress(run, keep)) for run in runs}
+            progress = {id(run): TargetProgress(run, keep) for run in runs}
+            for each in progress.values():
+                stack.callback(each.last.keep)
             found = stack.enter_context(
                 contextlib.closing(run_all(runs, jobs or usual_jobs(targets)))
             )
@@ -446,23 +436,17 @@ def run_plans(
 
 
 class TargetProgress:
-    """What has come of a target's cases; a context manager, which notes those that failed."""
+    """What has come of a target's cases; ``last`` notes those that failed."""
 
     def __init__(self, run: TargetRun, keep: ResultsKeeper) -> None:
         self._run = run
         self._keep = keep
-        self._last = LastRun(run.plan)
+        self.last = LastRun(run.plan)
         self._tried = False
         self._skipped = ""
         #: Cases without a record.
         self.left = len(run.plan.cases)
         self.given_up = False
-
-    def __enter__(self) -> TargetProgress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._last.keep()
 
     def take(self, case: Case, record: Reported) -> None:
         """Record what has come of a case."""
@@ -479,7 +463,7 @@ class TargetProgress:
         else:
             self._tried = True
         self.left -= 1
-        self._last.note(case, record)
+        self.last.note(case, record)
 
     def give_up(self, why: RunnerFailed) -> None:
         """No other case of the target can be run."""
@@ -487,7 +471,7 @@ class TargetProgress:
         self._keep.trouble(self._run.trouble(why))
         for case in self._run.plan.cases:
             self._keep.case(case)
-        self._last.give_up()
+        self.last.give_up()
 
     def say_if_untried(self) -> None:
         """Say so in the summary if every case was skipped."""

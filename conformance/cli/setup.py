@@ -1,120 +1,137 @@
-"""``gqa setup``: installs what a target needs."""
+"""``gqa setup``: installs what a target needs, or releases of it, and lists those."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
+from typing import Final
+
 import click
 
-from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
-from conformance.cli.console import SafeConsole
-from conformance.cli.terminal import Terminal, make_console
-from conformance.targets.catalogue import TargetEntry, entry_of
+from conformance.cli import completion
+from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
+from conformance.targets.catalogue import TARGETS, TargetEntry, entry_of, is_by_path
+from conformance.targets.registry import targets_for
+from conformance.targets.setup.installed import install, installed
 from conformance.targets.setup.onnxruntime_web import (
     how_to_use_onnxruntime_web,
     set_up_onnxruntime_web,
 )
+from conformance.targets.setup.programs import NoRelease, Ready, SetupError, Tell
 from conformance.targets.setup.python_packages import how_to_use_cuda, set_up_cuda
 from conformance.targets.setup.tract import how_to_use_tract, set_up_tract
 from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
+    tools_root,
 )
 
+_SetUp = Callable[[str, Tell], Ready]
+_HowToUse = Callable[[str], list[str]]
 
-class _SetupGroup(click.Group):
-    """The subcommands, and each target's name as another name of the one that it needs."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not args or args[0].startswith("-") or args[0] in self.commands:
-            return super().resolve_command(ctx, args)
-        entry = entry_of(args[0])
-        if entry is None:
-            known = ", ".join(self.list_commands(ctx))
-            raise BadArgument(
-                f"gqa setup does not know '{args[0]}'; known: {known}, and the targets of gqa run."
-            )
-        command = self.commands[entry.setup] if entry.setup else _nothing_to_install(entry)
-        return entry.name, command, args[1:]
+#: By `TargetEntry.setup`: the package, its pinned release, what installs it and says how to use it.
+_PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
+    "cuda": ("onnxruntime-gpu", ONNXRUNTIME_GPU_VERSION, set_up_cuda, how_to_use_cuda),
+    "tract": ("tract", TRACT_VERSION, set_up_tract, how_to_use_tract),
+    "webgpu": (
+        "onnxruntime-web",
+        ONNXRUNTIME_WEB_VERSION,
+        set_up_onnxruntime_web,
+        how_to_use_onnxruntime_web,
+    ),
+}
 
 
-def _nothing_to_install(entry: TargetEntry) -> click.Command:
-    def tell() -> int:
+@click.command(no_args_is_help=True)
+@click.argument(
+    "names", nargs=-1, metavar="[TARGET[@RELEASE]]...", shell_complete=completion.targets
+)
+@click.option("--releases", "listed", is_flag=True, help="List the releases that are installed.")
+@click.option("--json", "as_json", is_flag=True, help="With --releases, as JSON.")
+def setup(names: Sequence[str], listed: bool, as_json: bool) -> int:
+    """Install a runtime, or some of its releases.
+
+    \b
+    gqa setup webgpu                   what a target needs: cuda, tract or webgpu
+    gqa setup cpu@1.20.. wasm@1.27.0   releases, for use without a network
+    gqa setup --releases               list the releases that are installed
+
+    A release is also installed when it is first used. Each is in a folder of its own below that of
+    the tools (GQA_TOOLS); to remove a release, delete its folder.
+
+    \b
+    Exit status: 0 installed, even if it cannot be used here yet   2 bad input
+                 3 something could not be installed, or does not start
+    """
+    if listed:
+        return _list(names, as_json)
+    if as_json:
+        raise BadArgument("--json needs --releases.")
+    releases = [name for name in names if "@" in name and not is_by_path(name)]
+    entries = [_entry(name) for name in names if name not in releases]
+    targets = targets_for(releases)
+    for entry in entries:
+        _set_up(entry)
+    failed = False
+    for target in targets:
+        package, release = _entry(target.ep).package, target.release
+        assert package is not None
+        assert release is not None
+        try:
+            install(package, release, say)
+        except (SetupError, NoRelease) as error:
+            failed = True
+            say(f"{target.label}: {error}")
+        else:
+            click.echo(f"{target.label}: installed")
+    return INFRASTRUCTURE if failed else ALL_AS_EXPECTED
+
+
+def _entry(name: str) -> TargetEntry:
+    entry = entry_of(name)
+    if entry is None:
+        raise BadArgument(
+            f"gqa setup does not know '{name}'; known: {', '.join(_PINNED)}, and the targets of"
+            " gqa run."
+        )
+    return entry
+
+
+def _set_up(entry: TargetEntry) -> None:
+    """Install the pinned release of what a target needs, and say how to use it."""
+    if not entry.setup:
         click.echo(f"gqa setup installs nothing for {entry.name}. It needs {entry.needs}.")
         if entry.extra:
             click.echo(f"in a checkout of this suite: pip install -e '.[{entry.extra}]'")
+        return
+    package, version, set_up, how_to_use = _PINNED[entry.setup]
+    ready = set_up(version, say)
+    done = "installed" if ready.new else "already installed"
+    click.echo(f"{package} {version} is {done}: {ready.path}")
+    for line in how_to_use(version):
+        click.echo(line)
+
+
+def _list(names: Sequence[str], as_json: bool) -> int:
+    """List the releases that are installed, all or those of some targets."""
+    packages = {_entry(name).package for name in names or [entry.name for entry in TARGETS]}
+    found = [each for each in installed() if each.package in packages]
+    sizes = [each.size for each in found]
+    if as_json:
+        rows = [
+            {
+                "targets": each.targets,
+                "package": each.package.name,
+                "release": each.release,
+                "folder": str(each.folder),
+                "bytes": size,
+            }
+            for each, size in zip(found, sizes, strict=True)
+        ]
+        click.echo(json.dumps(rows, indent=1))
         return ALL_AS_EXPECTED
-
-    return click.Command(entry.name, callback=tell, help="Say what the target needs.")
-
-
-@click.group(cls=_SetupGroup)
-def setup() -> None:
-    """Install what a target needs, in a folder of its own (GQA_TOOLS).
-
-    The name of a target works, too: gqa setup wasm is gqa setup webgpu.
-    """
-
-
-@setup.command("tract")
-@click.option(
-    "--version", default=TRACT_VERSION, metavar="X.Y.Z", help=f"Default: {TRACT_VERSION}."
-)
-def setup_tract(version: str) -> int:
-    """Build the tract binary with cargo, unless a working one is installed.
-
-    \b
-    Exit status: 0 installed   2 bad input   3 the build failed
-    """
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    ready = set_up_tract(version, say)
-    done = "built" if ready.new else "already installed"
-    terminal.line(f"tract {version} is {done}: {ready.path}")
-    terminal.line(f"use it with: {how_to_use_tract(ready.path)}")
-    return ALL_AS_EXPECTED
-
-
-@setup.command("cuda")
-@click.option(
-    "--version",
-    default=ONNXRUNTIME_GPU_VERSION,
-    metavar="X.Y.Z",
-    help=f"Default: {ONNXRUNTIME_GPU_VERSION}.",
-)
-def setup_cuda(version: str) -> int:
-    """Install onnxruntime-gpu, CUDA and cuDNN in an environment of their own, and name the GPU.
-
-    \b
-    Exit status: 0 installed, even if CUDA cannot be used here yet   2 bad input
-                 3 the installation failed, or its Python does not start the runner
-    """
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    ready = set_up_cuda(version, say)
-    done = "installed" if ready.new else "already installed"
-    terminal.line(f"onnxruntime-gpu {version} is {done}: {ready.path}")
-    for line in how_to_use_cuda(version):
-        terminal.line(line)
-    return ALL_AS_EXPECTED
-
-
-@setup.command("webgpu")
-@click.option(
-    "--version",
-    default=ONNXRUNTIME_WEB_VERSION,
-    metavar="X.Y.Z",
-    help=f"Default: {ONNXRUNTIME_WEB_VERSION}.",
-)
-def setup_webgpu(version: str) -> int:
-    """Install onnxruntime-web with npm, unless it is installed, and name the adapter it runs on.
-
-    \b
-    Exit status: 0 installed   2 bad input   3 the installation failed, or the runner does not start
-    """
-    terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    ready = set_up_onnxruntime_web(version, say)
-    done = "installed" if ready.new else "already installed"
-    terminal.line(f"onnxruntime-web {version} is {done}: {ready.path}")
-    for line in how_to_use_onnxruntime_web(version):
-        terminal.line(line)
+    for each, size in zip(found, sizes, strict=True):
+        click.echo(f"{size / 1e6:7.0f} MB  {each.folder.name}: {', '.join(each.targets)}")
+    click.echo(f"{tools_root()}: {len(found)} releases, {sum(sizes) / 1e6:.0f} MB")
     return ALL_AS_EXPECTED

@@ -15,13 +15,14 @@ from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped
+from conformance.case.excluded import selected_cases
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
 from conformance.cli.completion import case_names, targets
-from conformance.cli.one_result import returned_of, run_case, taken
-from conformance.cli.options import program_options, selected_cases
-from conformance.cli.terminal import make_console
+from conformance.cli.console import make_console
+from conformance.cli.one_result import returned_of, run_case, taken, the_one
+from conformance.cli.options import FILE
 from conformance.report.value_files import values_json
-from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
+from conformance.report.values import Asked, Element, Returned, read_as, values_of
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
@@ -59,7 +60,7 @@ _NUMBER = click.IntRange(min=0)
 )
 @click.option(
     "--results",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Beside a target's result from this file; the default is its worst wrong element.",
 )
 @click.option(
@@ -70,7 +71,6 @@ _NUMBER = click.IntRange(min=0)
 )
 @click.option("--all", "everything", is_flag=True, help="Leave no key and no element out.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@program_options
 def show(
     case_id: str,
     values: bool,
@@ -83,36 +83,27 @@ def show(
     ep: str | None,
     everything: bool,
     as_json: bool,
-    programs: Programs,
 ) -> int:
-    """Show one case: the call, its contract, its links, and the ranges of its values.
+    """Show one test case: its call, what must come out, its values.
 
-    With --values, show how the oracle computes one query: positions, masks, scores, probabilities,
-    output and the row that is stored; with --ep or --results beside what a target returned. The
-    query is that of the worst wrong element, else the last token of batch 0 in head 0.
+    With --values, or any other option, show how the oracle computes one query: positions, masks,
+    scores, probabilities, output and the row that is stored; with --ep or --results beside what a
+    target returned. The query is that of the worst wrong element, else the last token of batch 0 in
+    head 0. For a build of your own, gqa export writes the same into values.txt.
     """
     corpus, cases = selected_cases([case_id], "")
-    if len(cases) > 1:
-        listed = "\n".join(f"  {argument_for(case)}" for case in cases)
-        raise BadArgument(f"'{case_id}' matches {len(cases)} cases; give one of them:\n{listed}")
-    (case,) = cases
+    case = the_one(cases, case_id)
     asked = Asked(step, batch, head, token, element)
-    if values:
+    if values or everything or as_json or results or ep or asked != Asked():
         if ep is None and corpus.targets:
-            (ep,) = eps_of(corpus.targets, programs)
+            (ep,) = eps_of(corpus.targets, Programs())
         return _show_values(
             case,
             asked,
-            lambda: _returned(corpus, case, results, ep, programs),
+            lambda: _returned(corpus, case, results, ep),
             everything=everything,
             as_json=as_json,
         )
-    numbers = {"--step": step, "--batch": batch, "--head": head, "--token": token}
-    given = [option for option, value in numbers.items() if value is not None]
-    others = {"--at": element, "--results": results, "--ep": ep, "--all": everything}
-    given += [option for option, value in {**others, "--json": as_json}.items() if value]
-    if given:
-        raise BadArgument(f"{', '.join(given)} needs --values.")
     return _show_call(case)
 
 
@@ -127,13 +118,11 @@ def _show_call(case: Case) -> int:
     return INFRASTRUCTURE if is_shipped(case) else ALL_AS_EXPECTED
 
 
-def _returned(
-    corpus: Corpus, case: Case, results: Path | None, ep: str | None, programs: Programs
-) -> Returned | None:
+def _returned(corpus: Corpus, case: Case, results: Path | None, ep: str | None) -> Returned | None:
     """What a target returned for the case: in a results file, or now."""
     if results is not None:
         return returned_of(taken(case, ep, results))
-    return None if ep is None else returned_of(run_case(corpus, case, target_for(ep, programs)))
+    return None if ep is None else returned_of(run_case(corpus, case, target_for(ep)))
 
 
 def _show_values(
@@ -158,10 +147,7 @@ def _show_values(
         click.echo(told if as_json else f"{case.id} has no values. {why}")
         return ALL_AS_EXPECTED
     returned = find_returned()
-    try:
-        found = values_of(case, read_as(bundle, returned), asked, returned)
-    except NoSuchPlace as error:
-        raise BadArgument(str(error)) from None
+    found = values_of(case, read_as(bundle, returned), asked, returned)
     if as_json:
         click.echo(json.dumps(values_json(case, found, returned), allow_nan=False))
     else:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
@@ -17,7 +15,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -28,14 +25,14 @@ from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
-from conformance.cli.console import SafeConsole
-from conformance.cli.listing import FEW, by_cause, durations, failures, in_full
+from conformance.cli.console import SafeConsole, make_console, natural_width, plain_table
+from conformance.cli.listing import FEW, by_cause, failures, in_full
 from conformance.results.causes import causes
 from conformance.results.errors import ResultsError
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
-from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, was_tried, worst
+from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
@@ -45,16 +42,6 @@ _FOLDED: Final = 20
 
 #: Up to this many known defects are listed; of more, the number is printed.
 FEW_CAUSES: Final = 8
-
-
-def make_console() -> Console:
-    """A console on standard output; without a terminal, lines are not wrapped."""
-    return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=1000)
-
-
-def natural_width(console: Console, table: Table) -> int:
-    """The width at which nothing of ``table`` is folded or cut."""
-    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 class RunSummary:
@@ -113,26 +100,18 @@ class RunSummary:
         return UNEXPECTED if red else ALL_AS_EXPECTED
 
 
-@dataclass(frozen=True)
-class Detail:
-    """What the summary of a run has beside its usual content.
+class Terminal:
+    """The output of a run, while it goes on and when it is over.
 
-    All ``known`` defects, all ``unexpected`` results in full, and the ``durations`` of that many
-    cases (0: of all).
+    A ``verbose`` one lists all unexpected results and known defects, and not one of each cause.
     """
 
-    known: bool = False
-    unexpected: bool = False
-    durations: int | None = None
-
-
-class Terminal:
-    """The output of a run, while it goes on and when it is over."""
-
-    def __init__(self, out: Console, err: Console, detail: Detail | None = None) -> None:
-        self.out = out
-        self.err = err
-        self.detail = detail or Detail()
+    def __init__(
+        self, out: Console | None = None, err: Console | None = None, verbose: bool = False
+    ) -> None:
+        self.out = out or make_console()
+        self.err = err or SafeConsole(stderr=True)
+        self.verbose = verbose
 
     def line(self, text: str) -> None:
         """Print untrusted text on one line."""
@@ -194,25 +173,6 @@ class Terminal:
 
             yield step
 
-    @contextlib.contextmanager
-    def bars(self) -> Iterator[Callable[[str, int, int], None]]:
-        """A live progress bar for each subject on a terminal, else nothing."""
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
-        )
-        with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
-            tasks: dict[str, TaskID] = {}
-
-            def watch(what: str, done: int, total: int) -> None:
-                if what not in tasks:
-                    tasks[what] = bar.add_task(what, total=total)
-                bar.update(tasks[what], completed=done)
-
-            yield watch
-
     def summary(self, summary: RunSummary) -> None:
         """Print the verdicts by theme, unexpected results, known defects and failures.
 
@@ -226,7 +186,7 @@ class Terminal:
             for case, result in summary.results
             if result.unexpected or (few and result.outcome != "unavailable")
         ]
-        for text in (in_full if self.detail.unexpected else by_cause)(listed):
+        for text in (in_full if self.verbose else by_cause)(listed):
             self.line(text)
         results = [result for _, result in summary.results]
         self._list_known(results, few)
@@ -234,16 +194,13 @@ class Terminal:
         if not few:
             self._list_warnings(summary.results)
         self.troubles(summary)
-        if self.detail.durations is not None:
-            for text in durations(results, self.detail.durations):
-                self.line(text)
         for text in uncalled_sentences(ready.record() for ready in summary.targets):
             self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
     def troubles(self, summary: RunSummary) -> None:
         """Print what kept results from being there or from being reliable."""
-        for text in failures(summary.troubles, every=self.detail.unexpected):
+        for text in failures(summary.troubles, every=self.verbose):
             self.line(text)
         self._list_instability(summary.instability)
         writing = [str(summary.writing)] if summary.writing else []
@@ -256,14 +213,12 @@ class Terminal:
         for case, result in results:
             rows.setdefault((case.theme, result.target), []).append(result)
         ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
+        table = _table(ordered)
         names = {target for _, target in rows}
         longest = max(map(len, names)) if len(names) > 1 else 0  # a single one has no column
-        room = self.out.width + max(longest - _FOLDED, 0)
-        for words in (True, False):
-            table = _table(ordered, words=words)
-            if natural_width(self.out, table) <= room:
-                self.out.print(table)
-                return
+        if natural_width(self.out, table) <= self.out.width + max(longest - _FOLDED, 0):
+            self.out.print(table)
+            return
         for (theme, target), members in ordered:
             verdicts = Counter(result.verdict for result in members)
             counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
@@ -276,13 +231,13 @@ class Terminal:
     def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
         """List the known defects, worst first, each with its link and one case.
 
-        All of them with ``--known``; else if there are only a few and they are not yet ``printed``.
+        All of them if it is verbose; else if there are only a few and they are not yet ``printed``.
         """
         found = causes((result for result in results if result.known), lambda result: result)
-        if not found or (printed and not self.detail.known):
+        if not found or (printed and not self.verbose):
             return
-        if len(found) > FEW_CAUSES and not self.detail.known:
-            self.line(f"\n{len(found)} known defects; list them with --known.")
+        if len(found) > FEW_CAUSES and not self.verbose:
+            self.line(f"\n{len(found)} known defects; list them with --verbose.")
             return
         self.line("\nKnown defects:")
         for cause in found:
@@ -328,27 +283,21 @@ class Terminal:
 
 def _closing(summary: RunSummary) -> str:
     results = [result for _, result in summary.results]
-    unexpected = sum(result.unexpected for result in results)
-    flaky = [result for result in results if result.flaky]
-    known = [r for r in results if r.known and not r.flaky]
+    known = [result for result in results if result.known and not result.flaky]
     rejected = sum(result.verdict == "unsupported" for result in known)
+    unexpected = sum(result.unexpected for result in results)
+    counts = (
+        ("known failure*", len(known) - rejected),
+        ("known rejection*", rejected),
+        ("flaky", sum(bool(result.flaky) for result in results)),
+        ("vague rejection*", sum(result.vague for result in results)),
+        ("hazard*", sum(result.hazard is not None for result in results)),
+        ("by another kernel", sum(result.other_kernel for result in results)),
+        ("insensitive case*", len({each.case for each in results if each.insensitive})),
+        ("not repeated", len(summary.instability)),
+    )
     parts = [plural(len(results), "result"), f"{unexpected} unexpected"]
-    if failures := len(known) - rejected:
-        parts.append(plural(failures, "known failure"))
-    if rejected:
-        parts.append(plural(rejected, "known rejection"))
-    if flaky:
-        parts.append(f"{len(flaky)} flaky")
-    if vague := sum(result.vague for result in results):
-        parts.append(plural(vague, "vague rejection"))
-    if hazards := sum(result.hazard is not None for result in results):
-        parts.append(plural(hazards, "hazard"))
-    if others := sum(result.other_kernel for result in results):
-        parts.append(f"{others} by another kernel")
-    if warned := len({result.case for result in results if result.insensitive}):
-        parts.append(plural(warned, "insensitive case"))
-    if summary.instability:
-        parts.append(f"{len(summary.instability)} not repeated")
+    parts += [f"{n} {what.replace('*', 's' if n > 1 else '')}" for what, n in counts if n]
     if summary.untried:
         parts.append(f"nothing tested on {listed(list(summary.untried))}")
     if summary.troubles:
@@ -367,51 +316,34 @@ _BESIDE: Final = "□ only in presents"
 _Counted = tuple[tuple[str, str], Sequence[ResultRecord]]
 
 
-def _table(rows: Sequence[_Counted], *, words: bool) -> Table:
-    """The verdicts of each theme and target; the last row is the total.
-
-    Without ``words`` it is narrower: its head has only the signs of the verdicts.
-    """
+def _table(rows: Sequence[_Counted]) -> Table:
+    """The verdicts of each theme and target; the last row is the total."""
     _, every = rows[-1]
     several = len({result.target for result in every}) > 1
     present = [v for v in VERDICTS if any(result.verdict == v for result in every)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2 if words else 1, 0, 0))
+    table = plain_table()
     table.add_column("theme", no_wrap=True)
     if several:
         table.add_column("target", overflow="fold")
     for verdict in present:
         row = TABLE[verdict]
-        head = f"{row.sign} {verdict}" if words else row.sign
+        head = f"{row.sign} {verdict}"
         table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
     beside = any(map(only_presents, every))
     if beside:
-        table.add_column(_BESIDE if words else _BESIDE[0], justify="right", no_wrap=True)
-    if not words:
-        signs = [f"{TABLE[verdict].sign} {verdict}" for verdict in present]
-        table.caption = ", ".join([*signs, *([_BESIDE] if beside else [])])
-        table.caption_justify = "left"
+        table.add_column(_BESIDE, justify="right", no_wrap=True)
     table.add_column("unexpected", justify="right", no_wrap=True)
     for (theme, target), members in rows:
-        cells = _row(theme, target, members, present, several=several)
+        cells = [escape(theme), *([escape(target)] if several else [])]
+        for verdict in present:
+            those = [result for result in members if result.verdict == verdict]
+            cells.append(_number(those, TABLE[ranks_as(worst(those))].style if those else ""))
         if beside:
-            presents = sum(map(only_presents, members))
-            cells.insert(-1, f"{presents}" if presents else "[dim]·[/]")
+            cells.append(_number([*filter(only_presents, members)], "none"))
+        cells.append(_number([result for result in members if result.unexpected], "bold red"))
         table.add_row(*cells)
     return table
 
 
-def _row(
-    theme: str,
-    target: str,
-    results: Sequence[ResultRecord],
-    present: Sequence[Verdict],
-    *,
-    several: bool,
-) -> list[str]:
-    cells = [escape(theme), *([escape(target)] if several else [])]
-    for verdict in present:
-        those = [result for result in results if result.verdict == verdict]
-        style = TABLE[ranks_as(worst(those))].style if those else ""
-        cells.append(f"[{style}]{len(those)}[/]" if those else "[dim]·[/]")
-    unexpected = sum(result.unexpected for result in results)
-    return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]
+def _number(results: Sequence[ResultRecord], style: str) -> str:
+    return f"[{style}]{len(results)}[/]" if results else "[dim]·[/]"

@@ -1,7 +1,7 @@
 """The shares of the error budget that correct kernels use, and those that faults cause.
 
 ``python -m conformance.maintain.calibration RESULTS.jsonl... --power POWER.json`` prints both, for
-each dtype, from what ``gqa run --results`` and ``gqa power --json`` wrote.
+each dtype, from what ``gqa run --results`` and ``maintain.power --json`` wrote.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def right(runs: Iterable[Run]) -> dict[str, list[tuple[float, str]]]:
 
 
 class MutantRecord(BaseModel):
-    """The needed fields of an entry of ``gqa power --json``; others are ignored."""
+    """The needed fields of an entry of ``maintain.power --json``; others are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -65,7 +65,7 @@ CORRECT: Final = "correct"
 
 
 def read_power(path: Path) -> list[MutantRecord]:
-    """Read what ``gqa power --json`` wrote.
+    """Read what ``maintain.power --json`` wrote.
 
     Raises:
         ResultsError: the file cannot be read, or has another format.
@@ -77,7 +77,8 @@ def read_power(path: Path) -> list[MutantRecord]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ResultsError(f"{path}: not a file of gqa power: {where}: {first['msg']}.") from None
+        told = f"not a file of maintain.power: {where}: {first['msg']}."
+        raise ResultsError(f"{path}: {told}") from None
 
 
 def killed(runs: Iterable[Sequence[MutantRecord]]) -> dict[str, dict[str, float]]:
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("results", nargs="+", type=Path, help="files of gqa run --results")
     parser.add_argument(
-        "--power", type=Path, action="append", default=[], help="file of gqa power --json; repeat"
+        "--power", type=Path, action="append", default=[], help="from maintain.power --json; repeat"
     )
     given = parser.parse_args(arguments)
     try:

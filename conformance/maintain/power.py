@@ -1,12 +1,27 @@
-"""The suite's power: which faults it detects. Runs the corpus on kernels with a known fault.
+"""Which known faults the cases detect.
 
-The mutants are executed by a runner (``mutants/``), with the same harness and judge as a runtime.
-One process runs them all: the bundle's path contains the name of the mutant, as a link to the
-cache. So a bundle is read once for all mutants, and no mutant waits for a process to start.
+mutants/ has a correct kernel in NumPy, and mutants of it with one small fault each, as real kernels
+have had. They run with the same harness and judge as a runtime, and need none. A fault that no case
+detects is a gap in the corpus.
+
+kills   the cases whose verdict shows the fault: wrong, accepted, crash, timeout, fallback, or
+        unsupported unless the call is only requested; a vague rejection or a hazard if that is the
+        fault. With a + the mutant ended its process twice in a theme, and ran no more of the theme.
+themes  the case files of these cases. Where only one detects a fault, the mutant says why (only).
+margin  the smallest and the largest error of these cases, as shares of the error budget.
+
+A mutant is run only on cases in which it could differ from the correct kernel, which is found by
+calling its fault beside the correct step (mutants/weak_mutation.py). One process runs all mutants:
+the name of a mutant is a part of the bundle's path, so that none waits for a process to start.
+
+status  0 every mutant is killed; by cases of two themes if the whole corpus is run
+        1 a mutant is not, or the correct kernel fails
+        2 bad input   3 infrastructure
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
@@ -14,17 +29,23 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Literal
 
-from conformance.base.paths import data_path
+from conformance.base.paths import INSTALLED, data_path
 from conformance.base.processes import ask
+from conformance.base.text import printable
+from conformance.base.yaml_source import InputError
 from conformance.case.case import Case
+from conformance.case.corpus import NothingMeant
+from conformance.case.excluded import selected_cases
+from conformance.case.selection import SelectionError
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
-from conformance.harness.runner import Command
+from conformance.harness.runner import Command, RunnerFailed
 from conformance.harness.session import Session
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
@@ -37,11 +58,16 @@ from conformance.run.assessment import (
     prepared_case,
 )
 from conformance.run.target import DescribedTarget
+from conformance.run.worker import usual_jobs
 from conformance.targets.registry import Target
 
 MUTANTS: Final = data_path("mutants")
 KILLERS: Final = MUTANTS / "killers.json"
 RUNNER: Final = MUTANTS / "runner.py"
+
+COMMAND: Final = "python -m conformance.maintain.power"
+#: The largest number of problems of runs that are listed.
+MOST: Final = 10
 
 #: The name of the kernel without a fault.
 CORRECT: Final = "correct"
@@ -170,7 +196,7 @@ def recorded_killers() -> dict[str, list[str]]:
     try:
         killers: dict[str, list[str]] = json.loads(KILLERS.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PowerError(f"{KILLERS} cannot be read: {error}. Fix: gqa power --record") from None
+        raise PowerError(f"{KILLERS} cannot be read: {error}. Fix: {COMMAND} --record") from None
     return killers
 
 
@@ -392,3 +418,173 @@ def shows(verdict: Verdict, case: Case) -> bool:
     """Whether a verdict on the case shows a fault, where the correct kernel passes it."""
     basis = case.contract.basis
     return TABLE[verdict].red_under("specified" if basis == "established" else basis)
+
+
+def share(number: float | None) -> str:
+    """A share of the error budget, rounded for reading."""
+    if number is None:
+        return "–"
+    if number == float("inf"):
+        return "∞"
+    return f"{number:.2g}" if number < 1000 else f"{number:.0e}".replace("e+0", "e")
+
+
+def table(scores: Sequence[Score]) -> Iterator[str]:
+    """A line for each area and for each mutant: its fault, and the cases that detect it."""
+    heads = ("mutant", "kills", "themes", "margin", "first killer", "what is wrong")
+    rows = [heads, *map(_row, scores)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    yield next(lines)
+    for area, members in groupby(scores, key=lambda score: score.mutant.area):
+        of_area = list(members)
+        yield f"\n{area}: {_summary(of_area)}"
+        yield from islice(lines, len(of_area))
+
+
+def _summary(scores: Sequence[Score]) -> str:
+    """How many mutants of an area are killed, and the one whose errors are least."""
+    killed = sum(bool(score.kills) for score in scores)
+    alone = sum(len(score.themes) == 1 for score in scores)
+    least = min(scores, key=lambda one: (max(one.shares, default=float("inf")), len(one.themes)))
+    error = share(max(least.shares)) if least.shares else "not in numbers"
+    by_one = f", {alone} by one theme" if alone else ""
+    return f"{killed} of {len(scores)} killed{by_one}; least visible: {least.mutant.name} ({error})"
+
+
+def _row(score: Score) -> tuple[str, ...]:
+    return (
+        score.mutant.name,
+        f"{len(score.kills)}{'+' if score.given_up else ''}",
+        str(len(score.themes)),
+        _margin(score),
+        score.kills[0].case.id if score.kills else "survives",
+        score.mutant.what,
+    )
+
+
+def _margin(score: Score) -> str:
+    """The smallest and the largest error of its killers, as shares of the budget."""
+    if not score.shares:
+        return "–"
+    return f"{share(min(score.shares))} … {share(max(score.shares))}"
+
+
+def correct_line(power: Power) -> str:
+    """One sentence on the correct kernel."""
+    largest = ", ".join(
+        f"{dtype} {share(number)}" for dtype, number in sorted(power.correct.largest.items())
+    )
+    failed = len(power.correct.kills)
+    verdict = f"fails {failed} of" if failed else "passes all"
+    return (
+        f"The correct kernel {verdict} {power.correct.tried} cases;"
+        f" its largest shares of the error budget: {largest}."
+    )
+
+
+def closing(power: Power) -> str:
+    """One sentence on all mutants."""
+    killed = sum(bool(score.kills) for score in power.scores)
+    pairs = sum(score.tried for score in power.scores)
+    return f"{killed} of {len(power.scores)} mutants killed, {pairs} runs."
+
+
+def problems(power: Power, whole: bool) -> Iterator[str]:
+    """One sentence for each problem. Single themes count only if the corpus was ``whole``."""
+    yield from power.troubles[:MOST]
+    if len(power.troubles) > MOST:
+        yield f"{len(power.troubles) - MOST} more runs have no result for any mutant."
+    yield from power.faults()
+    if whole:
+        yield from power.of_one_theme()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run cases on mutants, and print which faults they detect; returns the exit status.
+
+    0: every mutant is killed, and where the whole corpus is run by cases of two themes. 1: one is
+    not, or the correct kernel fails. 2: bad input. 3: infrastructure.
+    """
+    given = _arguments(arguments)
+    try:
+        return _measure(given)
+    except (BadInput, InputError, NothingMeant, SelectionError) as error:
+        print(printable(str(error)), file=sys.stderr)
+        return 2
+    except (PowerError, RunnerFailed) as error:
+        print(printable(str(error)), file=sys.stderr)
+        return 3
+
+
+class BadInput(ValueError):
+    """An argument cannot be meant; the message says why."""
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=COMMAND,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("paths", nargs="*", metavar="PATH", help="as in gqa run; default: the whole corpus")
+    add("-k", dest="expression", default="", metavar="EXPR", help="only these cases")
+    add(
+        "--mutant",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="NAME[@PREDICATE]",
+        help="only this one, or at fault in some calls only: 'window_one_longer@batch > 1'; repeat",
+    )
+    add("-j", "--jobs", type=int, choices=range(1, 65), metavar="N", help="processes")
+    add("--json", type=Path, metavar="FILE", help="write all numbers")
+    add("--reduced", action="store_true", help="run each mutant on its recorded killers only")
+    add("--quick", action="store_true", help="stop a mutant once three themes detect it")
+    add("--record", action="store_true", help="record the killers, for --reduced and the tests")
+    return parser.parse_args(arguments)
+
+
+def _measure(given: argparse.Namespace) -> int:
+    """Run what the arguments ask for. Raises `BadInput`, `PowerError` and what the cases raise."""
+    if given.record and INSTALLED:
+        raise BadInput("--record writes to mutants/, so it needs a checkout.")
+    known = {mutant.name: mutant for mutant in known_mutants()}
+    names = list(dict.fromkeys(given.names or known))
+    for name in names:
+        if name.partition("@")[0] not in known:
+            raise BadInput(f"There is no mutant '{name}'.")
+    corpus, cases = selected_cases(given.paths, given.expression)
+    whole = corpus.whole and len(cases) == len(corpus.loaded) and not given.reduced
+    cases = [case for case in cases if can_run(case) or (given.paths and case.is_graph)]
+    if given.record and (given.names or not whole):
+        raise BadInput("--record requires the whole corpus and all mutants.")
+    only = recorded_killers() if given.reduced else None
+    if only is not None:
+        why = stale(only, {case.id for case in corpus.loaded}, known)
+        if why:
+            raise BadInput(f"{KILLERS}: {why}; run {COMMAND} --record.")
+        killers = {case for name in names for case in only[name.partition("@")[0]]}
+        cases = [case for case in cases if case.id in killers]
+    chosen = [replace(known[name.partition("@")[0]], name=name) for name in names]
+    made = Power(chosen, cases, given.jobs or usual_jobs(()), only, given.quick)
+    made.run(_tell_progress)
+    print(*table(made.scores), sep="\n")
+    told = list(problems(made, whole))
+    print(*told, "", correct_line(made), closing(made), sep="\n")
+    if given.json is not None:
+        made.write_json(given.json)
+    if given.record:
+        record_killers(made.scores)
+    return 1 if told else 0
+
+
+def _tell_progress(what: str, done: int, total: int) -> None:
+    """Print a line for every tenth of the work."""
+    if done == total or done * 10 // total != (done - 1) * 10 // total:
+        print(f"{what}: {done}/{total}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

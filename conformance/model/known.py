@@ -132,7 +132,7 @@ def features_on(
 
 def _without_effect(case: Case) -> Iterator[str]:
     """The features of a case that change none of its results."""
-    if ("window", "longer") in features_of(case.call, case.steps).items():
+    if ("window", "longer") in case.features.items():
         yield "window"
     scale = case.call.scale
     if scale and math.isclose(scale * math.sqrt(case.call.head_size), 1, rel_tol=1e-6):

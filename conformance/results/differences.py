@@ -1,6 +1,6 @@
 """How the result of a case differs between two runs: the kinds of changes, with a sentence each.
 
-Whether it is the same in both is decided here alone, for ``gqa diff`` and for ``gqa bisect``. A
+Whether it is the same in both is decided here alone, for ``gqa diff`` and for a bisection. A
 history asks for less, on purpose: only whether a case passes, since a release that fails in another
 way has broken nothing.
 """

@@ -30,7 +30,7 @@ def shard_for(text: str) -> Shard:
     """The shard that ``text`` names: ``3/8``. Raises `ShardError`."""
     match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ShardError(f"'{text}' is not a shard: it takes NUMBER/OF, such as 3/8")
+        raise ShardError(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
     return Shard(int(match[1]), int(match[2]))
 
 

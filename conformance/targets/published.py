@@ -53,7 +53,7 @@ def published(package: Package) -> Sequence[str]:
     except NoAnswer as why:
         raise TargetError(
             f"Cannot ask {package.manager} for the releases of {package.name}: {why}. Name one "
-            "release instead, such as one that 'gqa env' lists as installed."
+            "release instead, such as one that 'gqa setup --releases' lists."
         ) from None
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)

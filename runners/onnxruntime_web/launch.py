@@ -137,8 +137,8 @@ def why_not(path: str) -> str:
 
 def how_to_set_up(arguments: argparse.Namespace) -> str | None:
     """The command that installs the packages; None for a folder that a person named."""
-    release = f" --version {shlex.quote(arguments.release)}" if arguments.release else ""
-    return None if arguments.named else f"gqa setup webgpu{release}"
+    name = f"webgpu@{arguments.release}" if arguments.release else "webgpu"
+    return None if arguments.named else f"gqa setup {shlex.quote(name)}"
 
 
 def check_modules(arguments: argparse.Namespace, fix: str | None) -> None:

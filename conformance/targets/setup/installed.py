@@ -1,13 +1,11 @@
 """The releases that are installed: each in a folder of its own below that of the tools.
 
-A release that ``--ep cpu@1.25.1`` names is installed when it is first used. ``gqa env`` lists and
-removes them.
+A release that ``--ep cpu@1.25.1`` names is installed when it is first used. ``gqa setup
+--releases`` lists them.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,19 +60,6 @@ def is_installed(package: Package, release: str) -> bool:
     return package.installed_file(release).is_file()
 
 
-def remove(one: Installed) -> None:
-    """Remove a release; until it is gone as a whole, nothing takes it for installed.
-
-    Raises :class:`SetupError`.
-    """
-    try:
-        gone = Path(tempfile.mkdtemp(prefix=".removed-", dir=tools_root()))
-        one.folder.rename(gone / "it")
-        shutil.rmtree(gone)
-    except OSError as error:
-        raise SetupError(f"Cannot remove {one.folder}: {error.strerror}.") from None
-
-
 def with_release(target: Target, tell: Tell) -> Target:
     """The target, after the release that it is pinned to is installed, if it is pinned.
 
@@ -86,7 +71,7 @@ def with_release(target: Target, tell: Tell) -> Target:
         return target
     if is_installed(entry.package, target.release):
         return target
-    again = f"gqa env install {target.typed}"
+    again = f"gqa setup {target.typed}"
     if entry.package is ONNXRUNTIME_GPU and not has_driver():
         why = f"{target.typed} is not installed, and there is no NVIDIA driver to run it"
         return replace(target, missing=NotInstalled(why, again))

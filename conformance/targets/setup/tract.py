@@ -43,13 +43,12 @@ def set_up_tract(version: str, tell: Tell) -> Ready:
     return replace(ready, path=binary)
 
 
-def how_to_use_tract(binary: Path) -> str:
-    """The command that runs cases on ``binary``; with ``--tract`` if another would be used."""
-    found = find_tract()
+def how_to_use_tract(version: str) -> list[str]:
+    """The command that runs cases on this release; with ``--tract`` if another would be used."""
+    binary, found = built_tract(version), find_tract()
     taken = found is not None and found.path == binary
-    return (
-        "gqa run --ep tract" if taken else f"gqa run --ep tract --tract {shlex.quote(f'{binary}')}"
-    )
+    option = "" if taken else f" --tract {shlex.quote(str(binary))}"
+    return [f"use it with: gqa run --ep tract{option}"]
 
 
 def why_it_does_not_work(binary: Path, version: str) -> str:
