@@ -1,4 +1,4 @@
-"""docs/coverage.md: the number of cases for each part of the signature and each feature pair.
+"""docs/coverage.md: the number of cases for each part of the signature and each feature.
 
 ``python -m conformance.maintain.generate`` writes the file.
 """
@@ -24,10 +24,8 @@ from conformance.case.features import (
 )
 from conformance.case.tensors import Tensor, attributes_of
 
-#: Pairs with this many cases or fewer are listed.
-THIN: Final = 2
 #: The largest number of values of an attribute that are listed singly.
-FEW: Final = 8
+FEW: Final = 5
 
 Pair = tuple[str, str, str, str]
 
@@ -242,70 +240,16 @@ def _features(cases: Sequence[Case]) -> Iterator[str]:
 
 def _pairs(cases: Sequence[Case]) -> Iterator[str]:
     counts = pair_counts(cases)
+    possible = [
+        pair
+        for one, other in itertools.combinations(FEATURES, 2)
+        for pair in all_pairs(one, other)
+        if reason_for(pair) is None
+    ]
+    fewest = min(counts[pair] for pair in possible)
     yield "## Pairs"
     yield ""
-    yield "For two features: the number of pairs of values with a case / the number of possible"
-    yield f"pairs. A single number means that all have a case. The value `{REST}` has no pairs."
+    yield f"Each of the {len(possible):,} possible pairs of values of two features has at least"
+    yield f"{fewest} cases; the value `{REST}` has no pairs. `gqa list` shows those of a pair:"
+    yield '`gqa list "softcap=given and sink=head_sink"`.'
     yield ""
-    rows = []
-    for one in FEATURES[:-1]:
-        cells = [one.name]
-        for other in FEATURES[1:]:
-            if FEATURES.index(other) <= FEATURES.index(one):
-                cells.append("")
-                continue
-            legal = [pair for pair in all_pairs(one, other) if reason_for(pair) is None]
-            covered = sum(counts[pair] > 0 for pair in legal)
-            cells.append(str(covered) if covered == len(legal) else f"**{covered}/{len(legal)}**")
-        rows.append(cells)
-    yield from _table(("", *(feature.name for feature in FEATURES[1:])), rows)
-    thin: dict[int, list[Pair]] = {}
-    for one, other in itertools.combinations(FEATURES, 2):
-        for pair in all_pairs(one, other):
-            if 0 < counts[pair] <= THIN:
-                thin.setdefault(counts[pair], []).append(pair)
-    yield "### Pairs with the fewest cases"
-    yield ""
-    for count, pairs in sorted(thin.items()):
-        yield f"{len(pairs)} pairs have {count} case{'s' if count > 1 else ''}:"
-        yield ""
-        yield from _grouped(pairs)
-        yield ""
-    yield "### Pairs that exclude each other"
-    yield ""
-    for rule in RULES:
-        if len(rule.values) > 2:
-            continue
-        (one_name, ones), (other_name, others) = rule.values.items()
-        yield f"- {one_name} {', '.join(ones)} × {other_name} {', '.join(others)}: {rule.reason}"
-        yield f"  {_source(rule)}"
-    yield ""
-    yield "These cannot occur together:"
-    yield ""
-    for rule in RULES:
-        if len(rule.values) > 2:
-            met = " × ".join(f"{name} {', '.join(values)}" for name, values in rule.values.items())
-            yield f"- {met}: {rule.reason}"
-            yield f"  {_source(rule)}"
-    yield ""
-    yield "### Pairs without a case"
-    yield ""
-    holes = faults(cases)
-    yield from (f"- {hole}" for hole in holes)
-    if not holes:
-        yield "None."
-    yield ""
-
-
-def _source(rule: Rule) -> str:
-    return f"({rule.source})" if rule.source.startswith("http") else f"(`{rule.source}`)"
-
-
-def _grouped(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Pairs as a list: one line for each value, with all values that it occurs with."""
-    lines: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for one, value, other, another in pairs:
-        lines.setdefault((one, value), {}).setdefault(other, []).append(another)
-    for (one, value), met in lines.items():
-        said = "; ".join(f"{name} {', '.join(values)}" for name, values in met.items())
-        yield f"- {one} {value}: {said}"

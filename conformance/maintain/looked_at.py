@@ -56,7 +56,7 @@ def _head(judged: int) -> Iterator[str]:
     yield ""
     yield f"{judged} cases must or may compute. A case *looks at* an input if its result moves by"
     yield "enough error budgets when the input is replaced by something that a faulty kernel could"
-    yield "use in its place ([how that is measured](cases.md#sensitivity)). For each input: in how"
+    yield "use in its place ([how that is measured](sensitivity.md)). For each input: in how"
     yield "many cases it is connected and not empty, or a part of packed QKV, and how many look at"
     yield "it. For each replacement: to how many cases it applies, because the input is another"
     yield "one, in how many the result moves, and by how many budgets it must. A required effect"
