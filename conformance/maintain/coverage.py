@@ -175,12 +175,9 @@ def _states(tensors: Sequence[Tensor]) -> tuple[int, int, int]:
 
 
 def _forms(tensors: Sequence[Tensor]) -> str:
-    """Number of cases by dtype and by rank, with empty tensors and with values written by hand."""
+    """Number of cases by dtype, with empty tensors and with values written by hand."""
     there = [tensor for tensor in tensors if tensor.connected and tensor.shape is not None]
-    ranks = Counter(f"rank {len(tensor.shape or ())}" for tensor in there)
     parts = [_counted(tensor.dtype for tensor in there)]
-    if len(ranks) > 1:
-        parts.append(_counted(ranks.elements()))
     if empty := sum(0 in (tensor.shape or ()) for tensor in there):
         parts.append(f"empty: {empty}")
     if written := sum(tensor.data is not None for tensor in there):
