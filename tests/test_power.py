@@ -44,15 +44,16 @@ def mutants() -> dict[str, Mutant]:
     return {mutant.name: mutant for mutant in known_mutants()}
 
 
-def test_the_numbers_in_the_readme_are_those_of_the_corpus_and_the_mutants(
-    mutants: dict[str, Mutant],
+@pytest.mark.parametrize("page", ["README.md", "docs/right.md"])
+def test_the_numbers_on_a_page_are_those_of_the_corpus_and_the_mutants(
+    mutants: dict[str, Mutant], page: str
 ) -> None:
     """Numbers below 100 in such sentences are examples."""
-    for match in COUNTED.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
+    for match in COUNTED.finditer((ROOT / page).read_text(encoding="utf-8")):
         number = int(match[1].replace(",", ""))
         known = len(shipped_cases()) if match[0].endswith("cases") else len(mutants)
         right = number in range(100) or number == known
-        assert right, f"Edit README.md: for '{match[0]}' write {known:,}"
+        assert right, f"Edit {page}: for '{match[0]}' write {known:,}"
 
 
 def power(mutants: dict[str, Mutant], names: list[str], *cases: str) -> Power:

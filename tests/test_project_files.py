@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from conformance.base.paths import ROOT
+from conformance.cli.commands import gqa
 
-PAGES = [
-    ROOT / name
-    for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "README.md", "docs/versions.md")
-]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "runners" / "README.md"]
+
+#: The most words of a page; of all others in `docs`, 1,500.
+MAX_WORDS = {
+    ROOT / "README.md": 1_300,
+    ROOT / "CONTRIBUTING.md": 1_800,
+    **dict.fromkeys((ROOT / "docs").glob("*.md"), 1500),
+}
+LONG = {ROOT / "docs" / "oracle.md", ROOT / "docs" / "tolerance.md"}
 
 pytestmark = pytest.mark.skipif(not (ROOT / "CONTRIBUTING.md").is_file(), reason="not a checkout")
 
@@ -26,9 +32,8 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_commands_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)\s]+)\)", text)
-    assert links
-    for link in links:
+    prose = re.sub(r"(?s)```.*?```", "", text)
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
         if "://" not in link:
             path, _, anchor = link.partition("#")
             there = page.parent / path if path else page
@@ -36,6 +41,20 @@ def test_links_and_commands_of_a_page_exist(page: Path) -> None:
             assert not anchor or anchor in anchors(there), link
     for script in re.findall(r"`(\.ci/[\w-]+)", text):
         assert (ROOT / script).is_file(), script
+
+
+@pytest.mark.parametrize("page", MAX_WORDS.keys() - LONG, ids=lambda page: page.name)
+def test_a_page_is_short(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").split()) <= MAX_WORDS[page]
+
+
+@pytest.mark.parametrize("page", MAX_WORDS, ids=lambda page: page.name)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    commands = gqa.list_commands(gqa.make_context("gqa", [], resilient_parsing=True))
+    assert set(re.findall(r"(?m)(?:^|[`&|] ?)gqa ([a-z]+)\b", text)) <= {*commands}
+    for module in re.findall(r"python -m (conformance[\w.]+)", text):
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
 
 
 def test_the_version_policy_names_every_format() -> None:

@@ -347,18 +347,18 @@ def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Table) -> None:
     must(f" {row.deed}: " in title, file, f"the title does not say that it {row.deed}")
 
 
-# ── README and glossary ───────────────────────────────────────────────────────────────────────────
+# ── Pages ───────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.skipif(not (ROOT / "README.md").is_file(), reason="not a checkout")
-def test_the_readme_has_the_same_table() -> None:
+def test_the_page_on_verdicts_has_the_same_table() -> None:
     """But for links and emphasis."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.split("\n## Verdicts\n")[1].split("\n## ")[0]
+    page = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    section = page.split("\n## ")[0]
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|[*`]", r"\1", section)
     _, *shown = re.findall(r"^\| (\w+) \| (.*) \|$", plain, re.M)
     wanted = [(row.name, row.sentence) for row in TABLE.values()]
-    must(shown == wanted, "README.md", f"the rows under Verdicts are {wanted}")
+    must(shown == wanted, "docs/verdicts.md", f"the rows of the table are {wanted}")
 
 
 @pytest.mark.skipif(not (ROOT / "README.md").is_file(), reason="not a checkout")

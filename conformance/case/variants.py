@@ -226,7 +226,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "in_padded_chunks": Relation(
-        "in chunks of four rows, of which query_seqlens says how many are tokens",
+        "in chunks of four rows; query_seqlens says how many of them are tokens",
         "a causal query attends to the tokens up to its own, whichever call appended them, and"
         " padding is not read",
         "arithmetic",

@@ -1,4 +1,4 @@
-"""docs/coverage.md: the number of cases for each part of the signature and each feature pair.
+"""docs/coverage.md: the number of cases for each part of the signature and each feature.
 
 ``python -m conformance.maintain.generate`` writes the file.
 """
@@ -19,10 +19,8 @@ from conformance.case.case import Case
 from conformance.case.features import BY_NAME, FEATURES, REST, RULES, Rule, features_of
 from conformance.case.tensors import Tensor, attributes_of
 
-#: Pairs with this many cases or fewer are listed.
-THIN: Final = 2
 #: The largest number of values of an attribute that are listed singly.
-FEW: Final = 8
+FEW: Final = 5
 
 Pair = tuple[tuple[str, str], tuple[str, str]]
 """Two features, each with a value, in the order of `FEATURES`."""
@@ -117,10 +115,7 @@ def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:
     """The page. ``looking_at``: how many cases look at each input (looked_at.py)."""
     single = [case for case in cases if not case.is_graph]
     counts = pair_counts(single)
-    thin: dict[int, list[Pair]] = {}
-    for pair in all_pairs():
-        if 0 < counts[pair] <= THIN:
-            thin.setdefault(counts[pair], []).append(pair)
+    legal = legal_pairs()
     return rendered(
         "coverage.md.j2",
         cases=len(cases),
@@ -131,13 +126,9 @@ def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:
         outputs=[_output(single, place) for place in range(len(OUTPUTS))],
         attributes=[_attribute(single, attribute) for attribute in ATTRIBUTES],
         features=list(_features(single)),
-        others=[feature.name for feature in FEATURES[1:]],
-        pairs=list(_pairs(counts)),
-        thin={count: _grouped(pairs) for count, pairs in sorted(thin.items())},
-        thin_pairs={count: len(pairs) for count, pairs in thin.items()},
+        pairs=len(legal),
+        fewest=min(counts[pair] for pair in legal),
         rest=REST,
-        rules=RULES,
-        holes=faults(single),
     )
 
 
@@ -172,12 +163,9 @@ def _states(tensors: Sequence[Tensor]) -> tuple[int, int, int]:
 
 
 def _forms(tensors: Sequence[Tensor]) -> str:
-    """Number of cases by dtype and by rank, with empty tensors and with values written by hand."""
+    """Number of cases by dtype, with empty tensors and with values written by hand."""
     there = [tensor for tensor in tensors if tensor.connected and tensor.shape is not None]
-    ranks = Counter(f"rank {len(tensor.shape or ())}" for tensor in there)
     parts = [_counted(tensor.dtype for tensor in there)]
-    if len(ranks) > 1:
-        parts.append(_counted(ranks.elements()))
     if empty := sum(0 in (tensor.shape or ()) for tensor in there):
         parts.append(f"empty: {empty}")
     if written := sum(tensor.data is not None for tensor in there):
@@ -224,26 +212,3 @@ def _features(cases: Sequence[Case]) -> Iterator[tuple[str, str]]:
             extra = counts[True, name, value]
             cells.append(f"{value} {counts[False, name, value]}" + (f" + {extra}" if extra else ""))
         yield name, ", ".join(cells)
-
-
-def _pairs(counts: Counter[Pair]) -> Iterator[list[str]]:
-    """For each feature, how many of its pairs with each later one have a case, of how many."""
-    legal = Counter((one, other) for (one, _), (other, _) in legal_pairs())
-    covered = Counter((p[0][0], p[1][0]) for p in legal_pairs() if counts[p])
-    for number, one in enumerate(FEATURES[:-1]):
-        row = [one.name, *[""] * number]
-        for other in FEATURES[number + 1 :]:
-            have, all_ = covered[one.name, other.name], legal[one.name, other.name]
-            row.append(str(have) if have == all_ else f"**{have}/{all_}**")
-        yield row
-
-
-def _grouped(pairs: Sequence[Pair]) -> list[str]:
-    """A line for each value, with all values that it occurs with."""
-    lines: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for one, (other, another) in pairs:
-        lines.setdefault(one, {}).setdefault(other, []).append(another)
-    return [
-        f"{' '.join(one)}: " + "; ".join(f"{name} {', '.join(met[name])}" for name in met)
-        for one, met in lines.items()
-    ]

@@ -70,7 +70,7 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     if found.unstable:
         told.append(
             f"{plural(found.unstable, 'result')} did not repeat alone: this is instability of the "
-            "target, which a line under `instability:` can explain (docs/report.md)."
+            "target, which a line under `instability:` can explain (docs/verdicts.md)."
         )
     return Expected(
         before if file.exists() else None,
