@@ -31,8 +31,16 @@ from conformance.model.groups import groups_of, ranges
 from conformance.model.nodes import nodes_of
 from conformance.model.profiles import family_of, real_models
 from conformance.model.reading import ModelError, read_model
-from conformance.report.model_table import USES, WORDS
-from conformance.report.models import FILE, FORMAT, Models, RecordedModel, load_models
+from conformance.report.model_table import DRAWN, USES, WORDS
+from conformance.report.models import (
+    FILE,
+    FORMAT,
+    OTHERS_MAY_DIFFER,
+    Models,
+    RecordedModel,
+    load_models,
+)
+from conformance.results.verdicts import Verdict
 
 #: What is recorded: the options of ``gqa check`` for each runtime.
 RECORDED: Final[Mapping[str, Sequence[str]]] = {
@@ -238,6 +246,9 @@ def _ungrouped(one: Mapping[str, Any]) -> dict[str, Any]:
     return {**one, "runtimes": runtimes}
 
 
+_KINDS: Final[Mapping[Verdict, str]] = {
+    DRAWN[kind]: words for kind, words in WORDS.items() if kind != "right"
+}
 #: The columns of the table in README, and the provider whose exports each is given.
 IN_README: Final[Mapping[str, str]] = {
     "cpu": "cpu",
@@ -280,7 +291,10 @@ def _in_readme(rows: Sequence[RecordedModel], runtime: str, made_for: str) -> st
     exporters: dict[str, list[str]] = {}
     for exporter, (row, name) in best.items():
         if row.made_for == made_for or not any_made_for_it:
-            exporters.setdefault(row.runtimes[name].cell(USES[0]).words, []).append(exporter)
+            cell = row.runtimes[name].cell(USES[0])
+            words = cell.words if " since " in cell.words else _KINDS.get(cell.verdict, cell.words)
+            mark = " \\*" if cell.words.endswith(OTHERS_MAY_DIFFER) else ""
+            exporters.setdefault(f"{words}{mark}", []).append(exporter)
     if len(exporters) < 2:
         return next(iter(exporters), "–")
     found = (f"{words} ({listed(by)})" for words, by in sorted(exporters.items(), reverse=True))

@@ -38,6 +38,10 @@ CALLED: Final[Mapping[str, str]] = {
 }
 
 
+#: Behind the words of a cell whose defects are all known on some adapters only.
+OTHERS_MAY_DIFFER: Final = "; other GPUs may differ"
+
+
 @dataclass(frozen=True)
 class UseAnswer:
     """What one release does with a model in one use.
@@ -114,7 +118,7 @@ class OnRuntime:
             if cause.verdict == DRAWN[answer] and last.last in cause.where
         ]
         if causes and all(cause.of_adapter for cause in causes):
-            words += "; other GPUs may differ"
+            words += OTHERS_MAY_DIFFER
         releases = (
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in found
