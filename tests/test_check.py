@@ -316,6 +316,19 @@ def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None
     assert possible_stages(cut, wanted) == (wanted, "")
 
 
+@needs_onnxruntime
+def test_a_weight_of_packed_projections_has_a_part_for_each(check: Check, tmp_path: Path) -> None:
+    """A bias has one dimension, the weight two, and the query three."""
+    model = decoder(Layer(packed=True))
+    product = helper.make_node("MatMul", ["hidden", "product"], ["projected"])
+    model.graph.node[0].CopyFrom(product)
+    model.graph.node.insert(1, helper.make_node("Add", ["projected", "bias"], ["layers.0.q"]))
+    model.graph.initializer.extend([weight("product", 1, [64, 128]), weight("bias", 1, [128])])
+    done = check(saved(model, tmp_path), *FEW)
+    assert done.status == 0, done.both
+    assert "one graph: projections and attention" in done.out
+
+
 # The command
 
 

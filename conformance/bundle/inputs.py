@@ -203,11 +203,11 @@ def _packed(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Array
     assert tensor.shape is not None
     assert tensor.values is not None
     parts = [
-        replace(tensor, name=name, shape=(*tensor.shape[:2], width), values=values)
+        replace(tensor, name=name, shape=(*tensor.shape[:-1], width), values=values)
         for name, width, values in packed_parts(call, tensor.values)
     ]
     drawn = [_filled(call, step, part, part_of(stream, part.name)) for part in parts]
-    return np.concatenate(drawn, axis=2)
+    return np.concatenate(drawn, axis=-1)
 
 
 def part_of(stream: str | None, name: str) -> str | None:
