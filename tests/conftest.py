@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from as_user import desk, gqa, oldest_pytest
 from browsing import browser, context, show
 from hypothesis import settings
 from npm_packages import packages
+from recorded_models import two_models
 from reported import hostile, real, real_page
 
 from conformance.base.paths import CACHE_VARIABLE
@@ -72,6 +74,23 @@ def pytest_collection() -> Iterator[None]:
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache for the whole session, of tools and of which cases failed last."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def two_recorded_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of recorded answers on two models."""
+    file = tmp_path_factory.mktemp("recorded") / "models.json"
+    file.write_text(json.dumps(two_models()), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_models(request: pytest.FixtureRequest, two_recorded_models: Path) -> Iterator[None]:
+    """Pages have a table of two models: a browser takes longer for all than for the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.module.__name__.startswith("test_models"):
+            patch.setenv("GQA_MODELS", str(two_recorded_models))
+        yield
 
 
 @pytest.fixture(autouse=True)
