@@ -82,7 +82,7 @@ class Desk:
             "PATH": path + os.environ["PATH"],
             "OMP_NUM_THREADS": "1",
         }
-        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "CARGO_HOME"):
             self.environment.pop(name, None)
 
     def program(self, name: str, *command: str) -> Path:
@@ -191,7 +191,7 @@ def gqa(
     """``gqa`` in this process, in the folder of ``desk``."""
     monkeypatch.chdir(desk.folder)
     monkeypatch.setenv("FAULT_ON", desk.faulty)
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "CARGO_HOME"):
         monkeypatch.delenv(name, raising=False)
     with in_this_process(monkeypatch, capsys) as call:
         yield call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import unified_diff
 from pathlib import Path
 
 #: Whether files get the texts instead: the option --rewrite-transcripts.
@@ -17,4 +18,5 @@ def check_text(file: Path, text: str) -> None:
     """Fails if the file has another text."""
     if rewrite:
         file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
+    wanted = file.read_text(encoding="utf-8")
+    assert text == wanted, "\n".join(unified_diff(wanted.splitlines(), text.splitlines(), n=1))
