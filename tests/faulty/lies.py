@@ -454,8 +454,8 @@ def prints_from_c(request):
 
 @lie
 def floods_lines(request):
-    for number in range(2_000_000):
-        print(f"step {number}: everything is going very well indeed")
+    lines = (f"step {number}: everything is going very well indeed\n" for number in range(1000))
+    sys.stdout.write("".join(lines) * 2000)  # never a line alone
 
 
 @lie
