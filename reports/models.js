@@ -1,4 +1,4 @@
-// The table of models: rows unfold, and a search field shows those with all its words.
+// The table of models, whose rows unfold, and what is searched for in it and elsewhere.
 "use strict";
 addEventListener("DOMContentLoaded", () => {
   for (const table of document.querySelectorAll("table.models")) {
@@ -22,14 +22,20 @@ addEventListener("DOMContentLoaded", () => {
   }
 });
 
+/**
+ * The search terms of a text: words in any order, and quoted phrases. Of a pasted message only the words: its numbers and
+ * the names of nodes are those of another call.
+ */
+function searchTerms(text) {
+  const terms = [...text.toLowerCase().matchAll(/"([^"]+)"?|\S+/g)].map(([word, quoted]) => quoted ?? word);
+  if (terms.length < 6) return terms;
+  return text.toLowerCase().replace(/^.*status message:/s, "").match(/(?<![\w/])[a-z_]{3,}(?!\w)/g) ?? terms;
+}
+
 // Shows the rows that have each of the words; returns of how many models they are. Case, spaces and
 // points do not count.
 function findModels(text) {
-  const types = { bf16: "bfloat16", fp16: "float16", fp32: "float32", q4: "int4", q8: "int8" };
-  const plain = (some) => {
-    const word = some.toLowerCase().replace(/[^a-z0-9]/g, "");
-    return types[word] ?? word;
-  };
+  const plain = (some) => some.toLowerCase().replace(/[^a-z0-9]/g, "");
   const words = text.split(/\s+/).map(plain).filter(Boolean);
   const families = [...document.querySelectorAll(".models .family")];
   // The first words name a model, as far as one has them: the others must be in its row.

@@ -19,7 +19,7 @@ BUDGETS = {
     "conformance/case": 4192,
     "conformance/cli": 4254,
     "conformance/harness": 927,
-    "conformance/judge": 700,
+    "conformance/judge": 698,
     "conformance/maintain": 2434,
     "conformance/model": 4721,
     "conformance/oracle": 2282,

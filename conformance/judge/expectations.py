@@ -321,10 +321,6 @@ class Expectation:
         of_one_node = case.is_graph and bool(self.known.features)
         return not of_one_node and (is_shipped(case) or not self.shipped)
 
-    def is_for(self, *targets: str) -> bool:
-        """Whether the line is for a target with one of these names, which have no version."""
-        return self.target in targets
-
     def differs(self, judged: Judged) -> str | None:
         """How a result differs from this line, as half a sentence; None if it does not."""
         known = self.known

@@ -38,6 +38,15 @@ CALLED: Final[Mapping[str, str]] = {
 }
 
 
+#: The short names of data types, by which rows are found, too.
+SHORT_TYPES: Final[Mapping[str, str]] = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "int4": "q4",
+    "int8": "q8",
+}
+
 #: Behind the words of a cell whose defects are all known on some adapters only.
 OTHERS_MAY_DIFFER: Final = "; other GPUs may differ"
 
@@ -196,7 +205,8 @@ class RecordedModel:
         runtimes = (f"{name} {CALLED.get(name.partition('+')[0], '')}" for name in self.runtimes)
         causes = (cause for there in self.runtimes.values() for cause in there.causes)
         said = dict.fromkeys(cause.said for cause in causes if cause.verdict == DRAWN["refused"])
-        return " ".join([self.name, self.graph, *calls, *runtimes, *said])
+        types = (SHORT_TYPES.get(each, "") for each in (self.dtype, self.weights))
+        return " ".join([self.name, self.graph, *types, *calls, *runtimes, *said])
 
     @property
     def right_on(self) -> Mapping[str, str]:
@@ -321,16 +331,5 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-#: Short names of data types, and how rows call them.
-SHORT_TYPES: Final[Mapping[str, str]] = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp32": "float32",
-    "q4": "int4",
-    "q8": "int8",
-}
-
-
 def _plain(text: str) -> str:
-    plain = re.sub(r"[^a-z0-9]", "", text.lower())
-    return SHORT_TYPES.get(plain, plain)
+    return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -198,16 +198,6 @@ function isWrongIn(wrong, value) {
   return value.startsWith("only:") ? `only:${wrong.join()}` === value : wrong.includes(value);
 }
 
-/**
- * The search terms of a text: words in any order, and quoted phrases. Of a pasted message only the words: its numbers and
- * the names of nodes are those of another call.
- */
-function searchTerms(text) {
-  const terms = [...text.toLowerCase().matchAll(/"([^"]+)"?|\S+/g)].map(([word, quoted]) => quoted ?? word);
-  if (terms.length < 6) return terms;
-  return text.toLowerCase().replace(/^.*status message:/s, "").match(/(?<![\w/])[a-z_]{3,}(?!\w)/g) ?? terms;
-}
-
 /** Whether the targets that were tried differ in their verdicts, or in how bad these are. */
 function verdictsDiffer(results) {
   return new Set(results.filter(({ look }) => look.part).map(({ look }) => `${look.verdict} ${look.colour}`)).size > 1;

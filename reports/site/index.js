@@ -8,10 +8,7 @@ addEventListener("DOMContentLoaded", () => {
   const find = () => {
     const models = findModels(field.value);
     const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-    // Of a pasted message only words count, and most are enough: its numbers and nodes are its own.
-    const terms = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const pasted = terms.length > 5;
-    const words = pasted ? (field.value.toLowerCase().match(/(?<![\w/])[a-z_]{3,}(?!\w)/g) ?? terms) : terms;
+    const words = searchTerms(field.value);
     const has = (text) => words.filter((word) => text.includes(word)).length;
     const scores = new Map(
       order.map((finding) => {
@@ -19,8 +16,9 @@ addEventListener("DOMContentLoaded", () => {
         return [finding, has(`${heading} ${finding.dataset.words}`) + has(heading) / 100];
       }),
     );
+    // Of many words, as in a message, half are enough if no finding has more of them.
     const best = Math.floor(Math.max(...scores.values()));
-    const enough = pasted ? Math.max(best, words.length / 2) : words.length;
+    const enough = words.length > 3 ? Math.max(best, words.length / 2) : words.length;
     let found = 0;
     for (const finding of order) {
       finding.hidden = scores.get(finding) < enough;
