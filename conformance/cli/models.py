@@ -17,6 +17,7 @@ from conformance.base.text import clean, deep_clean
 from conformance.base.words import listed
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
 from conformance.cli.console import make_console, plain_table
+from conformance.report.history import short
 from conformance.report.model_table import USES
 from conformance.report.models import (
     FORMAT,
@@ -25,7 +26,6 @@ from conformance.report.models import (
     RecordedModel,
     load_models,
     matching,
-    short,
 )
 from conformance.results.verdicts import TABLE
 

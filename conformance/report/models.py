@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from conformance.base.paths import data_path
 from conformance.base.versions import release_key
-from conformance.report.history import short as short
+from conformance.report.history import short
 from conformance.report.model_table import DRAWN, USES, WORDS, Kind
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.records import TargetRecord
