@@ -112,7 +112,9 @@ def _meant(word: str, words: dict[str, str]) -> Iterator[str]:
 
 # Comparisons
 
-_COMPARISON: Final = re.compile(r"([a-z]\w*)(<=|>=|!=|==?|<|>)(.+)", re.ASCII | re.DOTALL)
+_COMPARISON: Final = re.compile(
+    r"([a-z]\w*)(%[1-9]\d{0,8})?(<=|>=|!=|==?|<|>)(.+)", re.ASCII | re.DOTALL
+)
 _NUMBER: Final = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?"
 _NUMBERS: Final = re.compile(rf"({_NUMBER})(?:\.\.({_NUMBER}))?", re.ASCII)
 OPERATORS: Final = ("<", "<=", ">", ">=", "=", "==", "!=")
@@ -145,10 +147,13 @@ _IN_EFFECT: Final[dict[str, Callable[[Described], Iterable[object]]]] = {
     ),
     "total_sequence_length": lambda case: (step.total_sequence_length for step in _steps(case)),
     "total_sequence_lengths": lambda case: (n for step in _steps(case) for n in step.total_lengths),
+    "group_size": lambda case: (case.call.num_heads / case.call.kv_num_heads,),
 }
 
 #: What can be compared.
-NAMES: Final = tuple(dict.fromkeys((*_FIELDS, *ATTRIBUTE_BY_NAME, *BY_NAME, *_TENSORS)))
+NAMES: Final = tuple(
+    dict.fromkeys((*_FIELDS, *_IN_EFFECT, *ATTRIBUTE_BY_NAME, *BY_NAME, *_TENSORS))
+)
 
 
 class ComparisonError(ValueError):
@@ -164,20 +169,28 @@ def comparison_test(text: str) -> Test | None:
     found = _COMPARISON.fullmatch(text)
     if found is None:
         return None
-    name, operator, value = found.groups()
+    name, divisor, operator, value = found.groups()
     equal = operator in ("=", "==")
-    if why := _why_meaningless(name, operator, value):
-        if equal:
+    if why := _why_meaningless(name, divisor, operator, value):
+        if equal and not divisor:
             return None
         raise ComparisonError(why)
     numbers = _NUMBERS.fullmatch(value)
+    if divisor:
+        by, rest = int(divisor[1:]), float(value)
+        return lambda case: any(size % by == rest for size in sizes(name, case)) is equal
     if operator in _ORDERS:
-        holds, limit = _ORDERS[operator], float(value)
-        return lambda case: any(holds(size, limit) for size in _sizes(name, case))
+        holds = _ORDERS[operator]
+        if value in NAMES:
+            return lambda case: any(
+                holds(size, other) for size in sizes(name, case) for other in sizes(value, case)
+            )
+        limit = float(value)
+        return lambda case: any(holds(size, limit) for size in sizes(name, case))
     if numbers and numbers[2]:
         low, high = float(numbers[1]), float(numbers[2])
         return lambda case: (
-            any(low <= size <= high for size in _sizes(name, case)) is not (operator == "!=")
+            any(low <= size <= high for size in sizes(name, case)) is not (operator == "!=")
         )
     wanted = {value, float(value) if numbers else value}
     return lambda case: wanted.isdisjoint(_values(name, case)) is not equal
@@ -189,12 +202,16 @@ def why_meaningless(text: str) -> str:
     return _why_meaningless(*found.groups()) if found else ""
 
 
-def _why_meaningless(name: str, operator: str, value: str) -> str:
+def _why_meaningless(name: str, divisor: str | None, operator: str, value: str) -> str:
     if name not in NAMES:
         return f"a call has no '{one_line(name, 80)}'{did_you_mean(name, NAMES)}"
     known, has_numbers = _possible(name)
     numbers = _NUMBERS.fullmatch(value)
+    if divisor and (operator in _ORDERS or not has_numbers or not numbers or numbers[2]):
+        return f"a remainder is compared as in head_size%8=0, not as '{one_line(value, 80)}'"
     if operator in _ORDERS:
+        if has_numbers and value in NAMES and _possible(value)[1]:
+            return ""
         if not has_numbers:
             return f"'{name}' is no number; its values are {', '.join(known)}"
         return "" if numbers and not numbers[2] else f"'{one_line(value, 80)}' is not a number"
@@ -237,13 +254,13 @@ def _possible(name: str) -> tuple[tuple[str, ...], bool]:
 def nearest_sizes(text: str, cases: Iterable[Described]) -> list[float]:
     """The nearest sizes below and above those that a comparison of numbers names."""
     found = _COMPARISON.fullmatch(text)
-    numbers = _NUMBERS.fullmatch(found[3]) if found else None
-    if not found or not numbers:
+    numbers = _NUMBERS.fullmatch(found[4]) if found else None
+    if not found or not numbers or found[2]:
         return []
     low, high = float(numbers[1]), float(numbers[2] or numbers[1])
-    sizes = {size for case in cases for size in _sizes(found[1], case)}
-    below = [size for size in sizes if size <= low]
-    above = [size for size in sizes if size >= high]
+    known = {size for case in cases for size in sizes(found[1], case)}
+    below = [size for size in known if size <= low]
+    above = [size for size in known if size >= high]
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
 
 
@@ -265,7 +282,7 @@ def _values(name: str, case: Described) -> set[str | float]:
     return {_comparable(value) for value in found if value is not None}
 
 
-def _sizes(name: str, case: Described) -> Iterator[float]:
+def sizes(name: str, case: Described) -> Iterator[float]:
     """The numbers that the call has under this name; a window of -1 is none."""
     for value in map(_comparable, _set(name, case)):
         if isinstance(value, float) and (name, value) != ("local_window_size", -1):

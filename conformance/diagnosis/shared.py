@@ -1,0 +1,253 @@
+"""What failures share: the shortest expression of ``-k`` that separates them from what passes.
+
+Spectrum-based fault localisation looks for the lines of a program that failing tests run and
+passing ones do not. Here the properties of calls take the place of lines. An expression is judged
+by its description length: its own bits, and the bits that then say which calls fail, among those
+that it selects and among the others. So an expression must pay for its length, and neither a
+passing call that it selects nor a failing one that it misses is forbidden.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from conformance.base.words import plural
+from conformance.case.case import Case
+from conformance.case.features import BY_NAME
+from conformance.case.properties import WORDS, sizes
+
+Mask = npt.NDArray[np.bool_]
+
+#: The sizes whose thresholds, values and divisors are tried.
+SIZES: Final = (
+    "batch_size", "num_heads", "kv_num_heads", "group_size", "head_size", "sequence_length",
+    "past_sequence_length", "total_sequence_length", "max_sequence_length", "local_window_size",
+)  # fmt: skip
+#: Sizes that are compared with each other.
+COMPARED: Final = (
+    ("sequence_length", "local_window_size"),
+    ("past_sequence_length", "local_window_size"),
+    ("sequence_length", "past_sequence_length"),
+)
+DIVISORS: Final = (2, 4, 8, 16, 32, 64)
+#: The most thresholds of a size, the most parts of an expression, and the most expressions that are
+#: made longer at once.
+MAX_THRESHOLDS: Final = 60
+MAX_PARTS: Final = 4
+_BEAM: Final = 12
+#: An expression has to save this many bits, and this many failures are a pattern.
+MIN_BITS: Final = 4.0
+MIN_FAILURES: Final = 2
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """An expression, and how many of the calls that it selects fail.
+
+    ``calls`` and ``failures`` leave out what patterns before it select. ``passing`` has the calls
+    that pass although it selects them, if they are few. ``simplest`` is the failing call with the
+    least to look at.
+    """
+
+    expression: str
+    failures: int
+    calls: int
+    passing: tuple[str, ...]
+    simplest: Case
+
+    @property
+    def sentence(self) -> str:
+        """How many of the calls fail: ``all 7 calls with `ragged` fail``."""
+        which = f"calls with `{self.expression}`"
+        if self.failures == self.calls:
+            return f"all {self.calls:,} {which} fail"
+        names = f" (not {', '.join(self.passing)})" if self.passing else ""
+        return f"{self.failures:,} of {self.calls:,} {which} fail{names}"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What failures share. ``others`` and ``left`` are the calls that no pattern selects, and the
+    failures among them."""
+
+    failures: int
+    patterns: tuple[Pattern, ...]
+    others: int
+    left: tuple[Case, ...]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the failures share, a sentence each; none if they share nothing."""
+        if not self.patterns:
+            return ()
+        texts = [one.sentence for one in self.patterns]
+        rest = (
+            f"{plural(len(self.left), 'failure')} of {self.others:,} other calls "
+            f"{'is' if len(self.left) == 1 else 'are'} like none of these: "
+            f"{', '.join(case.id for case in self.left[:3])}{' …' * (len(self.left) > 3)}"
+            if self.left
+            else f"none of the {self.others:,} other calls fails"
+        )
+        return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*texts, rest))
+
+
+def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
+    """The patterns of ``failing`` calls among these and ``passing`` ones, the best first."""
+    cases = [*failing, *passing]
+    fails = np.arange(len(cases)) < len(failing)
+    parts = Parts(cases) if len(failing) >= MIN_FAILURES and passing else None
+    left: Mask = np.ones(len(cases), bool)
+    patterns: list[Pattern] = []
+    while parts and np.count_nonzero(fails & left) >= MIN_FAILURES:
+        found = parts.best(fails, left)
+        if found is None:
+            break
+        expression, selected = found
+        selected &= left
+        good = [cases[n] for n in np.flatnonzero(selected & ~fails)]
+        bad = [cases[n] for n in np.flatnonzero(selected & fails)]
+        names = tuple(case.id for case in good) if len(good) <= 2 else ()
+        simplest = min(bad, key=lambda case: (len(plain_parts(case)), effort(case), case.id))
+        patterns.append(Pattern(expression, len(bad), len(bad) + len(good), names, simplest))
+        left &= ~selected
+    rest = tuple(cases[n] for n in np.flatnonzero(left & fails))
+    return Shared(len(failing), tuple(patterns), int(left.sum()), rest)
+
+
+def plain_parts(case: Case) -> list[str]:
+    """The features of a call that are not plain."""
+    return [n for n, value in case.features.items() if value != BY_NAME[n].values[0]]
+
+
+def effort(case: Case) -> int:
+    """The number of attention scores of a call times its head size, by which calls are compared."""
+    call = case.call
+    scores = sum(max(s.sequence_length, 1) * s.total_sequence_length for s in case.steps)
+    return call.batch_size * call.num_heads * call.head_size * scores
+
+
+class Parts:
+    """The words and comparisons of ``-k`` that tell some of ``cases`` from others, each with its
+    length in bits."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        shortest: dict[bytes, tuple[float, int, str]] = {}
+        masks: dict[bytes, Mask] = {}
+        for bits, text, mask in (*_words(cases), *_sizes(cases), *_themes(cases)):
+            key, known = mask.tobytes(), (bits, len(text), text)
+            if mask.any() and not mask.all():
+                shortest[key] = min(shortest.get(key, known), known)
+                masks[key] = mask
+        self._texts = [text for _, _, text in shortest.values()]
+        self._bits = np.array([bits for bits, _, _ in shortest.values()])
+        self._masks = np.array([masks[key] for key in shortest], bool).reshape(-1, len(cases))
+        self._numbers = self._masks.astype(np.float32)
+
+    def best(self, fails: Mask, left: Mask) -> tuple[str, Mask] | None:
+        """The expression that describes best which of the calls in ``left`` fail, and what it
+        selects; None if none is shorter than a list of them."""
+        total, failures = np.count_nonzero(left), np.count_nonzero(fails & left)
+        shortest = _code(failures, total) - MIN_BITS
+        found: tuple[tuple[int, ...], Mask] | None = None
+        beam: list[tuple[tuple[int, ...], Mask, float]] = [((), left, 0.0)]
+        for _ in range(MAX_PARTS):
+            longer: dict[tuple[int, ...], tuple[float, Mask, float]] = {}
+            masks = np.array([mask for _, mask, _ in beam])
+            counted = self._numbers @ np.concatenate((masks, masks & fails)).T.astype(np.float32)
+            each = counted.T.astype(np.intp).reshape(2, len(beam), -1)
+            for (parts, mask, length), calls, bad in zip(beam, *each, strict=True):
+                bits = self._bits + length
+                score = bits + _code(bad, calls) + _code(failures - bad, total - calls)
+                score[bad * (total - calls) <= (failures - bad) * calls] = np.inf
+                for n in np.argsort(score, kind="stable")[:_BEAM]:
+                    names = tuple(sorted((*parts, int(n))))
+                    if np.isfinite(score[n]) and n not in parts:
+                        longer[names] = float(score[n]), mask & self._masks[n], float(bits[n])
+            rated = sorted(longer.items(), key=lambda item: item[1][0])[:_BEAM]
+            if not rated or rated[0][1][0] >= shortest:
+                break
+            shortest, found = rated[0][1][0], (rated[0][0], rated[0][1][1])
+            beam = [(parts, mask, length) for parts, (_, mask, length) in rated]
+        if found is None:
+            return None
+        parts, mask = found
+        ordered = sorted(parts, key=lambda n: (self._bits[n], self._texts[n]))
+        return " and ".join(self._texts[n] for n in ordered), mask
+
+
+_Part = tuple[float, str, Mask]
+
+
+def _words(cases: Sequence[Case]) -> Iterator[_Part]:
+    """The words of features and, where no word stands for a value, ``feature=value``."""
+    values = {name: np.array([str(case.features[name]) for case in cases]) for name in BY_NAME}
+    meant: dict[str, Mask] = {}
+    for name, words in WORDS.items():
+        for value, several in words.items():
+            for word in several.split():
+                mask = meant.setdefault(word, np.zeros(len(cases), bool))
+                mask |= values[name] == value
+    for word, mask in meant.items():
+        yield math.log2(len(meant)), word, mask
+        yield math.log2(len(meant)) + 1, f"not {word}", ~mask
+    for name, feature in BY_NAME.items():
+        for value in feature.values:
+            bits = math.log2(len(BY_NAME) * len(feature.values)) + 2
+            yield bits, f"{name}={value}", values[name] == value
+
+
+def _sizes(cases: Sequence[Case]) -> Iterator[_Part]:
+    """Thresholds, values and divisors of sizes, and sizes compared with each other."""
+    found = {name: [tuple(sizes(name, case)) for case in cases] for name in SIZES}
+    low = {name: np.array([min(of, default=np.nan) for of in found[name]]) for name in SIZES}
+    high = {name: np.array([max(of, default=np.nan) for of in found[name]]) for name in SIZES}
+    for name, of in found.items():
+        known = sorted({size for some in of for size in some})
+        chosen = known[:: max(1, len(known) // MAX_THRESHOLDS)]
+        bits = math.log2(len(SIZES)) + math.log2(len(chosen) + 1) + 2
+        for size in chosen:
+            is_power = size.is_integer() and int(size) & (int(size) - 1) == 0
+            length, number = bits - is_power, f"{size:g}"
+            yield length, f"{name}>={number}", high[name] >= size
+            yield length, f"{name}>{number}", high[name] > size
+            yield length, f"{name}<={number}", low[name] <= size
+            yield length, f"{name}<{number}", low[name] < size
+            mask = np.array([size in some for some in of])
+            yield length + 1, f"{name}={number}", mask
+            yield length + 2, f"{name}!={number}", ~mask
+        for divisor in DIVISORS:
+            mask = np.array([any(size % divisor == 0 for size in some) for some in of])
+            bits = math.log2(len(SIZES) * len(DIVISORS)) + 2
+            yield bits, f"{name}%{divisor}=0", mask
+            yield bits, f"{name}%{divisor}!=0", ~mask
+    for one, other in COMPARED:
+        bits = math.log2(len(SIZES)) + math.log2(len(COMPARED)) + 2
+        yield bits, f"{one}>{other}", high[one] > low[other]
+        yield bits, f"{one}<{other}", low[one] < high[other]
+
+
+def _themes(cases: Sequence[Case]) -> Iterator[_Part]:
+    """The case files."""
+    themes = np.array([case.file.name for case in cases])
+    for theme in dict.fromkeys(themes.tolist()):
+        yield math.log2(len(cases)) + 2, theme, themes == theme
+
+
+@lru_cache(1)
+def _factorials(most: int) -> npt.NDArray[np.float64]:
+    """The logarithms to base 2 of the factorials up to ``most``."""
+    return np.concatenate(([0.0], np.cumsum(np.log2(np.arange(1, most + 1)))))
+
+
+def _code(some: npt.ArrayLike, of: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The bits that say which ``some`` of so many fail: their number, and one choice of them."""
+    k, n = np.asarray(some, np.intp), np.asarray(of, np.intp)
+    logs = _factorials(1 << int(n.max(initial=1)).bit_length())
+    return logs[n] - logs[k] - logs[n - k] + np.log2(n + 1.0)
