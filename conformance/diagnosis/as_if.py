@@ -1,0 +1,275 @@
+"""Which known fault the values of failures are like: a fault dictionary of kernels.
+
+``mutants/`` has a correct kernel and some 400 small faults of it. A fault explains failures if the
+kernel with it returns what the target returned, within the error budget, for each sampled failure
+that it changes, and changes no sampled call that passes. What explains nothing is not named.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Final, Self
+
+import numpy as np
+
+from conformance.base.paths import data_path
+from conformance.base.processes import ask
+from conformance.bundle.expected import Expected
+from conformance.bundle.prepare import Prepared
+from conformance.bundle.variants import Outputs
+from conformance.case.case import Case
+from conformance.diagnosis.shared import effort
+from conformance.harness.jobs import Job
+from conformance.harness.outcomes import Ran
+from conformance.harness.runner import Command
+from conformance.harness.session import Session
+from conformance.judge.verdict import Unjudgeable, read_outputs
+from conformance.oracle.tolerance import TargetClass, shares
+from conformance.run.assessment import job_for, prepared_case
+
+RUNNER: Final = data_path("mutants") / "runner.py"
+#: The kernel without a fault, which also says which faults could differ from it in a call.
+PROBE: Final = "probe"
+#: How many failures, and how many passing calls, are compared with a fault.
+FAILURES: Final = 8
+PASSES: Final = 24
+#: How many failures faults are looked for with, one after the other.
+SEEDS: Final = 3
+#: A fault is named if it explains this many of the sampled failures, or all.
+LIKE: Final = 2
+#: The outputs of a fault may be this many budgets away: both kernels have errors.
+BUDGETS: Final = 2.0
+#: Calls with more than this many products of scores are not sampled.
+MAX_EFFORT: Final = 20_000_000
+#: Faults that the sampled calls do not tell apart are all named, if they are no more than these.
+MAX_NAMES: Final = 3
+
+#: The outputs of a call on the target; None if it does not run.
+OutputsOf = Callable[[Case], Outputs | None]
+
+
+@dataclass(frozen=True)
+class AsIf:
+    """A fault whose values the target returns, or several that no sampled call tells apart.
+
+    It explains ``explained`` of the ``sampled`` failures: their values are those of the fault.
+    """
+
+    names: tuple[str, ...]
+    sentences: tuple[str, ...]
+    explained: tuple[Case, ...]
+    sampled: int
+
+    @property
+    def sentence(self) -> str:
+        """The fault in words, and how many of the failures it explains."""
+        what = "; or: ".join(text.rstrip(".") for text in self.sentences)
+        many = f"{len(self.explained)} of {self.sampled} sampled failures"
+        return f"As if: {what}. ({', '.join(self.names)}; the values of {many} are those)"
+
+
+class FaultyKernels:
+    """The kernels with a known fault, in one process; a context manager."""
+
+    def __init__(self, without: Sequence[str] = ()) -> None:
+        command = Command("faulty kernels", (sys.executable, str(RUNNER), "--by-folder"))
+        self._session = Session(command)
+        self._without = frozenset(without)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._session.close(at_once=True)
+
+    @cached_property
+    def sentences(self) -> dict[str, str]:
+        """The faults that show in numbers, in a sentence each, by name."""
+        lines = ask((sys.executable, RUNNER, "--list")).stdout.decode().splitlines()
+        faults = (json.loads(line) for line in lines)
+        return {
+            fault["name"]: " ".join(fault["what"].split())
+            for fault in faults
+            if fault["kind"] == "numbers" and fault["area"] != "process"
+            if fault["name"] not in self._without
+        }
+
+    def changing(self, call: Call) -> list[str]:
+        """The faults that could change the call."""
+        outcome = self._session.run(call.job(PROBE))
+        if not isinstance(outcome, Ran):
+            return []
+        touched = json.loads(outcome.stderr.strip().splitlines()[-1])
+        return [name for name in self.sentences if name in touched]
+
+    def outputs(self, call: Call, fault: str) -> Outputs | None:
+        """What the kernel with the fault returns; None if it does not."""
+        outcome = self._session.run(call.job(fault))
+        try:
+            return read_outputs(outcome) if isinstance(outcome, Ran) else None
+        except Unjudgeable:
+            return None
+
+
+class Call:
+    """A sampled call: its inputs, what is expected, and what the target returned."""
+
+    def __init__(self, case: Case, returned: Outputs, target_class: TargetClass) -> None:
+        self.case = case
+        self.returned = returned
+        self._class: TargetClass = target_class
+        self._prepared: Prepared = prepared_case(case).own
+        self.expected = self._prepared.expected
+        self._job = job_for(case, self._prepared, only_inputs=True)
+
+    def job(self, fault: str) -> Job:
+        """The call for the kernel with this fault."""
+        folder, name = f"{fault}/{self._job.folder}", f"{fault} on {self.case.id}"
+        return replace(self._job, case=name, folder=folder, repeat=1, seconds=5.0)
+
+    def is_right(self, outputs: Outputs) -> bool:
+        """Whether these outputs are within their error budgets."""
+        pairs = zip(outputs, self.expected, strict=True)
+        return all(
+            self._near(step.get(name), want.rounded, want, 1.0)
+            for step, wanted in pairs
+            for name, want in wanted.items()
+        )
+
+    def is_like(self, outputs: Outputs) -> bool:
+        """Whether the target returned these outputs, within their budgets."""
+        steps = zip(self.returned, outputs, self.expected, strict=True)
+        return all(
+            self._near(step.get(name), like.get(name), want, BUDGETS)
+            for step, like, wanted in steps
+            for name, want in wanted.items()
+        )
+
+    def _near(
+        self, got: np.ndarray | None, like: np.ndarray | None, want: Expected, most: float
+    ) -> bool:
+        """Whether two outputs differ by at most so many error budgets where they are defined."""
+        if got is None or like is None or (got.shape, got.dtype) != (like.shape, like.dtype):
+            return False
+        if got.shape != want.shape:
+            return True
+        one, other = (want.defined_of(of).astype(np.float64) for of in (got, like))
+        unit = want.defined_of(want.units)
+        right = np.abs(want.defined_of(want.value))
+        with np.errstate(all="ignore"):  # rounding grows with the values
+            larger = np.where(right > 0, np.abs(other) / right, 1.0)
+            share = shares(one, other, unit * np.clip(larger, 1.0, 1e3), self._class)
+        share[np.isnan(one) & np.isnan(other)] = 0.0
+        return bool((share <= most).all())
+
+
+def as_if(
+    failing: Sequence[Sequence[Case]],
+    passing: Sequence[Case],
+    outputs_of: OutputsOf,
+    target_class: TargetClass,
+    kernels: FaultyKernels,
+    until: float = float("inf"),
+) -> list[AsIf]:
+    """The faults that explain failures, those of most failures first.
+
+    Args:
+        failing: groups of failing calls; some of each are sampled.
+        passing: calls that pass.
+        outputs_of: runs a call on the target.
+        target_class: whose error budgets count.
+        kernels: the faults.
+        until: when to stop, a time of `time.monotonic`.
+    """
+    found: list[AsIf] = []
+    chosen = list(chain.from_iterable(_spread(group, FAILURES) for group in failing))
+    left = [call for case in chosen if (call := _call(case, outputs_of, target_class))]
+    samples, seeds = tuple(left), 0
+    while left and seeds < SEEDS + len(found) and time.monotonic() < until:
+        seed, seeds = left[0], seeds + 1
+        names = [n for n in kernels.changing(seed) if _is_like(seed, n, kernels)]
+        like = {name: {seed.case.id} for name in names}
+        for call in samples:
+            if call is not seed:
+                like = {n: ids for n, ids in like.items() if _agrees(call, n, kernels, ids)}
+        near = _nearest(passing, [seed.case, *(c.case for c in samples)], PASSES) if like else []
+        for case in near:
+            if len(like) == 0 or time.monotonic() >= until:
+                break
+            call_passing = _call(case, outputs_of, target_class)
+            if call_passing is not None:
+                like = {n: ids for n, ids in like.items() if _keeps(call_passing, n, kernels)}
+        most = max(map(len, like.values()), default=0)
+        best = [name for name, ids in like.items() if len(ids) == most]
+        if 0 < len(best) <= MAX_NAMES and most >= min(LIKE, len(samples)):
+            ids = like[best[0]]
+            explained = tuple(call.case for call in samples if call.case.id in ids)
+            texts = tuple(kernels.sentences[name] for name in best)
+            found.append(AsIf(tuple(best), texts, explained, len(samples)))
+            left = [call for call in left if call.case.id not in ids]
+        else:
+            left = left[1:]
+    return sorted(found, key=lambda one: -len(one.explained))
+
+
+def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> Call | None:
+    """The call with what the target returns for it; None if that cannot be compared."""
+    outputs = outputs_of(case)
+    if outputs is None:
+        return None
+    call = Call(case, outputs, target_class)
+    return call if all(call.expected) else None
+
+
+def _is_like(call: Call, fault: str, kernels: FaultyKernels) -> bool:
+    outputs = kernels.outputs(call, fault)
+    return outputs is not None and call.is_like(outputs)
+
+
+def _keeps(call: Call, fault: str, kernels: FaultyKernels) -> bool:
+    """Whether the fault leaves the call right."""
+    outputs = kernels.outputs(call, fault)
+    return outputs is not None and call.is_right(outputs)
+
+
+def _agrees(call: Call, fault: str, kernels: FaultyKernels, ids: set[str]) -> bool:
+    """Whether a failure has the values of the fault, which ``ids`` then gets, or none of it."""
+    outputs = kernels.outputs(call, fault)
+    if outputs is None:
+        return False
+    if call.is_like(outputs):
+        ids.add(call.case.id)
+        return True
+    return call.is_right(outputs)
+
+
+def _spread(cases: Sequence[Case], most: int) -> list[Case]:
+    """Cases that differ as much as possible in their features, the one of least effort first."""
+    left = sorted(_small(cases), key=lambda case: (effort(case), case.id))
+    chosen = left[:1]
+    while len(chosen) < min(most, len(left)):
+        chosen.append(max(left, key=lambda case: min(_distance(case, one) for one in chosen)))
+    return chosen
+
+
+def _nearest(cases: Sequence[Case], to: Sequence[Case], most: int) -> list[Case]:
+    """The cases that differ least in their features from one of ``to``."""
+    return sorted(
+        _small(cases), key=lambda case: (min(_distance(case, one) for one in to), effort(case))
+    )[:most]
+
+
+def _small(cases: Sequence[Case]) -> Iterator[Case]:
+    return (case for case in cases if not case.is_graph and effort(case) <= MAX_EFFORT)
+
+
+def _distance(one: Case, other: Case) -> int:
+    """The number of features in which two calls differ."""
+    others: Mapping[str, str | None] = other.features
+    return sum(value != others[name] for name, value in one.features.items())
