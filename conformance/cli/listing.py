@@ -30,11 +30,13 @@ def in_full(results: Iterable[tuple[Case, ResultRecord]]) -> Iterator[str]:
 
 
 def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
-    """A few results in full; of more an example of each cause, about a screen."""
+    """A few results in full; of more the simplest of each cause, about a screen."""
     if len(results) <= FEW:
         yield from in_full(results)
         return
-    found = causes(results, lambda pair: pair[1])
+    from conformance.diagnosis.shared import simplicity  # takes its time
+
+    found = causes(sorted(results, key=lambda pair: simplicity(pair[0])), lambda pair: pair[1])
     shown = printed = 0
     for cause in found:
         if printed >= _SCREENFUL:

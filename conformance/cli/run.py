@@ -22,6 +22,7 @@ from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
+from conformance.cli.explained import explained
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import (
     EPS,
@@ -92,6 +93,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print all failures in full and all known defects, not one of each cause.",
 )
+@click.option(
+    "--explain", is_flag=True, help="Explain known defects as well as what is unexpected."
+)
 @click.option("-x", "first", is_flag=True, help="Stop at the first failure, as --maxfail 1.")
 @click.option(
     "--maxfail",
@@ -139,6 +143,7 @@ def run(
     html: Path | None,
     pinned: Sequence[Path],
     verbose: bool,
+    explain: bool,
     first: bool,
     maxfail: int | None,
     minutes: float | None,
@@ -188,7 +193,7 @@ def run(
         terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
         work = replace(work, planned=left, earlier=earlier)
     with place_for(results, html) as place:
-        summary = execute(work, jobs, place, terminal, 1 if first else maxfail, until)
+        summary = execute(work, jobs, place, terminal, 1 if first else maxfail, until, explain)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
@@ -360,14 +365,20 @@ def execute(
     terminal: Terminal,
     most_failures: int | None = None,
     until: float = math.inf,
+    known: bool = False,
 ) -> RunSummary:
     """Run every plan of ``work``, write results as they come, and print the summary.
 
     The run stops early after ``most_failures`` unexpected results and infrastructure failures, and
-    at the time ``until`` of `time.monotonic`.
+    at the time ``until`` of `time.monotonic`. What is unexpected is explained, and if asked for
+    what is ``known``, too.
     """
     summary = RunSummary(until)
     run_plans(work, jobs, results, terminal, summary, most_failures)
+    if not summary.interrupted:
+        plans = [plan for plan in work.planned if summary.targets]
+        found = explained(summary.results, zip(plans, summary.targets, strict=True), known)
+        summary.explanations = list(found)
     terminal.summary(summary)
     return summary
 

@@ -66,6 +66,7 @@ class RunSummary:
         self.interrupted = False
         self.stopped_before: int | None = None
         self.targets: Sequence[DescribedTarget] = ()
+        self.explanations: Sequence[str] = ()
 
     def add(self, case: Case, record: ResultRecord) -> None:
         """Add a result."""
@@ -187,6 +188,8 @@ class Terminal:
             if result.unexpected or (few and result.outcome != "unavailable")
         ]
         for text in (in_full if self.verbose else by_cause)(listed):
+            self.line(text)
+        for text in summary.explanations:
             self.line(text)
         results = [result for _, result in summary.results]
         self._list_known(results, few)

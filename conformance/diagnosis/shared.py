@@ -52,15 +52,19 @@ class Pattern:
     """An expression, and how many of the calls that it selects fail.
 
     ``calls`` and ``failures`` leave out what patterns before it select. ``passing`` has the calls
-    that pass although it selects them, if they are few. ``simplest`` is the failing call with the
-    least to look at.
+    that pass although it selects them, if they are few; ``selected`` the calls that fail.
     """
 
     expression: str
     failures: int
     calls: int
     passing: tuple[str, ...]
-    simplest: Case
+    selected: tuple[Case, ...]
+
+    @property
+    def simplest(self) -> Case:
+        """The failing call with the least to look at."""
+        return min(self.selected, key=simplicity)
 
     @property
     def sentence(self) -> str:
@@ -114,16 +118,18 @@ def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
         good = [cases[n] for n in np.flatnonzero(selected & ~fails)]
         bad = [cases[n] for n in np.flatnonzero(selected & fails)]
         names = tuple(case.id for case in good) if len(good) <= 2 else ()
-        simplest = min(bad, key=lambda case: (len(plain_parts(case)), effort(case), case.id))
-        patterns.append(Pattern(expression, len(bad), len(bad) + len(good), names, simplest))
+        number = len(bad) + len(good)
+        patterns.append(Pattern(expression, len(bad), number, names, tuple(bad)))
         left &= ~selected
     rest = tuple(cases[n] for n in np.flatnonzero(left & fails))
     return Shared(len(failing), tuple(patterns), int(left.sum()), rest)
 
 
-def plain_parts(case: Case) -> list[str]:
-    """The features of a call that are not plain."""
-    return [n for n, value in case.features.items() if value != BY_NAME[n].values[0]]
+def simplicity(case: Case) -> tuple[int, int, str]:
+    """What calls are ordered by to find the one with the least to look at: the number of features
+    that are not plain, the effort, and the id."""
+    plain = sum(value == BY_NAME[name].values[0] for name, value in case.features.items())
+    return len(BY_NAME) - plain, effort(case), case.id
 
 
 def effort(case: Case) -> int:
@@ -154,7 +160,7 @@ class Parts:
         """The expression that describes best which of the calls in ``left`` fail, and what it
         selects; None if none is shorter than a list of them."""
         total, failures = np.count_nonzero(left), np.count_nonzero(fails & left)
-        shortest = _code(failures, total) - MIN_BITS
+        shortest = float(_code(failures, total)) - MIN_BITS
         found: tuple[tuple[int, ...], Mask] | None = None
         beam: list[tuple[tuple[int, ...], Mask, float]] = [((), left, 0.0)]
         for _ in range(MAX_PARTS):
@@ -250,4 +256,5 @@ def _code(some: npt.ArrayLike, of: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """The bits that say which ``some`` of so many fail: their number, and one choice of them."""
     k, n = np.asarray(some, np.intp), np.asarray(of, np.intp)
     logs = _factorials(1 << int(n.max(initial=1)).bit_length())
-    return logs[n] - logs[k] - logs[n - k] + np.log2(n + 1.0)
+    bits: npt.NDArray[np.float64] = logs[n] - logs[k] - logs[n - k] + np.log2(n + 1.0)
+    return bits

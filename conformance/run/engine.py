@@ -130,6 +130,10 @@ class TargetRun:
         first = assess(made, self.ready, self._lines, self._session.run)
         return self._instability.settled(case, first, alone)
 
+    def run_job(self, job: Job) -> Outcome:
+        """Run a job that is no case of the plan. Raises :class:`RunnerFailed`."""
+        return self._session.run(job)
+
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""
         message = _sentence(error, self.plan.target)

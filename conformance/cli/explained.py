@@ -1,0 +1,39 @@
+"""Explains the failures of a run that has ended: what they share, and which fault they are like."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from conformance.case.case import Case
+from conformance.results.records import ResultRecord
+from conformance.run.engine import TargetRun
+from conformance.run.target import DescribedTarget, TargetPlan
+
+#: How long calls are compared with known faults.
+SECONDS: Final = 10.0
+
+
+def explained(
+    results: Iterable[tuple[Case, ResultRecord]],
+    targets: Iterable[tuple[TargetPlan, DescribedTarget]],
+    known: bool,
+) -> Iterator[str]:
+    """The lines that explain the unexpected results, and the ``known`` ones if asked for."""
+    results = list(results)
+    if not any(result.unexpected or (known and result.known) for _, result in results):
+        return
+    from conformance.diagnosis.explanation import explanations, with_faults  # takes its time
+
+    runs = {ready.name: (plan, ready) for plan, ready in targets}
+    until = time.monotonic() + SECONDS
+    for one in explanations(results, known=known):
+        with contextlib.ExitStack() as stack:
+            if one.target in runs:
+                plan, ready = runs[one.target]
+                one = with_faults(one, stack.enter_context(TargetRun(plan, ready=ready)), until)
+        if lines := one.lines:
+            yield f"\n{lines[0]}"
+            yield from (f"  {line}" for line in lines[1:])
