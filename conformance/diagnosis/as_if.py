@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Final, Self
 
 import numpy as np
@@ -43,8 +42,13 @@ PASSES: Final = 24
 SEEDS: Final = 3
 #: A fault is named if it explains this many of the sampled failures, or all.
 LIKE: Final = 2
+#: For this many failures that it explains, one call may be as neither the fault nor the right
+#: kernel: a kernel with a fault has others, and a fault of ours has its own limits.
+EXCEPTIONS: Final = 7
 #: The outputs of a fault may be this many budgets away: both kernels have errors.
 BUDGETS: Final = 2.0
+#: … or this share of the largest error.
+SHARE: Final = 1e-3
 #: Calls with more than this many products of scores are not sampled.
 MAX_EFFORT: Final = 20_000_000
 #: Faults that the sampled calls do not tell apart are all named, if they are no more than these.
@@ -154,19 +158,23 @@ class Call:
     def _near(
         self, got: np.ndarray | None, like: np.ndarray | None, want: Expected, most: float
     ) -> bool:
-        """Whether two outputs differ by at most so many error budgets where they are defined."""
+        """Whether two outputs differ by at most so many error budgets where they are defined, or by
+        a small share of what is wrong: the budgets are those of the right values."""
         if got is None or like is None or (got.shape, got.dtype) != (like.shape, like.dtype):
             return False
         if got.shape != want.shape:
             return True
         one, other = (want.defined_of(of).astype(np.float64) for of in (got, like))
-        unit = want.defined_of(want.units)
-        right = np.abs(want.defined_of(want.value))
-        with np.errstate(all="ignore"):  # rounding grows with the values
-            larger = np.where(right > 0, np.abs(other) / right, 1.0)
-            share = shares(one, other, unit * np.clip(larger, 1.0, 1e3), self._class)
+        share = shares(one, other, want.defined_of(want.units), self._class)
         share[np.isnan(one) & np.isnan(other)] = 0.0
-        return bool((share <= most).all())
+        if (share <= most).all():
+            return True
+        with np.errstate(all="ignore"):
+            apart, wrong = (
+                np.where(np.isnan(one) & np.isnan(of), 0.0, np.abs(one - of))
+                for of in (other, want.defined_of(want.value))
+            )
+        return most > 1.0 and bool(apart.max() <= SHARE * wrong.max())
 
 
 def as_if(
@@ -188,34 +196,52 @@ def as_if(
         until: when to stop, a time of `time.monotonic`.
     """
     found: list[AsIf] = []
-    chosen = list(chain.from_iterable(_spread(group, FAILURES) for group in failing))
-    left = [call for case in chosen if (call := _call(case, outputs_of, target_class))]
-    samples, seeds = tuple(left), 0
-    while left and seeds < SEEDS + len(found) and time.monotonic() < until:
-        seed, seeds = left[0], seeds + 1
-        names = [n for n in kernels.changing(seed) if _is_like(seed, n, kernels)]
-        like = {name: {seed.case.id} for name in names}
-        for call in samples:
-            if call is not seed:
-                like = {n: ids for n, ids in like.items() if _agrees(call, n, kernels, ids)}
-        near = _nearest(passing, [seed.case, *(c.case for c in samples)], PASSES) if like else []
-        for case in near:
-            if len(like) == 0 or time.monotonic() >= until:
+    known: set[str] = set()
+    for group in failing:
+        calls = (_call(case, outputs_of, target_class) for case in _spread(group, FAILURES))
+        samples = [call for call in calls if call and call.case.id not in known]
+        for seed in samples[:SEEDS]:
+            if time.monotonic() >= until:
+                return found
+            one = _explained(seed, samples, passing, outputs_of, target_class, kernels)
+            if one is not None:
+                found.append(one)
+                known |= {case.id for case in one.explained}
                 break
-            call_passing = _call(case, outputs_of, target_class)
-            if call_passing is not None:
-                like = {n: ids for n, ids in like.items() if _keeps(call_passing, n, kernels)}
-        most = max(map(len, like.values()), default=0)
-        best = [name for name, ids in like.items() if len(ids) == most]
-        if 0 < len(best) <= MAX_NAMES and most >= min(LIKE, len(samples)):
-            ids = like[best[0]]
-            explained = tuple(call.case for call in samples if call.case.id in ids)
-            texts = tuple(kernels.sentences[name] for name in best)
-            found.append(AsIf(tuple(best), texts, explained, len(samples)))
-            left = [call for call in left if call.case.id not in ids]
-        else:
-            left = left[1:]
-    return sorted(found, key=lambda one: -len(one.explained))
+    return found
+
+
+def _explained(
+    seed: Call,
+    samples: Sequence[Call],
+    passing: Sequence[Case],
+    outputs_of: OutputsOf,
+    target_class: TargetClass,
+    kernels: FaultyKernels,
+) -> AsIf | None:
+    """The fault that explains ``seed`` and the other samples; None if none does."""
+    like = {name: [seed] for name in kernels.changing(seed) if _is_like(seed, name, kernels)}
+    others = dict.fromkeys(like, 0)
+    for call in samples:
+        for name in [*like] if call is not seed else ():
+            outputs = kernels.outputs(call, name)
+            if outputs is not None and call.is_like(outputs):
+                like[name].append(call)
+            elif outputs is None or not call.is_right(outputs):
+                others[name] += 1
+    like = {n: calls for n, calls in like.items() if others[n] * EXCEPTIONS <= len(calls)}
+    like = {n: calls for n, calls in like.items() if len(calls) >= min(LIKE, len(samples))}
+    for case in _nearest(passing, [call.case for call in samples], PASSES) if like else ():
+        if call_passing := _call(case, outputs_of, target_class):
+            for name in like:
+                others[name] += not _keeps(call_passing, name, kernels)
+            like = {n: calls for n, calls in like.items() if others[n] * EXCEPTIONS <= len(calls)}
+    order = {n: (len(calls), -others[n]) for n, calls in like.items()}
+    best = tuple(name for name in like if order[name] == max(order.values()))
+    if not 0 < len(best) <= MAX_NAMES:
+        return None
+    explained = tuple(call.case for call in like[best[0]])
+    return AsIf(best, tuple(kernels.sentences[n] for n in best), explained, len(samples))
 
 
 def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> Call | None:
@@ -236,17 +262,6 @@ def _keeps(call: Call, fault: str, kernels: FaultyKernels) -> bool:
     """Whether the fault leaves the call right."""
     outputs = kernels.outputs(call, fault)
     return outputs is not None and call.is_right(outputs)
-
-
-def _agrees(call: Call, fault: str, kernels: FaultyKernels, ids: set[str]) -> bool:
-    """Whether a failure has the values of the fault, which ``ids`` then gets, or none of it."""
-    outputs = kernels.outputs(call, fault)
-    if outputs is None:
-        return False
-    if call.is_like(outputs):
-        ids.add(call.case.id)
-        return True
-    return call.is_right(outputs)
 
 
 def _spread(cases: Sequence[Case], most: int) -> list[Case]:
