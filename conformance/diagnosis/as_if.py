@@ -1,8 +1,8 @@
 """Which known fault the values of failures are like: a fault dictionary of kernels.
 
 ``mutants/`` has a correct kernel and some 400 small faults of it. A fault explains failures if the
-kernel with it returns what the target returned, within the error budget, for each sampled failure
-that it changes, and changes no sampled call that passes. What explains nothing is not named.
+kernel with it returns what the target returned, within the error budget, for most of the sampled
+failures, and changes none of the sampled calls that pass. If no fault does, none is named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
-from conformance.diagnosis.shared import effort
+from conformance.diagnosis.shared import effort, simplicity
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import Command
@@ -40,11 +40,11 @@ FAILURES: Final = 8
 PASSES: Final = 24
 #: How many failures faults are looked for with, one after the other.
 SEEDS: Final = 3
-#: A fault is named if it explains this many of the sampled failures, or all.
-LIKE: Final = 2
-#: For this many failures that it explains, one call may be as neither the fault nor the right
-#: kernel: a kernel with a fault has others, and a fault of ours has its own limits.
-EXCEPTIONS: Final = 7
+#: For this many failures that it explains, one may be as neither the fault nor the right kernel: a
+#: kernel has several faults.
+EXCEPTIONS: Final = 2
+#: The fault may change this many of the calls that pass, since it has its own limits.
+CHANGED: Final = 1
 #: The outputs of a fault may be this many budgets away: both kernels have errors.
 BUDGETS: Final = 2.0
 #: … or this share of the largest error.
@@ -229,14 +229,18 @@ def _explained(
                 like[name].append(call)
             elif outputs is None or not call.is_right(outputs):
                 others[name] += 1
-    like = {n: calls for n, calls in like.items() if others[n] * EXCEPTIONS <= len(calls)}
-    like = {n: calls for n, calls in like.items() if len(calls) >= min(LIKE, len(samples))}
+    like = {
+        name: calls
+        for name, calls in like.items()
+        if 2 * len(calls) > len(samples) and len(calls) >= others[name] * EXCEPTIONS
+    }
+    changed = dict.fromkeys(like, 0)
     for case in _nearest(passing, [call.case for call in samples], PASSES) if like else ():
         if call_passing := _call(case, outputs_of, target_class):
             for name in like:
-                others[name] += not _keeps(call_passing, name, kernels)
-            like = {n: calls for n, calls in like.items() if others[n] * EXCEPTIONS <= len(calls)}
-    order = {n: (len(calls), -others[n]) for n, calls in like.items()}
+                changed[name] += not _keeps(call_passing, name, kernels)
+            like = {name: calls for name, calls in like.items() if changed[name] <= CHANGED}
+    order = {n: (len(calls), -others[n] - changed[n]) for n, calls in like.items()}
     best = tuple(name for name in like if order[name] == max(order.values()))
     if not 0 < len(best) <= MAX_NAMES:
         return None
@@ -265,8 +269,10 @@ def _keeps(call: Call, fault: str, kernels: FaultyKernels) -> bool:
 
 
 def _spread(cases: Sequence[Case], most: int) -> list[Case]:
-    """Cases that differ as much as possible in their features, the one of least effort first."""
-    left = sorted(_small(cases), key=lambda case: (effort(case), case.id))
+    """Cases of those with the fewest features, which meet few other faults: the simplest first, and
+    then such as differ as much as possible in their features."""
+    left = sorted(_small(cases), key=simplicity)
+    left = left[: max(2 * most, len(left) // 4)]
     chosen = left[:1]
     while len(chosen) < min(most, len(left)):
         chosen.append(max(left, key=lambda case: min(_distance(case, one) for one in chosen)))
