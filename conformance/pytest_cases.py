@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,7 @@ from conformance.case.selection import Expression, SelectionError, compile_expre
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import load_expectations, load_pinned
 from conformance.report.terminal import tell, tell_trouble
+from conformance.results.causes import kind_of
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
@@ -236,6 +237,16 @@ def tell_instability(records: Sequence[str]) -> Iterator[str]:
         yield from (f"  {text}" for text in instability_examples(those))
 
 
+def tell_shared(kinds: Mapping[tuple[str, str], str], files: Iterable[Path]) -> Iterator[str]:
+    """Lines on what failures share. ``kinds`` has the kind of each result, by case and target."""
+    from conformance.diagnosis.explanation import cases_in, explanations  # only if there are any
+
+    cases = cases_in(files)
+    known = ((id, target, kind) for (id, target), kind in kinds.items() if id in cases)
+    for one in explanations((cases[id], target, kind) for id, target, kind in known):
+        yield from one.lines
+
+
 class CaseItem(pytest.Item):
     """One case on one target."""
 
@@ -283,6 +294,8 @@ class CaseItem(pytest.Item):
             ("gqa_outcome", record.outcome),
             ("gqa_tried", was_tried(record)),
             ("gqa_reason", record.reason),
+            ("gqa_case", self.case.id),
+            ("gqa_kind", kind_of(record)),
         ]
         told = target_runs(self.config).told
         news = [each for each in uncalled_sentences([ready.record()]) if each not in told]

@@ -195,6 +195,9 @@ class RunCounter:
         self._uncalled: dict[str, None] = {}  # in the order of the tests
         self._ran: set[str] = set()
         self._last: dict[str, dict[str, object]] = {}
+        #: The kind of each result, by case and target, and the files of the cases.
+        self._kinds: dict[tuple[str, str], str] = {}
+        self._files: set[Path] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a report, made here or by a worker of xdist."""
@@ -204,6 +207,9 @@ class RunCounter:
             self._last[ep] = said
             if said["gqa_tried"]:
                 self._ran.add(ep)
+            if said["gqa_kind"] is not None:
+                self._kinds[str(said["gqa_case"]), str(said["gqa_target"])] = str(said["gqa_kind"])
+                self._files.add(self._config.rootpath / report.location[0])
         if report.when != "call" or hasattr(self._config, "workerinput"):
             return
         for name, value in report.user_properties:
@@ -232,5 +238,8 @@ class RunCounter:
         if self._unstable:
             for text in _of_cases().tell_instability(self._unstable):
                 terminalreporter.write_line(printable(text), red=True)
+        if any(self._kinds.values()):
+            for text in _of_cases().tell_shared(self._kinds, self._files):
+                terminalreporter.write_line(printable(text))
         for sentence in self._uncalled:
             terminalreporter.write_line(printable(sentence), yellow=True)

@@ -75,5 +75,5 @@ def test_every_value_of_a_feature_has_words_or_says_nothing_alone() -> None:
 
 def test_everything_that_a_call_has_can_be_compared() -> None:
     fields = set(Call.model_fields) - {"graph", "attributes", "inputs", "outputs"}
-    names = {*fields, *ATTRIBUTE_BY_NAME, *INPUT_NAMES, *OUTPUT_NAMES}
+    names = {*fields, "group_size", *ATTRIBUTE_BY_NAME, *INPUT_NAMES, *OUTPUT_NAMES}
     assert {*NAMES} == names | {feature.name for feature in FEATURES}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from conformance.case.case import Case
+from conformance.results.causes import kind_of
 from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import DescribedTarget, TargetPlan
@@ -29,7 +30,8 @@ def explained(
 
     runs = {ready.name: (plan, ready) for plan, ready in targets}
     until = time.monotonic() + SECONDS
-    for one in explanations(results, known=known):
+    kinds = ((case, result.target, kind_of(result, known)) for case, result in results)
+    for one in explanations(kinds):
         with contextlib.ExitStack() as stack:
             if one.target in runs:
                 plan, ready = runs[one.target]

@@ -3,11 +3,12 @@ they are like."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
-from conformance.base.paths import data_path
 from conformance.base.words import plural
 from conformance.base.yaml_source import InputError
 from conformance.bundle.variants import Outputs
@@ -18,8 +19,6 @@ from conformance.diagnosis.shared import Shared, shared
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import Unjudgeable, read_outputs
-from conformance.results.causes import symptom
-from conformance.results.records import CaseRecord, ResultRecord
 from conformance.run.assessment import job_for, prepared_case
 from conformance.run.engine import TargetRun
 
@@ -57,26 +56,24 @@ class Explanation:
         return f"{heading}{f' ({message})' if message else ''}:", *sentences, *simplest
 
 
-def explanations(
-    results: Iterable[tuple[Case, ResultRecord]], *, known: bool = False
-) -> list[Explanation]:
-    """What unexpected failures share, by target and kind, the largest number first.
+def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explanation]:
+    """What failures share, by target and kind, the largest number first.
 
-    ``known``: failures that an expectation covers count, too.
+    Each result is a case, the name of the target, and its kind, as
+    `conformance.results.causes.kind_of` has it.
     """
     failing: dict[tuple[str, str], list[Case]] = {}
     passing: dict[tuple[str, bool], list[Case]] = {}
-    for case, result in results:
-        if case.is_graph:
-            continue
-        must_reject = case.contract.demands == "rejects"
-        if result.verdict == "pass":
-            passing.setdefault((result.target, must_reject), []).append(case)
-        elif result.verdict != "skip" and (result.unexpected or known):
-            failing.setdefault((result.target, _kind(result)), []).append(case)
+    for case, target, kind in results:
+        if kind is not None and not case.is_graph:
+            must_reject = case.contract.demands == "rejects"
+            group = passing.setdefault((target, must_reject), [])
+            if kind:
+                group = failing.setdefault((target, kind), [])
+            group.append(case)
     found = []
     for (target, kind), cases in sorted(failing.items(), key=lambda item: -len(item[1])):
-        others = passing.get((target, kind.startswith("accepted")), [])
+        others = passing.get((target, kind == "accepted"), [])
         what = shared(cases, others)
         groups = (*(pattern.selected for pattern in what.patterns), *filter(None, (what.left,)))
         found.append(Explanation(target, kind, what, groups, tuple(others)))
@@ -107,21 +104,10 @@ def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Expla
     return replace(explanation, as_if=tuple(found))
 
 
-def cases_of(records: Mapping[str, CaseRecord]) -> dict[str, Case]:
-    """The cases of a results file, as far as the corpus or their files still have them."""
-    files = {data_path("cases").parent / record.file for record in records.values()}
+def cases_in(files: Iterable[Path]) -> dict[str, Case]:
+    """The cases of those files that can still be read, by id."""
     found: dict[str, Case] = {}
-    for file in sorted(files):
-        try:
+    for file in sorted(set(files)):
+        with suppress(InputError, OSError):
             found |= {case.id: case for case in load([file], checked=False)}
-        except (InputError, OSError):
-            continue
-    return {id: case for id, case in found.items() if id in records}
-
-
-def _kind(result: ResultRecord) -> str:
-    """The verdict of a failure, with the message of a rejection and the signal of a crash."""
-    if result.verdict in ("wrong", "accepted", "timeout", "fallback"):
-        return result.verdict
-    what = symptom(result)
-    return f"{result.verdict}: {what}" if what else result.verdict
+    return found

@@ -42,8 +42,10 @@ DIVISORS: Final = (2, 4, 8, 16, 32, 64)
 MAX_THRESHOLDS: Final = 60
 MAX_PARTS: Final = 4
 _BEAM: Final = 12
-#: An expression has to save this many bits, and this many failures are a pattern.
-MIN_BITS: Final = 4.0
+#: An expression has to save this many bits, and each further part costs these beside its own. Two
+#: failures are a pattern.
+MIN_BITS: Final = 8.0
+JOINING_BITS: Final = 4.0
 MIN_FAILURES: Final = 2
 
 
@@ -169,7 +171,7 @@ class Parts:
             counted = self._numbers @ np.concatenate((masks, masks & fails)).T.astype(np.float32)
             each = counted.T.astype(np.intp).reshape(2, len(beam), -1)
             for (parts, mask, length), calls, bad in zip(beam, *each, strict=True):
-                bits = self._bits + length
+                bits = self._bits + length + JOINING_BITS * bool(parts)
                 score = bits + _code(bad, calls) + _code(failures - bad, total - calls)
                 score[bad * (total - calls) <= (failures - bad) * calls] = np.inf
                 for n in np.argsort(score, kind="stable")[:_BEAM]:
@@ -192,15 +194,16 @@ _Part = tuple[float, str, Mask]
 
 
 def _words(cases: Sequence[Case]) -> Iterator[_Part]:
-    """The words of features and, where no word stands for a value, ``feature=value``."""
+    """The words of features and their pieces, as `word_test` takes them, and ``feature=value``."""
     values = {name: np.array([str(case.features[name]) for case in cases]) for name in BY_NAME}
     meant: dict[str, Mask] = {}
     for name, words in WORDS.items():
         for value, several in words.items():
-            for word in several.split():
+            known = several.split()
+            for word in {*known, *(piece for one in known for piece in one.split("_"))}:
                 mask = meant.setdefault(word, np.zeros(len(cases), bool))
                 mask |= values[name] == value
-    for word, mask in meant.items():
+    for word, mask in sorted(meant.items()):
         yield math.log2(len(meant)), word, mask
         yield math.log2(len(meant)) + 1, f"not {word}", ~mask
     for name, feature in BY_NAME.items():

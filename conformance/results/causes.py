@@ -107,6 +107,22 @@ def causes(
     return sorted(found, key=lambda cause: (severity(cause.example), -len(cause.members)))
 
 
+def kind_of(result: ResultRecord, known: bool = False) -> str | None:
+    """What failures are grouped by: the verdict, with the message of a rejection and the signal of
+    a crash. Empty of a result that passes; None of one that is neither.
+
+    ``known``: a failure that an expectation covers is one, too.
+    """
+    if result.verdict == "pass":
+        return ""
+    if result.verdict == "skip" or not (result.unexpected or known):
+        return None
+    if result.verdict in ("wrong", "accepted", "timeout", "fallback"):
+        return result.verdict
+    what = symptom(result)
+    return f"{result.verdict}: {quoted(what)}" if what else result.verdict
+
+
 # Symptoms
 
 
