@@ -1,7 +1,7 @@
 """The readings of the operator's documentation where its words can be read in two ways.
 
-A contract that names a reading accepts the values of that reading, too, beside those of the
-oracle's usual one. This module has the names and descriptions; the oracle computes them.
+A contract that names a reading accepts the values of that reading in addition to those of the
+oracle's usual one. This module has the names and descriptions; the oracle computes the values.
 """
 
 from __future__ import annotations
