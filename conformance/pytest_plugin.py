@@ -80,7 +80,7 @@ def pytest_cmdline_main(config: pytest.Config) -> pytest.ExitCode | int | None:
 
 
 def _attached(arguments: list[str]) -> list[str]:
-    """The arguments, with ``=`` between each of the suite's options and an existing path after it."""
+    """The arguments, with ``=`` between an option of the suite and an existing path after it."""
     flags = {"--ep", "--expectations", *(option.flag for option in run_options())}
     attached: list[str] = []
     rest = iter(arguments)

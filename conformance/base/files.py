@@ -94,7 +94,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file for the whole content of ``path``: `open_direct` if it can open it, else `replacing`."""
+    """A file for the whole content of ``path``: `open_direct` if it can open it, or `replacing`."""
     direct = open_direct(path)
     with replacing(path) if direct is None else os.fdopen(direct, "wb") as file:
         yield file

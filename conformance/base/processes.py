@@ -34,10 +34,10 @@ def start(
     folder: str | Path | None = None,
     **options: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command``, whose paths are absolute; ``environment`` is added to that of this
-    process.
+    """Start ``command``, whose paths are absolute.
 
-    ``options`` are those of `subprocess.Popen`. Raises OSError.
+    ``environment`` is added to that of this process. ``options`` are those of `subprocess.Popen`.
+    Raises OSError.
     """
     return subprocess.Popen(command, env=_env(environment), cwd=folder or START, **options)
 
@@ -96,8 +96,7 @@ def _env(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _absolute(names: Sequence[str] = (*_FOLDERS, *_PATHS)) -> dict[str, str]:
-    """Environment variables with relative paths made absolute, so that they are valid in any
-    folder.
+    """Environment variables with relative paths made absolute: they mean the same in any folder.
 
     An empty entry, usually an oversight, means the current folder.
     """

@@ -28,12 +28,12 @@ _ANSI: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """``text`` with code points (``⟨U+202E⟩``) for characters that a terminal interprets or hides."""
+    """``text`` with code points (``⟨U+202E⟩``) for characters that a terminal obeys or hides."""
     return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
 def printable_json(text: str) -> str:
-    """The same JSON value as ``text``, with escapes for the characters that `printable` replaces."""
+    """The same JSON value as ``text``, with the characters that `printable` replaces escaped."""
     return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
@@ -63,7 +63,7 @@ def one_line(text: str, most: int = 600) -> str:
 
 
 def exact_line(text: str, most: int = 120) -> str:
-    """Like `one_line`, but terminal sequences are shown, not removed, so that names stay distinct."""
+    """Like `one_line`, but terminal sequences are shown, not removed: names stay distinct."""
     return one_line(printable(text), most)
 
 

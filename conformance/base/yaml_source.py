@@ -101,7 +101,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def yaml_text(data: object) -> str:
-    """``data`` as YAML, with mappings of plain values on one line, and repeated values as aliases."""
+    """``data`` as YAML: mappings of plain values on one line, repeated values as aliases."""
     return str(
         yaml.dump(
             data,

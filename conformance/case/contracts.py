@@ -1,8 +1,8 @@
-"""The contract of a call that says none: it follows from the features of the call.
+"""The contract of a call that has none in its file: it follows from the features of the call.
 
-The table :data:`conformance.case.basis.GROUNDS` says on what a call that must be computed
-rests. This module adds where texts are silent and kernels disagree, and where one execution
-provider must behave differently.
+The table :data:`conformance.case.basis.GROUNDS` has the basis of a call that must be computed. This
+module adds the calls on which texts are silent and kernels disagree, and those for which one
+execution provider must behave differently.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Makes cases from the GroupQueryAttention nodes of an exported model, and an answer from results."""
+"""Makes cases from the GroupQueryAttention nodes of a model, and answers from their results."""

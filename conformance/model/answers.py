@@ -167,9 +167,7 @@ class Answer:
 
 
 def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:
-    """The nodes that bad results concern: in a graph of two layers this can be the second layer
-    only.
-    """
+    """The nodes that bad results concern: of a graph of two layers perhaps only the second."""
     if not group.name.startswith("sharing"):
         return group
     wrong = [
@@ -238,7 +236,7 @@ def kind_of(group: Group, record: ResultRecord) -> Kind:
 
 
 def was_compiling(record: ResultRecord) -> bool:
-    """Whether the time limit passed while shaders were compiled, which says nothing about the call."""
+    """Whether time ran out while shaders were compiled, which says nothing about the call."""
     return (record.time_limit or 0) >= _COMPILING
 
 

@@ -211,7 +211,7 @@ def _unknown(interface: Interface, name: str, given: Path | None) -> CaptureErro
 
 
 def check_tokens(model: Interface, tokens: Tokens) -> None:
-    """Raises :class:`CaptureError` for tokens that are unknown or that the model cannot continue."""
+    """Raises :class:`CaptureError` for tokens that are unknown or that cannot be continued."""
     logits = model.logits()
     most = (model.outputs[logits].size(-1) if logits else None) or model.configuration.vocabulary
     wrong = next((i for i in tokens.prompt if most is not None and i >= most), None)

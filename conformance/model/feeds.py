@@ -317,7 +317,7 @@ class Feeder:
         return np.where(self.call.padding, padding, np.where(ids == padding, 0, ids))
 
     def _draw(self, name: str, array: Array) -> None:
-        """Fill an input with random numbers, equal in each call and for each position of a token."""
+        """Fill an input with random numbers: the same in each call, and for equal tokens."""
         call = self.call
         parameter = self.interface.taken_as(name)
         if parameter in _TABLES:

@@ -241,7 +241,7 @@ def _alike(one: Array, two: Array | float, atol: float = 1e-2) -> bool:
 
 
 def _of_borrowing(node: AttentionNode, group: Group) -> Iterator[str]:
-    """Whether a node that borrows takes a key cache as key and value cache as value, of one node."""
+    """Whether a node takes keys as keys and values as values, and both from one node."""
     wrong = [
         f"{past} is {present} of {of}"
         for past, (present, of) in node.origins.items()
@@ -258,8 +258,9 @@ def _of_borrowing(node: AttentionNode, group: Group) -> Iterator[str]:
 
 
 def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
-    """Whether the rotary tables have a frequency in each column, and start with position 0 in each
-    call.
+    """Whether the rotary tables have a frequency in each column, and begin with position 0.
+
+    They must do so in every call.
     """
     tables = [
         [seen[name] for seen in values if name in seen and seen[name].ndim == 2 and seen[name].size]

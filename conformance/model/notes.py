@@ -25,8 +25,10 @@ _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 def notes_on(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Iterator[str]:
-    """Notes on contradictions between the graph and its configuration, on the nodes around the
-    attention nodes, and on other kinds of attention in the graph.
+    """Notes on the graph: contradictions to its configuration, and other facts.
+
+    They are about contradictions, about the nodes around the attention nodes, and about other kinds
+    of attention in the graph.
     """
     yield from _on_windows(groups, configuration)
     yield from _on_numbers(model, groups, configuration)

@@ -68,7 +68,7 @@ def model_of(
 
 
 def declared(name: str, known: ValueType) -> ValueInfoProto:
-    """An input or output of a type. Raises :class:`CannotCut` if the type is not known well enough."""
+    """An input or output of a type. Raises :class:`CannotCut` if too little of it is known."""
     if known.dtype is None or known.dims is None:
         raise CannotCut(f"the type of {name} cannot be told")
     return helper.make_tensor_value_info(name, ONNX[known.dtype], known.dims)

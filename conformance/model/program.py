@@ -125,9 +125,7 @@ class Program:
         )
 
     def carries_all(self, group: Group, node: AttentionNode) -> bool:
-        """Whether each call gets the caches of the call before, as far as nodes of the group read
-        them.
-        """
+        """Whether each call gets the caches of the call before that nodes of the group read."""
         borrows_outside = group.form.borrows and node.source is None
         return not (self.interface.loses_caches or borrows_outside or self.appends)
 
@@ -136,7 +134,7 @@ class Program:
         return all(size is None or size >= tokens for size in sizes)
 
     def _most_tokens(self) -> int:
-        """The most tokens that the graph, the configuration, and caches of a moderate size allow."""
+        """The most tokens that the graph, the configuration and caches of moderate size allow."""
         row = sum(
             int(group.form.fields["kv_num_heads"]) * int(group.form.fields["head_size"])
             for group in self.groups

@@ -1,6 +1,4 @@
-"""The calls that a decoder makes of a node: prompts, prompts in parts, single tokens, batches,
-loops.
-"""
+"""The calls that a decoder makes of a node: prompts, chunks, single tokens, batches, loops."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
 
 
 def _rank(form: Form, stage: Stage) -> int:
-    """0 for the most important stages of a model: a prompt, and one token more than its window
-    holds.
-    """
+    """0 for a model's most important stages: a prompt, and one token more than its window."""
     window = form.window or PASTS[-1]
     telling = ("prompt_17", f"decode_on_{window}", f"chunk_17_on_{window}", "loop")
     return telling.index(stage.label) if stage.label in telling else len(telling)
@@ -316,9 +312,7 @@ def _past(form: Form, new: int, past: int) -> dict[str, Any]:
 
 
 def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
-    """The stages with the cache as the graph has it, and then with the cache as the program keeps
-    it.
-    """
+    """The stages with the cache as the graph has it, and then as the program keeps it."""
     for stage in stages:
         rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
         if form.cache == "window":
@@ -366,7 +360,7 @@ def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
 
 
 def _total_is_capacity(stage: Stage, rows: int) -> Stage:
-    """The stage as a program with fixed shapes calls it: only seqlens_k has the number of tokens."""
+    """The stage as a program with fixed shapes calls it: only seqlens_k counts the tokens."""
     return replace(
         stage,
         label=f"{stage.label}_total_{rows}",

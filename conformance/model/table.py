@@ -84,7 +84,7 @@ def table_of(
 def _row(
     group: Group, number: int, columns: Sequence[Column], told: Callable[[Answer], str] | None
 ) -> ModelRow:
-    """The row of the group with this number: a line for each use, or one line if all are the same."""
+    """The row of the group with this number: a line for each use, or one if all are alike."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
     uses = [use for use in USES if any(use in one.uses for _, one in each)]
     if told is not None or all(one.alike for _, one in each):
