@@ -184,7 +184,7 @@ class CaseFile(pytest.File):
         for case in cases:
             for target in runs.targets:
                 name = name_on(case, target.label)
-                # As a string, in which pytest finds the name and the bracket itself.
+                # A string: pytest finds the name and the bracket in it.
                 nodeid = f"{self.nodeid}::{name}"
                 yield CaseItem.from_parent(self, name=name, nodeid=nodeid, case=case, target=target)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from conformance.base import interrupts
 
-#: The memory that the work may use beside what this process has, in bytes.
+#: The memory that the work may use in addition to that of this process, in bytes.
 _MEMORY: Final = 4 << 30
 
 

@@ -18,7 +18,7 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 SHADERS: Final = "shaders"
 
 
-#: How the names of case files end.
+#: The endings of the names of case files.
 CASE_FILE_ENDINGS: Final = (".yaml", ".yml")
 
 PACKAGE = Path(__file__).resolve().parents[1]

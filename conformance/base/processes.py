@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from conformance.base.interrupts import undisturbed
 
-#: Where programs start that need no folder of their own.
+#: The folder in which programs start, unless they need another one.
 START: Final = "/"
 
 #: Time between SIGTERM and SIGKILL, in seconds.

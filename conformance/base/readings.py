@@ -18,7 +18,7 @@ ReadingName = Literal[
     "prompts_of_query_seqlens",
 ]
 
-#: What each reading takes the words to mean, as a sentence.
+#: The meaning of the words in each reading, as a sentence.
 READINGS: Final[dict[ReadingName, str]] = {
     "scale_of_zero": "A scale of 0 is a scale like any other: all scores are 0.",
     "position_ids_of_each_row": (

@@ -28,7 +28,7 @@ _PLAIN_TAGS: Final = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 
 Key = tuple[str | int, ...]
 
-#: What begins the rows of a case file, and each of them.
+#: The texts at the beginning of the rows of a case file, and of each row.
 _CASES: Final = "\ncases:\n"
 _ROW: Final = "  - {"
 

@@ -27,17 +27,16 @@ ROTARY_BASE: Final = 500.0
 ROTARY_FACTOR: Final = 0.75
 
 #: The inputs that stay the same in all calls of a loop. Scales must, because the codes in a cache
-#: are only valid with the scale that they were quantised with, and so must rotary tables, by which
-#: the keys in a cache are rotated.
+#: are only valid with the scale that they were quantised with. Rotary tables must, because the keys
+#: in a cache are rotated by them.
 _OF_THE_MODEL: Final = (
     "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache",
 )  # fmt: skip
 
-#: Seeded anew for each input: a new one takes 90 microseconds, a seed 1.5.
+#: Seeded again for each input: a new generator takes 90 microseconds, a seed 1.5.
 _RANDOM: Final = np.random.RandomState()
 
-#: Numbers of at most so many elements are kept: calls that follow one another often differ in
-#: something else than an input.
+#: The most elements of numbers that are kept: consecutive calls often have the same inputs.
 _MAX_KEPT: Final = 1 << 18
 
 Array = np.ndarray

@@ -37,7 +37,7 @@ from conformance.oracle import OracleError, Reference
 from conformance.oracle.tolerance import PastErrors, budgets, past_errors
 
 Array = np.ndarray
-#: What is expected of each output, for each step.
+#: The expectation for each output, for each step.
 ExpectedSteps = tuple[dict[str, Expected], ...]
 
 

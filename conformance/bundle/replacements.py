@@ -25,7 +25,7 @@ from conformance.oracle.rotary import query_positions
 #: longer or shorter, and for mixed-up channels. One key among hundreds contributes no more to the
 #: output, and a correct kernel's error cannot reach two budgets.
 EDGE_THRESHOLD: Final = 2.0
-#: The effect, in error budgets, that a part of a call must have unless something else is said.
+#: The effect, in error budgets, that a part of a call must have by default.
 THRESHOLD: Final = 20.0
 #: The threshold for doubled quantisation scales and for epsilons. They only sharpen the softmax,
 #: and float16 and bfloat16 can barely resolve the difference.
@@ -194,7 +194,7 @@ _SCALES: Final[tuple[tuple[str, str, Callable[[Float], Float]], ...]] = (
     ("first", "the first one for all channels", lambda scale: scale[:, :1, :, :1]),
     ("first_head", "the first head's for all", lambda scale: scale[:, :1]),
 )
-#: Those of them that a case must show, and the thresholds.
+#: The scales among them that a case must show, and the thresholds.
 _REQUIRED_SCALES: Final[Mapping[str, tuple[EffectName, float]]] = {
     "doubled_new": ("quantisation", THRESHOLD),
     "shifted_new": ("quantisation", THRESHOLD),

@@ -56,10 +56,10 @@ RECORD: Final = "sensitive.json"
 NO_EFFECT: Final = 1.0
 #: Effects are capped here: a larger one carries no more information, and JSON has no infinity.
 _LARGEST_EFFECT: Final = 1e9
-#: The target class with the largest error budgets, in which effects are measured.
+#: The target class with the largest error budgets, the unit of effects.
 _WIDEST: Final[TargetClass] = max(CONSTANTS, key=lambda one: CONSTANTS[one])
 
-#: What is replaced, by the names of the effects.
+#: The replacements, by the names of the effects.
 REPLACED: Final[Mapping[str, Replacement]] = {one.key: one for one in REPLACEMENTS}
 
 #: The effects that a case must show: the threshold of each, by its name.
@@ -135,7 +135,8 @@ _Pending = tuple[Replacement, Changes, Sequence[str]]
 #: An output: its values, which of them are computed, and their unit budgets.
 _Right = tuple[Float, Bool, Float]
 
-#: The effect of each past token is measured for calls with so many tokens times output elements.
+#: The most tokens times output elements of a call for which the effect of each past token is
+#: measured.
 _TOKEN_ELEMENTS: Final = 1 << 26
 
 

@@ -25,7 +25,7 @@ from conformance.case.tensors import Step, attributes_of, steps_of
 from conformance.case.variants import RelationName
 from conformance.oracle import Reference, reference
 
-#: What a run of all steps returns: for each step, output name to array.
+#: The result of a run of all steps: for each step, output name to array.
 Outputs = Sequence[Mapping[str, Array]]
 
 

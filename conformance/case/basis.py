@@ -157,7 +157,7 @@ GROUNDS: Final[Mapping[tuple[str, str], Ground]] = {
     ),
 }
 
-#: What the text on query_seqlens says in words, which no text says of other calls.
+#: The words of the text on query_seqlens, which no text has for other calls.
 _SAID_OF_CHUNKS: Final = (
     ("phase", "chunked_prefill"),
     ("lengths", "ragged"),
@@ -169,7 +169,7 @@ BIASES: Final = BY_NAME["attention_bias"].values[1:]
 _WITH_A_BIAS: Final = "whether a bias goes together with"
 BIAS_ON_CUDA: Final = f"{_THREADS}/pull/29525"
 
-#: The grounds of values that leave more open together than each of them alone.
+#: The grounds of values that together leave more questions open than each alone.
 TOGETHER: Final[tuple[tuple[Mapping[str, tuple[str, ...]], Ground], ...]] = (
     (
         {"attention_bias": BIASES, "sink": BY_NAME["sink"].values[1:]},

@@ -312,7 +312,7 @@ GRAPH_FIELDS: Final = (
     "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
     "total_sequence_lengths", "query_seqlens", "max_sequence_length", "shared_buffer", "seed",
 )  # fmt: skip
-#: What may not stand beside ``values_from``, with the reason.
+#: The fields that cannot be combined with ``values_from``, with the reason.
 NOT_BESIDE_VALUES: Final = {
     "loop": "a file has the values of one call",
     "relation": "a variant needs values that are drawn",

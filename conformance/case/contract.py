@@ -11,7 +11,7 @@ from conformance.case.call import Model
 
 Demands = Literal["computes", "rejects", "either"]
 Basis = Literal["specified", "established", "requested"]
-#: What each basis says, as a sentence.
+#: The meaning of each basis, as a sentence.
 BASES: Final[dict[Basis, str]] = {
     "specified": "A released text or a merged decision says it in words.",
     "established": "No text says it; the reference kernels agree on it and exporters rely on it.",

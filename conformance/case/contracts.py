@@ -62,8 +62,8 @@ _CLEAR: Final = (
     "`NOT_IMPLEMENTED` (explicit, clear errors instead of the previous blanket rejection)"
 )
 
-#: What merged decisions say of single execution providers: the values of a row that it concerns,
-#: the providers, and what is different there. Of several demands the strictest counts.
+#: Merged decisions about single execution providers: the values of a row that they concern, the
+#: providers, and the differences of the contract. Of several demands the strictest counts.
 ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Terms], ...]] = (
     (
         {"causal": ("bidirectional",)},

@@ -14,7 +14,7 @@ from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.properties import VOCABULARY, nearest_sizes, why_meaningless
 from conformance.case.selection import Expression, Part, SelectionError, compile_expression
 
-#: Of an expression with more parts, none is told, and of more words, the first are explained.
+#: An expression with more parts is not explained; of more words, only the first are.
 _MOST: Final = 20
 
 #: The names of a case, and the case.

@@ -174,7 +174,7 @@ class Reader:
 
 #: The value that stands for all values not listed; pairs with it are not required.
 REST: Final = "other"
-#: The value of position_ids that say what the lengths say; they show nothing beside none.
+#: The value for position_ids that equal the implied positions; they show no more than none.
 IMPLIED: Final = "implied"
 
 

@@ -27,9 +27,9 @@ from conformance.base.words import listed
 from conformance.case.call import Call, CallError, GivenCall
 from conformance.case.tensors import MAX_INPUT_ELEMENTS, Step
 
-#: The values of a call, and what the format needs beside them.
+#: The size of the values of a call, and of the other parts of the format.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
-#: What ``zipfile`` raises for a damaged archive.
+#: The exceptions of ``zipfile`` for a damaged archive.
 _DAMAGES: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, UnicodeDecodeError),
     *(EOFError, NotImplementedError, RuntimeError),

@@ -57,7 +57,7 @@ _KEEP_WIDTH: Final = frozenset(
         "SimplifiedLayerNormalization", "Transpose",
     }
 )  # fmt: skip
-#: Operators by which a mask of tokens becomes the number of tokens.
+#: Operators that turn a mask of tokens into the number of tokens.
 _COUNTS: Final = frozenset({"ReduceSum", "Sub", "Add"})
 
 #: The roles of an operator's inputs in order; "" has none. GroupQueryAttention's are their names.
@@ -91,7 +91,7 @@ _ROTARY: Final = {
     DOMAIN: ("", "position_ids", "cos_cache", "sin_cache"),
     "": ("", "cos_cache", "sin_cache", "position_ids"),
 }
-#: Roles that say what a tensor is, whatever else reads it; all others say what it is there.
+#: Roles that determine a tensor's meaning even if other slots read it; other roles do not.
 _TELLING: Final = (*INPUT_NAMES, "ids", "attention_mask")
 
 

@@ -30,7 +30,7 @@ from conformance.case.case import TARGET_AXIS, Case, Description, Fields, misfit
 from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
 from conformance.case.tensors import attributes_of
 
-#: Cases of a file, and combinations of one matrix.
+#: The most cases of a file, and combinations of one matrix.
 MAX_CASES: Final = 4_000
 #: The names that an axis with a list of values can have.
 _FIELDS: Final = (
@@ -39,7 +39,7 @@ _FIELDS: Final = (
     *(f"outputs.{name}" for name in OUTPUT_NAMES),
     *(f"attributes.{name}" for name in ATTRIBUTE_BY_NAME),
 )
-#: What an input's override says of its values.
+#: The fields of an input's override that set its values.
 _VALUES: Final = ("values", "data", "elements")
 _LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
 

@@ -19,11 +19,12 @@ from conformance.case.call import Call, InputOverride
 
 #: The position of the first token of a drawn first prompt.
 FIRST: Final = 3
-#: In other drawn positions one is left out after the first token, and after every so many more.
+#: In other drawn positions one is left out after the first token, and then after this many tokens
+#: each.
 GAP: Final = 4
 #: The smallest distance from the implied position of a sequence's first token.
 _DISTANCE: Final = 2
-#: The number of sequences whose drawn positions begin at different places.
+#: The number of sequences whose drawn positions have different starts.
 _DISTINCT: Final = 64
 
 

@@ -122,7 +122,7 @@ _ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
     ">": float.__gt__,
     ">=": float.__ge__,
 }
-#: The fields that are no property: a path, and what stands under the names in it.
+#: The fields that are not a property: a path, and fields that contain names.
 _NO_PROPERTY: Final = ("graph", "attributes", "inputs", "outputs")
 _FIELDS: Final = tuple(name for name in Call.model_fields if name not in _NO_PROPERTY)
 _TENSORS: Final = (*INPUT_NAMES, *OUTPUT_NAMES)

@@ -409,7 +409,7 @@ def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tu
     return found
 
 
-#: What the fields imply for an input: shape, names of the dims (None: fixed), and its values.
+#: The defaults of an input: shape, names of the dims (None: fixed), and its values.
 _InputDefaults = tuple[tuple[int, ...], tuple[str | None, ...], Values | None]
 
 

@@ -21,7 +21,7 @@ from conformance.base.files import TOO_LARGE, open_folder, read_plain
 from conformance.base.text import exact_line
 from conformance.harness.protocol import ProtocolError, RanAnswer
 
-#: Files are kept in memory where so much of it is free.
+#: The free memory, in bytes, from which on files are kept in memory.
 ENOUGH_MEMORY: Final = 2 << 30
 
 

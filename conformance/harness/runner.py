@@ -31,11 +31,11 @@ from conformance.harness.protocol import excerpt
 GRACE_SECONDS: Final = 1.0
 #: One read; on Linux a pipe holds no more.
 CHUNK_BYTES: Final = 64 << 10
-#: How often the end of a process is looked for that leaves its pipes open to a child …
+#: How often to check for the end of a process that leaves its pipes open to a child …
 POLL_SECONDS: Final = 0.1
 #: … and that of one that has closed a pipe.
 END_SECONDS: Final = 0.001
-#: At most so many reads to empty a pipe, so that one that is always full does not block the rest.
+#: The most reads to empty a pipe, so that a pipe that is always full does not block the others.
 MOST_READS: Final = 64
 
 

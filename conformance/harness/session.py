@@ -82,7 +82,7 @@ from conformance.harness.runner import (
 #: The message of a Rust panic: the place, and the text on the lines that follow.
 PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
 
-#: Said of a case that failed twice in such a way that its process was replaced.
+#: For the sentence on a case that failed twice so that its process was replaced.
 FAILED_TWICE: Final = (
     "[It failed in its first process, too: this is what it did alone, in a fresh process.]"
 )

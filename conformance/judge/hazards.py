@@ -21,7 +21,7 @@ class Watch(NamedTuple):
     want: Expected
 
 
-#: What is wrong with the first of several elements, after its value, by why it is watched.
+#: The fault of the first of several elements, after its value, by the reason for watching it.
 _WORDS: Final[dict[Watched, str]] = {
     "masked": "a NaN, infinity or overflow that a mask hides reaches",
     "nothing": "there is nothing to attend to for",

@@ -30,17 +30,17 @@ SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
 }
 """The sign of each kind and its style in the terminal, as rich writes it."""
 
-#: A result that took so long was compiling: cases of models have far less time than that.
+#: A result that took this time was compiling: cases of models have far less time.
 _COMPILING: Final = Limits().compile_seconds
 _MOST_MESSAGE: Final = 300
 _WORKAROUND: Final = re.compile(r"^\*\*Workaround\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
-#: What runtimes write in front of what is wrong.
+#: Prefixes that runtimes write before the reason of an error.
 _PREFIX: Final = re.compile(
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Can't create a session\. ERROR_CODE: \d+, "
     r"|failed to call OrtRun\(\)\. ERROR_CODE: \d+, |ERROR_MESSAGE: "
     r"|Non-zero status code returned while running .*?Status Message: )+"
 )
-#: A place in a runtime's source, with the function there.
+#: A location in a runtime's source, with its function.
 _SOURCE: Final = re.compile(r"\S*\.(?:cc|h|cpp|rs|cu):\d+ .*?\) (?=\S)")
 #: A cause in the chain that tract writes, each the cause of the one before.
 _CAUSE: Final = re.compile(r"^\s+(?:\d+: )?(?=\S)")

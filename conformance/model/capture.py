@@ -37,9 +37,9 @@ from conformance.model.reading import ModelError, ReadModel, value_names
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30
-#: Rows of a static cache are a multiple of this where the graph leaves their number open.
+#: The number of rows of a static cache is a multiple of this if the graph leaves it open.
 _ROWS: Final = 64
-#: Standard error of the process is told up to here, where it says nothing itself.
+#: The most characters of standard error that are quoted if the process gives no reason.
 _MOST_STDERR: Final = 400
 
 Array = np.ndarray

@@ -39,7 +39,7 @@ from conformance.model.reading import told_of
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 
-#: Calls of all nodes together: what a case file can hold.
+#: The most calls of all nodes together: a case file cannot hold more.
 MOST_CASES: Final = 2_000
 #: The label of a single call with the user's inputs.
 INPUTS: Final = "inputs"

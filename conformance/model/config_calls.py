@@ -17,8 +17,8 @@ from conformance.base.paths import shown
 from conformance.model.configuration import integer, read_object, section
 from conformance.model.reading import ModelError
 
-#: Families of which not each layer has the window of the configuration, and which has none: of so
-#: many layers in a row, the last (transformers' defaults for configurations without layer_types).
+#: Families in which some layers do not have the window of the configuration: the last layer of each
+#: group of this many (transformers' defaults for configurations without layer_types).
 _PATTERNS: Final[Mapping[str, int]] = {
     "gemma2": 2,
     "gemma3": 6,
@@ -30,7 +30,7 @@ _PATTERNS: Final[Mapping[str, int]] = {
 }
 #: Families whose layers have a sink, an attention score of no token, in each head.
 _WITH_SINK: Final = ("gpt_oss",)
-#: Families with a softcap where the configuration does not say otherwise.
+#: Families with a softcap unless the configuration says otherwise.
 _WITH_SOFTCAP: Final = ("gemma2",)
 
 

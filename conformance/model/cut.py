@@ -41,7 +41,7 @@ _PROJECTIONS: Final = frozenset(
     ["MatMul", "MatMulNBits", "FusedMatMul", "Gemm", "Add", "Split", "Slice", "Concat", "Cast"]
 )
 _PRODUCTS: Final = frozenset(["MatMul", "MatMulNBits", "FusedMatMul", "Gemm"])
-#: What a node makes that is compared, with its rank.
+#: The outputs of a node that are compared, with their ranks.
 _COMPARED: Final = {"output": 3, "present_key": 4, "present_value": 4}
 
 

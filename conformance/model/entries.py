@@ -19,7 +19,7 @@ from conformance.model.groups import Group
 from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
 
-#: What a call outside the listed features rests on.
+#: The contract of a call outside the listed features.
 _PLAIN: Final = {
     "basis": "established",
     "source": DOCUMENTATION,

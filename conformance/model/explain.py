@@ -120,7 +120,7 @@ def _typical(cases: Sequence[Case]) -> list[Case]:
 def _type(known: ValueType) -> str:
     if known.dims is None:
         return f"{known.dtype or '?'}[?]"
-    # Shape inference calls what it does not know unk__0 and so on.
+    # Shape inference names unknown dims unk__0 and so on.
     dims = ("?" if dim is None or str(dim).startswith("unk__") else str(dim) for dim in known.dims)
     return f"{known.dtype or '?'}[{', '.join(dims)}]"
 

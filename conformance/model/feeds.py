@@ -25,7 +25,7 @@ from conformance.model.skeleton import rotary_table
 
 Array = np.ndarray
 
-#: What the inputs of a decoder are, by the names that exporters give them.
+#: The meaning of a decoder's inputs, by the names that exporters give them.
 _BY_NAME: Final[Mapping[str, str]] = {
     "input_ids": "ids",
     "decoder_input_ids": "ids",
@@ -40,7 +40,7 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "num_logits_to_keep": "one",
     "logits_to_keep": "one",
 }
-#: What an input of integers is whose name has one of these words, the first of them.
+#: The meaning of an input of integers, by the first of these words that its name contains.
 _IN_NAME: Final = {
     "encoder_attention_mask": "one",
     "type": "zero",
@@ -49,12 +49,12 @@ _IN_NAME: Final = {
     "ids": "ids",
     "tok": "ids",
 }
-#: Inputs and dims with one of these in their names are of an encoder, which has so many frames.
+#: Inputs and dims with one of these words in their names belong to an encoder.
 _ENCODER: Final = ("encoder", "frame", "audio", "image")
 _FRAMES: Final = 5
-#: What ONNX Runtime GenAI gives where genai_config.json names an input so.
+#: The meaning of an input that genai_config.json gives one of these names.
 _BY_WORD: Final[Mapping[str, str]] = {**_BY_NAME, "past_sequence_length": "last"}
-#: What an input is that a node takes directly.
+#: The meaning of an input that a node takes directly.
 _BY_PARAMETER: Final[Mapping[str, str]] = {
     "seqlens_k": "last",
     "total_sequence_length": "total",
@@ -63,7 +63,7 @@ _BY_PARAMETER: Final[Mapping[str, str]] = {
 }
 _PASTS: Final = {"past_key": "present_key", "past_value": "present_value"}
 _TABLES: Final = ("cos_cache", "sin_cache")
-#: So many tokens differ; those behind them are the same again.
+#: The number of different tokens; the tokens after them repeat.
 _TOKENS: Final = 7
 
 
@@ -372,7 +372,7 @@ class Feeder:
         return {
             dim: size
             for name, declared in self.inputs.items()
-            # This one has one element, whatever the graph calls their number.
+            # total_sequence_length has one element, even if the graph names the dim.
             if self.interface.taken_as(name) != "total_sequence_length"
             for dim, size in zip(declared.dims or (), self._known_shapes[name] or (), strict=False)
             if isinstance(dim, str)

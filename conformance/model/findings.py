@@ -23,13 +23,13 @@ from conformance.model.program import Program, Run, Step
 Array = np.ndarray
 
 _TABLES: Final = ("cos_cache", "sin_cache")
-#: A bias of at most this hides a key: the least of those that graphs hide keys with.
+#: A bias of at most this hides a key: the weakest bias with which graphs hide keys.
 _HIDDEN: Final = -1e4
 #: A column of sines with a larger one is of no frequency that rounding makes equal to the next.
 _FAST: Final = 0.5
-#: By how much cosines of the same angle may differ.
+#: The largest difference of two cosines of the same angle.
 _EVEN: Final = 0.02
-#: The share of the largest result by which results for the same token may differ.
+#: The largest difference of results for the same token, as a share of the largest result.
 _SAME: Final = 0.05
 
 

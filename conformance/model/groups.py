@@ -12,7 +12,7 @@ from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError, reason_of
 
-#: What the names of a layer that borrows begin with, in a graph of it and its owner.
+#: The prefix of names of a layer that borrows, in a graph of it and its owner.
 BORROWER: Final = "borrower_"
 
 

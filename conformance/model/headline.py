@@ -173,7 +173,7 @@ def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
         for part in one.bad
         for layer in _at_fault(one, part).layers
     }
-    # A graph of several layers is told only if it does what none of its layers does alone.
+    # A graph of several layers is mentioned only if it fails where none of its layers does alone.
     more = [
         replace(one, parts=(part,))
         for one in graphs

@@ -15,11 +15,11 @@ from conformance.judge.expectations import Expectation
 from conformance.results.records import ResultRecord
 from conformance.targets.catalogue import ADAPTERS
 
-#: So many of the nearest cases are looked through for a known defect …
+#: The number of nearest cases that are searched for a known defect …
 _LOOKED_AT: Final = 400
 #: … and a case that differs in more features says nothing about the result.
 _MOST_DIFFERENT: Final = 3
-#: Features that say little of what a kernel must do.
+#: Features that say little about the work of a kernel.
 _OF_ANY_MODEL: Final = ("dtype", "dims", "head_size", "heads", "batch")
 
 

@@ -13,7 +13,7 @@ from conformance.base.array_types import ONNX
 from conformance.model.reading import nodes_in, reads
 from conformance.model.shapes import ValueType
 
-#: Elements of all weights that are drawn; a model with more of them is not run.
+#: The most elements of all random weights; a model with more of them is not run.
 MOST_WEIGHTS: Final = 1 << 22
 
 

@@ -26,7 +26,7 @@ from conformance.report.model_table import Use
 
 Array = np.ndarray
 
-#: Rows of a cache in a buffer where the graph leaves their number open.
+#: Rows of a cache in a buffer if the graph leaves their number open.
 _ROWS: Final = 32
 #: Tokens of a long prompt.
 _LONG: Final = 130

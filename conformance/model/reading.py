@@ -27,21 +27,21 @@ from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.base.text import one_line
 from conformance.model.shapes import inferred
 
-#: What protocol buffers, and so ONNX files, cannot exceed.
+#: The largest size of protocol buffers, and so of ONNX files.
 _MOST_BYTES: Final = 2**31 - 1
 #: A tensor with more bytes is left without its content.
 LARGE: Final = 1 << 20
 _KINDS: Final = ("float", "int32", "string", "int64", "double", "uint64")
 #: The fields with the elements of a tensor.
 _ELEMENTS: Final = ("raw_data", *(f"{kind}_data" for kind in _KINDS))
-#: Nodes, and bytes of them, once functions are put in place of their calls.
+#: The most nodes, and bytes of them, after functions are put in place of their calls.
 _MOST_NODES: Final = 1 << 17
 _MOST_INLINED: Final = 1 << 28
-#: Functions that call each other, one within the other; ONNX takes no more.
+#: The deepest nesting of functions that call each other; ONNX accepts no more.
 _DEEPEST: Final = 100
 
 
-#: Characters of an error that nobody foresaw.
+#: The most characters of an unforeseen error.
 _MOST_SAID: Final = 300
 
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from conformance.model.nodes import AttentionNode, is_empty
 from conformance.model.reading import ReadModel
 
-#: A model that is larger is not read whole for its tables, and neither is a larger table.
+#: The largest model that is read as a whole for its tables, and the largest table.
 _MOST_BYTES: Final = 1 << 27
 _MOST_ELEMENTS: Final = 1 << 25
 

@@ -136,13 +136,13 @@ def _seen(model: ModelProgram, runtime: str, session: Session) -> Seen:
         outcome = session.run(job)
         if isinstance(outcome, Ran):
             done.append((run, with_outputs(steps, outcome)))
-            # The first says enough, and what is padded at the left is judged by its results.
+            # The first run suffices, and left-padded runs are judged by their results.
             if not run.left and run.use not in {trouble.use for trouble in troubles}:
                 for found in findings(program, done[-1][1]):
                     for use in USES if run.equal else (run.use,):
                         troubles[_wrong(use, found)] = None
         elif isinstance(outcome, Rejected | Crashed):
-            # A runtime may load the model anew for the lengths of each call.
+            # A runtime may load the model again for the lengths of each call.
             first = isinstance(outcome, Rejected) and not (number or outcome.step)
             if first and getattr(outcome, "stage", "") == "load":
                 return Seen(load=short(outcome.message))

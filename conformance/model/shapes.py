@@ -20,7 +20,7 @@ from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.bounded import bounded
 from conformance.base.signature import DOMAIN, OP_TYPE
 
-#: A dim: its size, its name, or None if nothing is known of it.
+#: A dim: its size, its name, or None if nothing is known about it.
 Dim = int | str | None
 
 

@@ -30,15 +30,15 @@ from conformance.model.reading import ReadModel, nodes_in, reads, subgraphs, wit
 from conformance.model.rotary import stored
 from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
-#: Elements of a weight from which on the product with it is left out.
+#: The elements of a weight from which on the product with the weight is left out.
 _MOST_OF_ONE: Final = 1 << 14
 #: Columns of a rotary table, as wide as the largest heads.
 _WIDEST_TABLE: Final = 512
-#: By which activations of about 4 are quantised to uint8.
+#: The scale for quantising activations of about 4 to uint8.
 _SCALE_AND_ZERO: Final = (np.array(4 / 127, np.float32), np.array(128, np.uint8))
 #: Tokens of the longest call of a program, and so rows of a drawn rotary table.
 MOST_TOKENS: Final = 4100
-#: What is looked at of what a node reads and makes.
+#: The inputs and outputs of a node whose values are inspected.
 SEEN: Final = (
     *("past_key", "past_value", "query", "key", "seqlens_k", "total_sequence_length"),
     *("query_seqlens", "cos_cache", "sin_cache", "position_ids", "attention_bias", "k_scale"),

@@ -18,17 +18,17 @@ PASTS: Final = (1, 15, 16, 63, 64, 600)
 CHUNKS: Final = ((5, 12), (17, 64))
 #: Prompts that are longer than a local window: by one token and by a tile.
 _BEYOND: Final = (1, 17)
-#: Prompts longer than a window of more tokens are tried with a tile beyond it only.
+#: For a window of more tokens, the only longer prompt exceeds it by a tile.
 _SHORT_WINDOW: Final = 128
-#: A longer prompt takes the oracle too long: so many scores, one for each pair of tokens and head.
+#: The most scores of a prompt, one for each pair of tokens and head: more take the oracle too long.
 MOST_SCORES: Final = 1 << 23
-#: A graph of several nodes is tried with caches of so many elements.
+#: The most elements of the caches with which a graph of several nodes is tried.
 _FEW_ELEMENTS: Final = 1 << 18
-#: In a buffer, the longest calls with up to so many scores are tried again.
+#: The most scores of a call that is tried again in a buffer.
 _FEW_SCORES: Final = 1 << 15
-#: The caches of all stages of a group together have at most so many elements of keys.
+#: The most elements of keys in the caches of all stages of a group together.
 MOST_ELEMENTS: Final = 1 << 24
-#: Rows of a static cache are a multiple of this where the graph leaves their number open.
+#: The number of rows of a static cache is a multiple of this if the graph leaves it open.
 _ROWS: Final = 64
 
 

@@ -176,7 +176,7 @@ def _causes(
     for target in (target for each in series for target in reversed(each)):
         for one, part in ((each, part) for each in answers[target.name] for part in each.bad):
             for stage, record in part.results:
-                # A message says the same of any target; what is wrong in values does not.
+                # A message means the same on any target; a fault in values does not.
                 own = f"{part.kind} of {target.base}: {symptom(record)}"
                 if part.kind == "refused" and record.message:
                     own = _NUMBER.sub("…", short(record.message))

@@ -103,8 +103,8 @@ class Attention:
 #: or it has nothing to attend to, and 0 is the best that it can be.
 Watched = Literal["masked", "nothing"]
 
-#: What can hide a key from a query: there is no such key in the sequence, the query is padding, the
-#: key is later than the query, or it is before the query's window.
+#: The reasons for hiding a key from a query: the sequence has no such key, the query is padding,
+#: the key is later than the query, or it is before the query's window.
 Hiding = Literal["no token", "padding", "causal", "window"]
 
 

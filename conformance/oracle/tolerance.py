@@ -236,7 +236,7 @@ def _norm_error(magnitude: Float, storage: Storage) -> Float:
     return error + floor_of(storage)
 
 
-#: Scores of which the intermediate arrays, a dozen at a time, stay in the processor's cache.
+#: The number of scores for which a dozen intermediate arrays fit into the processor's cache.
 _SCORES_AT_ONCE: Final = 1 << 15
 
 

@@ -31,7 +31,7 @@ from conformance.run.target import DescribedTarget
 
 Record = ResultRecord | InfrastructureRecord
 
-#: The outputs of a case may have `OUTPUT_BYTES`, and so many for each byte of its inputs and
+#: The outputs of a case may have `OUTPUT_BYTES`, and this many more for each byte of its inputs and
 #: expected outputs: room for two repeats in the widest dtype and in other shapes, which are wrong
 #: and are judged as wrong.
 OUTPUT_BYTES_PER_BYTE: Final = 32

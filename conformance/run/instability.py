@@ -27,9 +27,10 @@ from conformance.results.verdicts import Verdict, severity
 from conformance.run.assessment import Assessed
 from conformance.run.target import DescribedTarget
 
-#: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
+#: Of similar unexpected results (`_kind`), the number that are tried alone and repeat …
 ALIKE: Final = 2
-#: … and of all with a verdict so many. A timeout takes long, and only one in company is tried.
+#: … and the number of tries for each verdict. A timeout takes long: only one after other cases is
+#: tried.
 RETRIES: Final[Mapping[Verdict, int]] = {
     "timeout": 3,
     "wrong": 50,

@@ -44,8 +44,8 @@ class Task:
     targets: tuple[int, ...]
 
 
-#: What came of a task: of each target, by its number, its records, the case's first. The last of a
-#: target whose runner does not start, or fails repeatedly, is that failure.
+#: The results of a task: for each target, by its number, the records, that of the case first. If
+#: the runner of a target does not start, or fails repeatedly, the last item is that failure.
 TaskRecords = list[tuple[int, Reported | RunnerFailed]]
 
 

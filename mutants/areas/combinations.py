@@ -152,7 +152,7 @@ def elements_after_the_last_whole_8(kernel, call, query, key):
     "with_a_sink", "with_a_bias", "with_codes", "with_packed_heads", "with_bfloat16", "in_a_chunk",
 )  # fmt: skip
 def scale_without_its_sign(kernel, call):
-    """the root of scale is multiplied into query and key, so that its sign is lost."""
+    """the root of scale is multiplied into query and key: its sign is lost."""
     return abs(Kernel.factor(kernel, call))
 
 

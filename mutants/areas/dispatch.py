@@ -53,7 +53,7 @@ def borrowed_tiles_of_the_first_sequence(kernel, call, b, tokens):
 
 @mutant(Kernel.finish)
 def channels_of_another_tile_without_flash(kernel, call, output):
-    """With a window or smooth softmax, channels 48 and up of rows 12 to 23 repeat the first ones."""
+    """With a window or smooth softmax, rows 12 to 23 repeat the first channels from channel 48."""
     # Both exclude flash attention.
     without_flash = call.get("smooth_softmax", 0) == 1 or 0 <= kernel.window(call) < call.total
     if without_flash:

@@ -156,7 +156,7 @@ def given(bundle: str, files: dict[str, str]) -> dict[str, Tensor]:
 
 
 class Step:
-    """One call of the model, in folders of its own below the case's output folder.
+    """One call of the model, in separate folders below the case's output folder.
 
     Inputs from the bundle are written once and read by every repeat.
     """
@@ -203,10 +203,10 @@ class Step:
     def written(self, folder: str, model: str) -> dict[str, str]:
         """The files in ``folder`` by output, in the model's order.
 
-        tract names a file by the wire that an output is. It may use one wire for presents without
+        tract names a file by the wire of the output. It may use one wire for presents without
         elements, and then there is one file for both, which cannot be judged. A wire can also have
-        the name of another value of the model, as the present of a layer that borrows is the wire
-        of the present that it borrows.
+        the name of another value of the model: the present of a layer that borrows has the wire of
+        the present that it borrows.
         """
         try:
             there = set(os.listdir(folder))
@@ -233,7 +233,7 @@ class Step:
         return {name: f"{folder}/{file}" for name, file in zip(self.names, wanted, strict=True)}
 
     def convert(self, written: dict[str, str], repeat: int) -> dict[str, str]:
-        """Write each output as a TensorProto: output to its file."""
+        """Write each output as a TensorProto; return the file of each output."""
         tensors = (read_nnef(path, name) for name, path in written.items())
         return write_outputs(self.out, repeat, self.number, tensors)
 

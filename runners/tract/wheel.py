@@ -1,8 +1,8 @@
 """Run cases on the engine in the PyPI package ``tract``: ``PYTHON wheel.py``.
 
 Requests come on standard input, answers go to standard output; the protocol is in
-``runners/README.md``. This program runs in any interpreter that has the package ``tract`` from
-0.23 on: it needs the standard library, and NumPy only because that package does.
+``runners/README.md``. This program runs in any interpreter with the package ``tract`` of 0.23 or
+later: it needs the standard library, and NumPy only because that package needs it.
 """
 
 from __future__ import annotations
