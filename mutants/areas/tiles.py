@@ -196,7 +196,7 @@ def last_key_of_the_first_tile_twice(kernel, call, b, logits, size):
 
 @tiled(Kernel.weigh)
 def values_of_the_tile_before(kernel, call, weights, value, size):
-    """the values of the second tile are those of the first, which are still in fast memory."""
+    """the values of the second tile are those of the first, still in fast memory."""
     if value.shape[1] > size:
         value = value.copy()
         second = value[:, size : 2 * size]
