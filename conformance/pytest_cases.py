@@ -147,7 +147,7 @@ def write_out_ids(config: pytest.Config) -> None:
 
 
 def marks_of(expression: str) -> dict[str, Test]:
-    """The words of ``-m`` that say what a call is, each with its test."""
+    """The words of ``-m`` that describe calls, each with its test."""
     found = ((word, word_test(word)) for word in re.findall(r"[a-z]\w*", expression, re.ASCII))
     return {word: test for word, test in found if test is not None}
 

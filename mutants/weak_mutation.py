@@ -75,7 +75,7 @@ def _probed(step: str, mutants: list[Mutant]) -> Callable[..., Any]:
 
 
 def shared(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same arrays, in calls and lists that are safe to write to."""
+    """The same arrays, in calls and lists that can be written to safely."""
     return tuple(copy.copy(one) if isinstance(one, Call | list) else one for one in arguments)
 
 

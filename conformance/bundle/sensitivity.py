@@ -243,7 +243,7 @@ def _without(output: Float, part: Float, weight: Float) -> Float:
 
 
 def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
-    """How far the outputs of sequence ``b`` move without each one of the past ``rows``."""
+    """How far the outputs of sequence ``b`` move if one of the past ``rows`` is removed."""
     most = np.zeros(rows.size)
     block = max(1, 2**18 // a.output[b].size)
     for start in range(0, rows.size, block):

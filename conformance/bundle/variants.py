@@ -102,7 +102,7 @@ def _with(
 
 
 def _constants_as_inputs(call: Call) -> Script:
-    """The same calls of a model without constants."""
+    """The same calls, with the constants of the model as inputs."""
     return _variant(call, [draw_inputs(call, step) for step in steps_of(call)], constants=())
 
 
@@ -563,7 +563,7 @@ def _tokens(call: Call) -> list[Comparison]:
 
 
 def _padded_tokens(call: Call) -> list[Comparison]:
-    """The output rows and the cached tokens of each sequence, beside those of its chunks."""
+    """The output rows and the cached tokens of each sequence, compared with those of its chunks."""
     step = steps_of(call)[0]
     made = []
     for b in _with_queries(step):

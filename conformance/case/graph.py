@@ -137,7 +137,7 @@ class Graph:
 
 
 def is_left_out(tensor: onnx.TensorProto) -> bool:
-    """Whether a constant has no data in the model: it is in a file beside it, or missing."""
+    """Whether a constant has no data in the model: its data is in another file, or missing."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return True
     data = (

@@ -29,7 +29,7 @@ class Described(Protocol):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Its tensors and lengths."""
+        """The tensors and lengths of each step."""
 
 
 Test = Callable[[Described], bool]

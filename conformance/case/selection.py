@@ -78,7 +78,7 @@ class Expression:
         return self.whole is None or self.whole.test("\n".join(names).lower(), case)
 
     def words(self) -> Iterator[Part]:
-        """Its words and comparisons."""
+        """The words and comparisons of the expression."""
         return iter(()) if self.whole is None else self.whole.words()
 
 

@@ -201,7 +201,7 @@ class Session:
             raise
 
     def _description(self, runner: Runner) -> DescribeAnswer | str:
-        """The answer to describe, or what the runner did instead."""
+        """The runner's description, or what it did instead of answering."""
         request = DescribeRequest(id=next(self._ids))
         news = runner.ask(to_line(request), self.limits.start_seconds)
         if isinstance(news, bytes):
@@ -326,7 +326,7 @@ class Session:
 
 
 def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | None:
-    """What is wrong if a process of a runner describes itself in another way than the first one."""
+    """The fault if a process describes itself in another way than the first one; else None."""
     for name in type(now).model_fields:
         was, says = getattr(first, name), getattr(now, name)
         if name != "id" and was != says:

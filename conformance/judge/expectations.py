@@ -83,7 +83,7 @@ class KnownFault(Model):
 
 
 class Flaky(Model):
-    """How often cases fail that do not fail in each run of one release."""
+    """How often cases fail that fail in some runs of one release and not in others."""
 
     failed: Annotated[int, Field(ge=1)]
     """Results that were not `pass`."""

@@ -106,9 +106,9 @@ def _layer_types(transformers: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, tuple[float, ...]]:
-    """For each number of attention, the values that the layers of any kind must have one of.
+    """For each number of attention heads, sizes and the like, the values that a layer may have.
 
-    A number has no values if the configuration does not say them, or if tables are scaled for long
+    A number has no values if the configuration does not give them, or if tables are scaled for long
     contexts.
     """
 

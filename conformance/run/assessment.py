@@ -54,7 +54,7 @@ class PreparedCase:
 
     @cached_property
     def variant(self) -> Prepared:
-        """Its variant."""
+        """The variant of the case."""
         return prepare(self.case.call, self.case.relation)
 
     @cached_property

@@ -41,7 +41,7 @@ Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
 
 
 class Instability:
-    """Separates the results of a target's cases from faults that occur only among other cases."""
+    """Tells the results of a target's cases from faults that occur only after other cases."""
 
     def __init__(self, ready: DescribedTarget) -> None:
         self._ready = ready

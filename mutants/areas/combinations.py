@@ -79,7 +79,7 @@ def output_qk_of_the_first_four(kernel, call, b, shown, logits, weights):
 
 @mutant(Kernel.kv_head, only=RARE)
 def heads_after_the_last_whole_32(kernel, call):
-    """With 28 heads or more, those after the last whole 32 read the first key/value head."""
+    """With 28 heads or more, the heads after the last whole 32 read the first key/value head."""
     heads = Kernel.kv_head(kernel, call)
     if call.heads >= 28:
         heads[call.heads // 32 * 32 :] = 0
@@ -176,7 +176,7 @@ def norm_of_a_step_over_256(kernel, call, heads, weight, side):
 
 @mutant(Kernel.rms_norm, only=RARE)
 def norm_over_whole_8(kernel, call, heads, weight, side):
-    """The mean of squares is that of the elements in whole vectors of 8."""
+    """The mean of squares includes only the elements in whole vectors of 8."""
     if call.size > 8 and call.size % 8:
         return _norm_of_the_first(call.size // 8 * 8, kernel, call, heads, weight, side)
     return Kernel.rms_norm(kernel, call, heads, weight, side)

@@ -90,7 +90,7 @@ def causal_by_the_longest(kernel, call, b):
 
 @mutant(Kernel.new_length)
 def padding_visible(kernel, call, b):
-    """Queries attend to the padding of a prompt as to tokens."""
+    """Queries attend to the padding of a prompt as if it were tokens."""
     return 0 if call.borrowed else call.new
 
 

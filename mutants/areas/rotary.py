@@ -35,7 +35,7 @@ def rotary_layouts_swapped(kernel, call):
 
 @mutant(Kernel.pairs)
 def rotary_pairs_across_the_whole_head(kernel, call):
-    """Half-split pairs lie half a head apart, although only a part of the head is rotated."""
+    """Half-split pairs are half a head apart, although only a part of the head is rotated."""
     if call.get("rotary_interleaved", 0):
         return Kernel.pairs(kernel, call)
     half, middle = call.inputs["cos_cache"].shape[1], call.size // 2

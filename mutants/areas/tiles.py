@@ -214,7 +214,7 @@ def values_one_key_late_from_the_second_tile_on(kernel, call, weights, value, si
 
 @tiled(Kernel.visible)
 def window_begins_with_a_tile(kernel, call, b, tokens, size):
-    """the tokens before a window count if they are in the tile in which the window begins."""
+    """the tokens before a window count if they are in its first tile."""
     seen = Kernel.visible(kernel, call, b, tokens)
     window = kernel.window(call)
     if window != -1 and tokens > size:

@@ -46,7 +46,7 @@ from tensor_file import read_tensor, write_tensor
 
 
 def main() -> int:
-    """Answer the one request; the exit status."""
+    """Answer the one request; return the exit status."""
     requests, answers = take_streams()
     send(answers, answer_to(json.loads(requests.read())))
     return 0

@@ -78,7 +78,7 @@ def run_probe(onnxruntime: Any, provider: str, options: dict[str, str]) -> None:
 
 
 def why(onnxruntime: Any, device: int, error: Exception) -> Unavailable:
-    """The cause of ``error``, in the order library, driver, GPU; or else the error itself."""
+    """The cause of ``error``: the library, the driver or the GPU, or else the error itself."""
     path = cuda_library.path_in(onnxruntime)
     library = cuda_library.read(path)
     return (

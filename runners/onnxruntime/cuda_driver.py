@@ -31,7 +31,7 @@ class Driver:
         self.status = int(self._library.cuInit(0))
 
     def words(self, status: int) -> str:
-        """What a status means, in the driver's words."""
+        """The driver's text for a status."""
         text = ctypes.c_char_p(None)
         self._library.cuGetErrorString(status, ctypes.byref(text))
         return (text.value or b"unknown error").decode(errors="replace")

@@ -25,7 +25,7 @@ from serving import serve
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     arguments = parse_arguments()
     return serve(lambda: Target(arguments))
 

@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     parser = argparse.ArgumentParser(description="Run a runner under compute-sanitizer.")
     parser.add_argument("--tool", metavar="auto|PATH", default="auto")
     parser.add_argument("runner", nargs=argparse.REMAINDER, metavar="RUNNER.py ARGUMENT…")

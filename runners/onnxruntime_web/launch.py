@@ -96,7 +96,7 @@ class NotHere:
 
 
 def node() -> str:
-    """The path of a Node that is new enough: from PATH, else beside this interpreter.
+    """The path of a Node that is new enough: from PATH, else next to this interpreter.
 
     Raises `Unavailable`, with the reason for the one in PATH if there are two.
     """

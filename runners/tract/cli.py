@@ -33,7 +33,7 @@ FIX = "gqa setup tract"
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     parser = argparse.ArgumentParser(description="Run cases on tract (runners/README.md).")
     parser.add_argument("--tract", metavar="BINARY", help="the program; without it, there is none")
     parser.add_argument(
@@ -121,7 +121,7 @@ class Ended(Exception):
 
 
 def run_case(tract: Tract, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the case that ``request`` names; the fields of a `ran` answer beside its outcome.
+    """Run the case that ``request`` names; the fields of a `ran` answer except its outcome.
 
     Raises `Ended` (tract rejected the call, or crashed), `Unavailable` (tract's formats cannot
     represent a tensor) and `BadFile` (the bundle is not usable, or tract left unexpected files).

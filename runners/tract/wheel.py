@@ -24,7 +24,7 @@ from wheel_execution import Engine, Rejected, run_case
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     # The engine reads both when it first needs them. Attention over a long cache is split across
     # threads, so that its bits depend on the number of cores; a backtrace costs more than most
     # rejections, and is of no use to a user.
