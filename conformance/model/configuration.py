@@ -24,10 +24,10 @@ class Configuration:
     """Facts that the graph may leave out; None: unknown.
 
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
-    ``sliding_window`` is the window of some of its layers. ``expected`` has, for each number of
-    attention, the values that are allowed: each layer must have one of them. ``cache_slack``: rows
-    of a window cache beyond the window. ``layer_types``: whether each layer has a window.
-    ``padding_side`` is the tokenizer's, and ``padding`` the token that prompts are padded with.
+    ``sliding_window`` is the window of some of its layers. ``expected`` has the values that a
+    layer may have for a setting of attention, such as num_heads. ``cache_slack``: rows of a window
+    cache beyond the window. ``layer_types``: whether each layer has a window. ``padding_side`` is
+    the tokenizer's, and ``padding`` the token that prompts are padded with.
     ``provider_options`` are those that GenAI sets, and ``context`` is the largest number of tokens.
     ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to the
     names in the graph, with ``%d`` for the number of a layer.
@@ -106,10 +106,10 @@ def _layer_types(transformers: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, tuple[float, ...]]:
-    """For each number of attention heads, sizes and the like, the values that a layer may have.
+    """For each setting of attention, such as num_heads, the values that a layer may have.
 
-    A number has no values if the configuration does not give them, or if tables are scaled for long
-    contexts.
+    A setting has no values if the configuration does not give them, or if tables are scaled for
+    long contexts.
     """
 
     def of(*names: str) -> tuple[float, ...]:

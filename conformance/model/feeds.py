@@ -108,7 +108,7 @@ class ProgramCall:
 
     @property
     def tokens(self) -> Array:
-        """The number of each token, counting the different tokens, [batch, new]."""
+        """The index of each token among the different ones, [batch, new]."""
         return self.positions % (1 if self.equal else _TOKENS)
 
     @property

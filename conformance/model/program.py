@@ -108,7 +108,7 @@ class Program:
 
     @property
     def _empty_past(self) -> bool:
-        """Whether the graph has a fixed size of 0 for the past."""
+        """Whether the graph fixes the past to 0 rows."""
         return any(
             known.dim(2) == 0
             for name, known in self.interface.inputs.items()

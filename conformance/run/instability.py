@@ -29,8 +29,7 @@ from conformance.run.target import DescribedTarget
 
 #: Of similar unexpected results (`_kind`), the number that are tried alone and repeat …
 ALIKE: Final = 2
-#: … and the number of tries for each verdict. A timeout takes long: only one after other cases is
-#: tried.
+#: … and the number for each verdict. A timeout takes long: only one after other cases is tried.
 RETRIES: Final[Mapping[Verdict, int]] = {
     "timeout": 3,
     "wrong": 50,
