@@ -70,7 +70,7 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
 
 
 def _sharing(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
-    """Pairs of layers: the past of the second is the first one's present, or is computed from it."""
+    """Pairs of layers: the second one's past is the first one's present, or computed from it."""
     layers = [(node, group) for group in groups for node in group.nodes]
     owners = {node.outputs.get("present_key", ""): (node, group) for node, group in layers}
     makers = model.makers.items()

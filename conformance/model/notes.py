@@ -25,10 +25,10 @@ _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 def notes_on(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Iterator[str]:
-    """Notes on the graph: contradictions to its configuration, and other facts.
+    """Notes on contradictions between a graph and its configuration, and on the graph itself.
 
-    They are about contradictions, about the nodes around the attention nodes, and about other kinds
-    of attention in the graph.
+    Notes on the graph are about the nodes around the attention nodes, and about other kinds of
+    attention.
     """
     yield from _on_windows(groups, configuration)
     yield from _on_numbers(model, groups, configuration)
