@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -39,8 +37,6 @@ FACES = ("cli", "pytest_cases", "pytest_plugin")
 
 #: Records what `gqa check` answers, for the report; a program that nothing imports.
 RECORDER = "maintain.models"
-
-PAGE = ROOT / "docs" / "architecture.md"
 
 
 def name_of(file: Path) -> str:
@@ -125,59 +121,3 @@ def test_the_oracle_imports_only_the_base() -> None:
 @pytest.mark.parametrize("file", sorted((ROOT / "runners").rglob("*.py")), ids=lambda f: f.name)
 def test_a_runner_imports_nothing_of_the_package(file: Path) -> None:
     assert list(own(file)) == []
-
-
-def test_modules_that_are_no_package_have_different_names() -> None:
-    """Their folders are put on ``sys.path``, and one process of the tests imports several."""
-    folders = (ROOT / name for name in ("runners", "mutants", ".ci", "benchmarks"))
-    files = [file for folder in folders for file in folder.rglob("*.py")]
-    names = Counter(file.stem for file in files if file.name != "runner.py")
-    assert {name for name, count in names.items() if count > 1} == set()
-
-
-def package_imports() -> dict[str, set[str]]:
-    """The other packages that each imports, left out those that follow from other imports."""
-    direct: dict[str, set[str]] = {part: set() for part in ORDER if part}
-    for name, file in MODULES.items():
-        if part_of(name) and name != RECORDER:
-            direct[part_of(name)] |= {part_of(other) for other in own(file)}
-    all_of: dict[str, set[str]] = {}
-    for part, others in direct.items():  # earlier packages first
-        others -= {"", part}
-        all_of[part] = others.union(*(all_of[other] for other in others))
-    return {
-        part: others.difference(*(all_of[other] for other in others))
-        for part, others in direct.items()
-    }
-
-
-@pytest.mark.skipif(not PAGE.is_file(), reason="not a checkout")
-def test_the_picture_of_the_packages_shows_the_imports() -> None:
-    picture = PAGE.read_text(encoding="utf-8").partition("```mermaid\n")[2].partition("```")[0]
-    arrows = set(re.findall(r"^  (\w+) --> (\w+)$", picture, re.M))
-    wanted = {(other, part) for part, others in package_imports().items() for other in others}
-    assert arrows == wanted, "edit the picture in docs/architecture.md"
-
-
-@pytest.mark.skipif(not PAGE.is_file(), reason="not a checkout")
-def test_the_functions_of_the_way_to_a_report_exist() -> None:
-    steps = re.findall(r"`(\w+)` in `(\w+/\w+\.py)`", PAGE.read_text(encoding="utf-8"))
-    assert len(steps) >= 12
-    for name, file in steps:
-        code = (PACKAGE / file).read_text(encoding="utf-8")
-        assert re.search(rf"^(def |class )?{name}\b", code, re.M), f"{name} in {file}"
-
-
-def test_links_lead_from_the_readme_to_every_page() -> None:
-    if not (ROOT / "pyproject.toml").is_file():
-        pytest.skip("not a checkout")
-    pages = {ROOT / name for name in ("README.md", "runners/README.md", "benchmarks/README.md")}
-    pages |= {*(ROOT / "docs").glob("*.md"), ROOT / "docs" / "findings" / "README.md"}
-    reached: set[Path] = set()
-    found = {ROOT / "README.md"}
-    while found:
-        page = found.pop()
-        reached.add(page)
-        links = re.findall(r"\]\(([^):]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-        found |= {(page.parent / link).resolve() for link in links} - reached
-    assert pages <= reached
