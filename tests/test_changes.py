@@ -342,23 +342,6 @@ def test_a_pinned_release_is_compared_with_another_one(tmp_path: Path) -> None:
     assert changes(own, of("mine@1.31.1", "cpu")).worse
 
 
-def test_a_target_that_could_not_be_tried_has_the_only_adapter_of_its_name(
-    tmp_path: Path,
-) -> None:
-    lavapipe = target("webgpu@1+lavapipe")
-    gone = target("webgpu@2", unavailable="No GPU.")
-    tract = target("tract", unavailable="No cargo.")
-
-    def of(*targets: TargetRecord) -> Table:
-        return run(tmp_path, [result("t/c", targets[0].name)], targets=targets)
-
-    found = changes(run(tmp_path, [], targets=[gone]), of(lavapipe))
-    assert names(found) == [("webgpu@1+lavapipe", "webgpu@2")]
-    assert "webgpu@2 could not be tried: No GPU." in found.reasons
-    other = of(target("webgpu@2+swift"), tract)
-    assert names(changes(other, of(lavapipe, tract)))[0] == (None, "webgpu@2+swift")
-
-
 # Whole runs
 
 
@@ -375,15 +358,6 @@ def test_new_infrastructure_failures(tmp_path: Path) -> None:
 
 
 # As Markdown
-
-
-def test_the_markdown_lists_broken_cases_first_and_groups_them(tmp_path: Path) -> None:
-    ids = [f"t/entry[n={n}]" for n in range(12)]
-    before = [result(id, OLD) for id in ids] + [result("t/mended", OLD, "crash")]
-    after = [result(id, NEW, "wrong") for id in ids] + [result("t/mended", NEW)]
-    text = changes_markdown(compared(tmp_path, before, after))
-    assert f"- 12 cases of `t/entry` on `{NEW}`; the first is `t/entry[n=0]`: `pass before" in text
-    assert text.index("## Newly broken: 12") < text.index("## Fixed: 1")
 
 
 def test_a_long_summary_is_cut_and_counts_the_rest(tmp_path: Path) -> None:
