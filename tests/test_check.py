@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from as_user import Desk, Done, Gqa
+from as_user import Desk, Done, Gqa, in_terminal
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from check_graphs import KINDS, graph_of
 from goldens import check_golden
@@ -347,6 +347,16 @@ def test_a_target_that_is_silently_wrong(
     assert f"a prompt of 12 tokens case {wanted}" in words
 
 
+@pytest.mark.parametrize("number", [1, 3])
+def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int) -> None:
+    """100 columns are enough for one target beside the layers; each of three has a block."""
+    runners = ("correct", "rejects", "wrong_values")[:number]
+    eps = [word for name in runners for word in ("--ep", desk.runner(name))]
+    _, text = in_terminal(desk, "check", str(tiny), *eps, "--lengths", "3", FAULT_ON="/")
+    assert sum(text.count(sign) for sign in "✓○✗") == 6 * number
+    assert ("\nminiature@1.0#3\r\n" in text) == (number == 3)
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
@@ -365,16 +375,6 @@ def test_the_target_says_what_is_wrong_with_a_node(
     done = check(file, *FEW, status=1)
     assert ": refused to load the model." in done.out
     assert message in " ".join(done.out.split())
-
-
-def test_no_node_can_be_checked(check: Check, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    file = saved(decoder(Layer(attributes={"num_heads": 0, "windw": 8})), tmp_path)
-    done = check(file, status=2)
-    assert done.out == ""
-    _, second, third = done.err.splitlines()
-    assert second.endswith("must be at least 1")
-    assert third.startswith("cpu@")
 
 
 def test_the_answers_for_programs(
