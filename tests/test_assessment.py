@@ -11,6 +11,7 @@ import pytest
 from as_user import Desk
 from case_files import cases_of
 from onnx import numpy_helper
+from synthetic_runs import described
 
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import data_path
@@ -19,8 +20,6 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
-from conformance.harness.protocol import DescribedAnswer
-from conformance.maintain.power import Power, known_mutants
 from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
 from conformance.run.assessment import Assessed, PreparedCase, assess
@@ -43,19 +42,6 @@ NO = Rejected(stage="run", step=0, code=None, message="no")
 @pytest.fixture
 def related(tmp_path: Path) -> Case:
     return cases_of(tmp_path, RELATED)[0]
-
-
-def described() -> DescribedTarget:
-    answer = DescribedAnswer(
-        id=1,
-        outcome="described",
-        runtime="onnxruntime",
-        version="1.31.1",
-        execution_provider="CPUExecutionProvider",
-        device="a CPU",
-        dtypes=("float32", "int32"),
-    )
-    return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
 #: What a runtime does with a call.
@@ -211,14 +197,6 @@ def in_the_corpus(case: Case) -> Case:
     return replace(case, file=data_path("cases") / case.file.name)
 
 
-def test_an_insensitive_case_of_a_user_is_run_and_its_record_says_so(tmp_path: Path) -> None:
-    (wide,) = cases_of(tmp_path, INSENSITIVE)
-    record = result(wide, correct)
-    assert record.verdict == "pass"
-    assert record.insensitive.startswith("The case cannot show a fault in window: ")
-    assert f"  warning   {record.insensitive}" in list(tell(case_record(wide), record))
-
-
 def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path, desk: Desk) -> None:
     wide, plain = cases_of(tmp_path, f"{INSENSITIVE}\n- name: plain")
     wide = in_the_corpus(wide)
@@ -227,17 +205,6 @@ def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path, desk: Des
     assert isinstance(result, ResultRecord)
     assert isinstance(problem, InfrastructureRecord)
     assert problem.message.startswith("The case cannot show a fault in window: ")
-
-
-def test_an_insensitive_case_is_not_sent_to_the_mutants(tmp_path: Path) -> None:
-    wide = in_the_corpus(*cases_of(tmp_path, INSENSITIVE))
-    fit = find(["window/prompt[dtype=float32,local_window_size=4]"]).named[0]
-    (mutant,) = (mutant for mutant in known_mutants() if mutant.name == "window_one_longer")
-    power = Power([mutant], [wide, fit])
-    power.run()
-    (trouble,) = power.troubles
-    assert trouble.startswith(f"correct on {wide.id}: The case cannot show a fault in window: ")
-    assert [kill.case.id for kill in power.scores[0].kills] == [fit.id]
 
 
 def test_the_digest_of_the_case_files_is_that_on_every_target() -> None:

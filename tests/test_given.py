@@ -110,11 +110,3 @@ def test_few_values_are_listed_and_many_are_in_the_bundle(gqa: Gqa, tmp_path: Pa
     done = gqa("export", f"{case.file}::given", str(tmp_path / "out"), "--ep", "cpu")
     assert done.status == 0, done.both
     assert "Program: there is none. " in done.out
-
-
-def test_a_missing_file_is_told_when_it_is_read(tmp_path: Path) -> None:
-    case = given(tmp_path, values())
-    (tmp_path / "values.npz").unlink()
-    assert isinstance(case.call, GivenCall)
-    with pytest.raises(GivenError, match="cannot be read: No such file"):
-        given_inputs(case.call, case.steps[0])
