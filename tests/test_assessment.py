@@ -20,11 +20,10 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
-from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
 from conformance.run.assessment import Assessed, PreparedCase, assess
 from conformance.run.engine import TargetRun
-from conformance.run.records import case_record, header, selection_of
+from conformance.run.records import header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
 
@@ -144,53 +143,6 @@ def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> 
 
 
 # Cases that are not run
-
-
-PROVIDERS = """\
-- name: norm
-  contract:
-    demands: either
-    source: a document
-    disputed: https://example.org/9
-    providers:
-      CPUExecutionProvider: {demands: rejects, why: It must., mentions: [norm]}
-      CUDAExecutionProvider: {demands: computes, basis: established}
-"""
-
-
-@pytest.mark.parametrize(
-    ("provider", "verdicts", "unexpected"),
-    [
-        ("CPUExecutionProvider", ("accepted", "pass"), (False, False)),
-        ("CUDAExecutionProvider", ("pass", "unsupported"), (False, False)),
-        ("JsExecutionProvider", ("pass", "pass"), (False, False)),
-    ],
-)
-def test_the_contract_is_that_of_the_execution_provider(
-    tmp_path: Path, provider: str, verdicts: tuple[str, str], unexpected: tuple[bool, bool]
-) -> None:
-    case = cases_of(tmp_path, PROVIDERS)[0]
-    ready = described()
-    assert ready.described is not None
-    target = replace(ready.target, execution_provider=provider)
-    ready = replace(ready, target=target)
-    runtimes: list[Runtime] = [
-        lambda made: replace(correct(made), placement=provider),
-        lambda made: NO,
-    ]
-    results = [assessed(case, runtime, ready=ready).record for runtime in runtimes]
-    assert all(isinstance(result, ResultRecord) for result in results)
-    assert tuple(r.verdict for r in results) == verdicts  # type: ignore[union-attr]
-    assert tuple(r.unexpected for r in results) == unexpected  # type: ignore[union-attr]
-    about = case_record(case)
-    for result in results:
-        assert isinstance(result, ResultRecord)
-        said = "\n".join(tell(about, result))
-        own = case.contract.on(provider)
-        assert (result.contract or about.contract) == own
-        end = ", naming one of: " if own.mentions else "\n"
-        assert f"contract  {own.terms}{end}" in said
-        assert "disputed  https://example.org/9" in said
 
 
 def in_the_corpus(case: Case) -> Case:

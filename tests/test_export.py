@@ -26,19 +26,12 @@ has_onnxruntime = pytest.mark.skipif(
 CASE = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
 
 
-def results_file(
-    path: Path, *names: str, id: str = CASE, verdict: Verdict = "wrong", old: bool = False
-) -> Path:
-    """A results file in which the case has the verdict on each target in ``names``."""
+def results_file(path: Path, name: str, id: str, verdict: Verdict) -> Path:
+    """A results file in which the case has the verdict on this target."""
     (case,) = find([id]).named
-    record = case_record(case)
-    if old:
-        inputs = tuple(t.model_copy(update={"recipe": None}) for t in record.call.inputs)
-        call = record.call.model_copy(update={"inputs": inputs, "later": ()})
-        record = record.model_copy(update={"call": call})
     reason = "It ran, but \x1b[31moutput is 2."
-    results = [result(id, name, verdict, reason=reason, errors=()) for name in names]
-    return write(path, [record], results, targets=[target(name) for name in names])
+    results = [result(id, name, verdict, reason=reason, errors=())]
+    return write(path, [case_record(case)], results, targets=[target(name)])
 
 
 @has_onnxruntime
@@ -101,11 +94,12 @@ def test_the_texts_agree_with_the_files_about_the_program(
     results: list[tuple[str, Verdict]] = [*((id, "wrong") for id in ids), (ids[0], "skip")]
     for number, (id, verdict) in enumerate(results):
         file, folder = tmp_path / f"{number}.jsonl", tmp_path / str(number)
-        results_file(file, f"{ep}@1.0", id=id, verdict=verdict)
+        results_file(file, f"{ep}@1.0", id, verdict)
         done = gqa("export", id, str(folder), "--results", str(file))
         assert (done.status, done.err) == (0, ""), (id, verdict)
         written = [found.name for found in folder.iterdir() if found.name.startswith("repro.")]
         text, line = (folder / "issue.md").read_text(), done.out.splitlines()[-1]
+        assert "\x1b" not in done.out + text
         refused = re.fullmatch(r"Program: there is none\. (.+)", line)
         assert bool(written) == (refused is None) == ("Save it as" in text), (id, verdict)
         if refused:

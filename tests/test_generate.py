@@ -8,7 +8,10 @@ from conformance.base.paths import ROOT
 from conformance.maintain.generate import FILES, NAMED
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in NAMED])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in NAMED)) for name in FILES],
+)
 def test_a_committed_file_is_current(name: str) -> None:
     made = FILES[name]()
     content = made.encode() if isinstance(made, str) else made
