@@ -12,7 +12,6 @@ from conformance.base.paths import data_path
 from conformance.case.corpus import (
     find,
     name_on,
-    names_of,
     shipped_files,
     shipped_tags,
     split_target,
@@ -55,19 +54,6 @@ def test_the_tags_that_are_searched_for_are_those_of_the_cases() -> None:
     tags = shipped_tags()
     assert len(tags) == len(set(tags))
     assert set(tags) == {tag for case in shipped_cases() for tag in case.tags}
-
-
-# Names that -k matches
-
-
-def test_names_are_folder_file_test_and_tags(own: Path) -> None:
-    (case,) = find(["sub/other.yaml"]).named
-    assert names_of(case, "cuda") == ("sub", "other.yaml", "a[ep=cuda]", "good")
-    assert names_of(case, None) == ("sub", "other.yaml", "a", "good")
-    (case,) = find([SOME]).named
-    folder, file, test, *tags = names_of(case, "cpu")
-    assert (folder, file, test) == ("cases", "shared_kv.yaml", f"{case.label[:-1]},ep=cpu]")
-    assert "shared_kv" in tags
 
 
 # Targets in ids
@@ -114,20 +100,3 @@ def test_the_name_of_a_test_has_one_bracket_at_its_end_and_can_be_read_back(
     assert name.startswith(f"{case.name}[")
     assert name.endswith("]")
     assert split_target(f"own.yaml::{name}") == (f"own.yaml::{case.label}", target)
-
-
-def test_an_id_with_a_target_selects_the_case_on_that_target(own: Path) -> None:
-    corpus = find(["own.yaml::a[seed=1,ep=cpu]", "own.yaml::a[seed=2]", "own.yaml::ab[ep=cuda]"])
-    assert corpus.targets == ["cpu", "cuda"]
-    first, second, third = corpus.named
-    chosen = [
-        (case.label, t)
-        for case in corpus.named
-        for t in ("cpu", "cuda", "x")
-        if corpus.selects(case, t)
-    ]
-    assert chosen == [
-        (first.label, "cpu"),
-        *((second.label, target) for target in ("cpu", "cuda", "x")),
-        (third.label, "cuda"),
-    ]
