@@ -15,6 +15,7 @@ from conformance.harness.protocol import DescribedAnswer
 from conformance.results.place import Place
 from conformance.results.reader import Run, read
 from conformance.results.records import (
+    BeyondBudget,
     CallInput,
     CallOutput,
     CallRecord,
@@ -192,6 +193,11 @@ def error(**fields: Any) -> OutputErrorRecord:
         "undefined": 0,
     }
     return OutputErrorRecord(**defaults | fields)
+
+
+def beyond(output: str = "output", got: float = 2.0, want: float = 1.0) -> BeyondBudget:
+    """An element that is ten times its error budget away."""
+    return BeyondBudget(output=output, index=(0,), got=got, want=want, budget=0.1, share=10.0)
 
 
 def expected(verdict: str = "wrong", **fields: Any) -> ExpectationRecord:

@@ -6,11 +6,10 @@ import math
 from typing import Any
 
 import pytest
-from synthetic_runs import error, expected, result
+from synthetic_runs import beyond, error, expected, result
 
 from conformance.results.causes import causes, symptom
 from conformance.results.records import (
-    BeyondBudget,
     RelationBroken,
     ResultRecord,
     RunsDiffer,
@@ -53,10 +52,6 @@ ALONE = "The runner died of {}, and again when it was tried alone"
 )
 def test_the_symptom_of_a_crash_is_the_signal_and_the_last_words(message: str, shown: str) -> None:
     assert symptom(result(verdict="crash", message=message, reason=message)) == shown
-
-
-def beyond(output: str = "output", got: float = 2.0, want: float = 1.0) -> BeyondBudget:
-    return BeyondBudget(output=output, index=(0,), got=got, want=want, budget=0.1, share=10.0)
 
 
 DTYPE = WrongDtype(output="output", got="float32", want="float16")

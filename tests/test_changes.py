@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from synthetic_runs import (
     HOSTILE,
+    beyond,
     error,
     expected,
     of_results,
@@ -29,7 +30,6 @@ from conformance.results.compare import Changes, changes
 from conformance.results.differences import differences, same_result
 from conformance.results.messages import normal
 from conformance.results.records import (
-    BeyondBudget,
     InfrastructureRecord,
     Milliseconds,
     ResultRecord,
@@ -182,10 +182,6 @@ WIDER = WrongShape(output="output", got=(1, 4), want=(1, 3))
 DIFFER = RunsDiffer(output="output")
 
 
-def beyond(got: float) -> BeyondBudget:
-    return BeyondBudget(output="output", index=(0, 0), got=got, want=1.0, budget=0.01, share=37.0)
-
-
 @pytest.mark.parametrize("wrong", [("output",), ("output", "present_key"), ("output_qk",)])
 def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: Any) -> None:
     more = tuple(error(output=name) for name in wrong)
@@ -224,7 +220,7 @@ def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: A
         ({"faults": (SHAPE,)}, {"faults": (SHAPE, DIFFER)}, None),  # beyond the budget anyway
         ({"faults": (SHAPE,)}, {"faults": (SHAPE,), "of_variant": True}, "another reason"),
         ({"errors": ()}, {}, "another reason"),
-        ({"faults": (beyond(0.25),)}, {"faults": (beyond(0.5),)}, None),
+        ({"faults": (beyond(got=0.25),)}, {"faults": (beyond(got=0.5),)}, None),
     ],
 )
 def test_wrong_numbers_are_compared_by_place_and_magnitude(

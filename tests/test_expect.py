@@ -24,7 +24,7 @@ from conformance.judge.expectations import (
 from conformance.maintain.known.expect import Expected, expect
 from conformance.maintain.known.observed import observed
 from conformance.maintain.known.update import TODO, unexpected_in
-from conformance.results.records import BeyondBudget, RunsDiffer
+from conformance.results.records import RunsDiffer
 from conformance.run.records import case_record
 
 #: Features, axes, entries without axes, and calls that must be rejected.
@@ -40,9 +40,7 @@ RELEASES = ("1.0.0", "1.1.0", "1.2.3", "1.3.0")
 #: What a run may say of a case: the verdict and fields of its result.
 Said = tuple[str, Mapping[str, Any]]
 PASS: Said = ("pass", {})
-KEY = BeyondBudget(
-    output="present_key", index=(0,), got=0.0, want=1.0, budget=0.1, share=10.0, step=None
-)
+KEY = runs.beyond("present_key")
 
 
 def rejected(message: str = "Unrecognized attribute: softcap for operator 7", **more: Any) -> Said:

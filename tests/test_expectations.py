@@ -34,7 +34,6 @@ from conformance.judge.expectations import (
 )
 from conformance.model.known import KnownTarget
 from conformance.results.records import (
-    BeyondBudget,
     Fault,
     RelationBroken,
     ResultRecord,
@@ -67,15 +66,8 @@ def expectation(**fields: Any) -> Expectation:
 # What a line says of a result
 
 
-def of(kind: type[Fault], **fields: Any) -> Fault:
-    """A fault, of output unless another is named."""
-    numbers = {"index": (0,), "got": 0.0, "want": 1.0, "budget": 0.1, "share": 10.0}
-    return kind.model_validate({**numbers, "output": "output", **fields})
-
-
-OUTPUT, SCORES = of(BeyondBudget), of(BeyondBudget, output="output_qk")
-KEY = of(BeyondBudget, output="present_key")
-NAN, LARGE = of(BeyondBudget, got=math.nan), of(BeyondBudget, got=math.inf)
+OUTPUT, SCORES, KEY = map(runs.beyond, ("output", "output_qk", "present_key"))
+NAN, LARGE = runs.beyond(got=math.nan), runs.beyond(got=math.inf)
 SHAPE = WrongShape(output="present_key", got=(1, 2), want=(1, 3))
 DTYPE = WrongDtype(output="output", got="float32", want="float16")
 DIFFER = RunsDiffer(output="output")
