@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from case_files import entries, write
 from shipped import load_once
@@ -27,6 +28,9 @@ from conformance.cli.commands import COMMANDS, command
 from conformance.cli.main import main
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
+
+#: In the environment of processes that a test looks for with ``living``.
+MARK = "GQA_TEST_MARK"
 
 #: ``three/faulty`` is the case on which the runners of tests/faulty fail.
 THREE = entries(
@@ -195,6 +199,18 @@ def gqa(
         monkeypatch.delenv(name, raising=False)
     with in_this_process(monkeypatch, capsys) as call:
         yield call
+
+
+def living(mark: str) -> list[str]:
+    """The command lines of all processes but this one with ``mark`` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found.append(" ".join(process.cmdline()))
+        except (psutil.Error, OSError):
+            continue  # ended, or another's
+    return found
 
 
 def wait_for(what: Callable[[], object], seconds: float = 30) -> None:

@@ -130,17 +130,6 @@ def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
     ]
 
 
-def test_a_later_change_is_told(gqa: Gqa, runtime: Runtime) -> None:
-    runtime.since = {"1.20.0": REFUSED, "1.27.0": CRASH, "1.31.0": PASS}
-    done = gqa("history", CASE, "--good", "1.24", "--bad", "1.31")
-    assert "The verdict changed in 1.27.0:" in done.out
-    assert done.out.splitlines()[-2:] == [
-        "  cpu@1.31.0 is pass, so it changed again later:",
-        f"  find that  gqa history '{CASE}' --ep cpu --good 1.27.0 --bad 1.31.0",
-    ]
-    assert len(runtime.tries) == len(set(runtime.tries))
-
-
 @pytest.mark.parametrize(
     ("good", "bad", "status", "told"),
     [

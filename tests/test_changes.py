@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from synthetic_runs import (
     HOSTILE,
+    beyond,
     error,
     expected,
     of_results,
@@ -29,7 +30,6 @@ from conformance.results.compare import Changes, changes
 from conformance.results.differences import differences, same_result
 from conformance.results.messages import normal
 from conformance.results.records import (
-    BeyondBudget,
     InfrastructureRecord,
     Milliseconds,
     ResultRecord,
@@ -182,10 +182,6 @@ WIDER = WrongShape(output="output", got=(1, 4), want=(1, 3))
 DIFFER = RunsDiffer(output="output")
 
 
-def beyond(got: float) -> BeyondBudget:
-    return BeyondBudget(output="output", index=(0, 0), got=got, want=1.0, budget=0.01, share=37.0)
-
-
 @pytest.mark.parametrize("wrong", [("output",), ("output", "present_key"), ("output_qk",)])
 def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: Any) -> None:
     more = tuple(error(output=name) for name in wrong)
@@ -224,7 +220,7 @@ def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: A
         ({"faults": (SHAPE,)}, {"faults": (SHAPE, DIFFER)}, None),  # beyond the budget anyway
         ({"faults": (SHAPE,)}, {"faults": (SHAPE,), "of_variant": True}, "another reason"),
         ({"errors": ()}, {}, "another reason"),
-        ({"faults": (beyond(0.25),)}, {"faults": (beyond(0.5),)}, None),
+        ({"faults": (beyond(got=0.25),)}, {"faults": (beyond(got=0.5),)}, None),
     ],
 )
 def test_wrong_numbers_are_compared_by_place_and_magnitude(
@@ -342,23 +338,6 @@ def test_a_pinned_release_is_compared_with_another_one(tmp_path: Path) -> None:
     assert changes(own, of("mine@1.31.1", "cpu")).worse
 
 
-def test_a_target_that_could_not_be_tried_has_the_only_adapter_of_its_name(
-    tmp_path: Path,
-) -> None:
-    lavapipe = target("webgpu@1+lavapipe")
-    gone = target("webgpu@2", unavailable="No GPU.")
-    tract = target("tract", unavailable="No cargo.")
-
-    def of(*targets: TargetRecord) -> Table:
-        return run(tmp_path, [result("t/c", targets[0].name)], targets=targets)
-
-    found = changes(run(tmp_path, [], targets=[gone]), of(lavapipe))
-    assert names(found) == [("webgpu@1+lavapipe", "webgpu@2")]
-    assert "webgpu@2 could not be tried: No GPU." in found.reasons
-    other = of(target("webgpu@2+swift"), tract)
-    assert names(changes(other, of(lavapipe, tract)))[0] == (None, "webgpu@2+swift")
-
-
 # Whole runs
 
 
@@ -375,15 +354,6 @@ def test_new_infrastructure_failures(tmp_path: Path) -> None:
 
 
 # As Markdown
-
-
-def test_the_markdown_lists_broken_cases_first_and_groups_them(tmp_path: Path) -> None:
-    ids = [f"t/entry[n={n}]" for n in range(12)]
-    before = [result(id, OLD) for id in ids] + [result("t/mended", OLD, "crash")]
-    after = [result(id, NEW, "wrong") for id in ids] + [result("t/mended", NEW)]
-    text = changes_markdown(compared(tmp_path, before, after))
-    assert f"- 12 cases of `t/entry` on `{NEW}`; the first is `t/entry[n=0]`: `pass before" in text
-    assert text.index("## Newly broken: 12") < text.index("## Fixed: 1")
 
 
 def test_a_long_summary_is_cut_and_counts_the_rest(tmp_path: Path) -> None:
