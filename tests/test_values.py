@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-import shlex
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from rich.console import Console
 from shipped import cases_of_theme, shipped_cases
 from synthetic_runs import header, target, writing
 
-from conformance.base.paths import ROOT
 from conformance.bundle.prepare import prepare
 from conformance.bundle.values import computation_of
 from conformance.case.case import Case
@@ -391,10 +389,3 @@ def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> 
         assert ("got_output" in arrays_of(case, prepare(case.call), 0, returned)) == (
             strange.dtype == np.float32
         )
-
-
-def test_the_example_of_the_documentation_is_what_is_printed(gqa: Gqa) -> None:
-    text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
-    (command, example) = re.findall(r"```\n\$ gqa (.*)\n…\n(.*?)\noutput\[", text, re.DOTALL)[0]
-    arguments = shlex.split(command.replace("--ep cpu", ""))
-    assert example in gqa(*arguments, "--at", "output[0, 0, 45]").out
