@@ -104,11 +104,3 @@ def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Pat
     assert json.loads(texts["support"])["__meta"]["uncalled"] == [SENTENCE]
     parts, none = (one["describe"]["uncalled"] for one in json.loads(texts["json"])["targets"])
     assert (parts["inputs"], none) == (["query_future"], None)
-
-
-def test_doctor_says_so(desk: Desk, gqa: Gqa, future: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = [target_for(future), target_for(desk.runner("correct"))]
-    monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
-    out = gqa("doctor").out
-    assert f"    uncalled  {SENTENCE}" in out.splitlines()
-    assert out.count("uncalled") == 1
