@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from spoken_runner import (
 
 from conformance.results.reader import read
 from conformance.targets import catalogue
-from conformance.targets.catalogue import Programs, TargetError
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
@@ -173,25 +172,6 @@ def test_auto_finds_the_tool(start: Start, tmp_path: Path, place: str) -> None:
     assert start("auto", **environment).ask(cmd="describe")["outcome"] == "described"
 
 
-# Logs
-
-
-def test_reports_of_older_releases(module: Modules) -> None:
-    log = module("sanitizer_log").read_log(
-        (FAKE.parent / "sanitizer_logs" / "of_2021.txt").read_text()
-    )
-    said = "Target application terminated before first instrumented API call"
-    trouble = module("sanitizer_log").read_log(f"========= COMPUTE-SANITIZER\n========= {said}\n")
-    assert (trouble.reports, trouble.complete, trouble.trouble) == ([], False, said)
-    assert log.reports == [
-        "Invalid __global__ write of size 2 bytes at 0xd80 in /src/paged.cu:162:void "
-        "add_fused<(bool)1, __half>(T2 *, int) by thread (63,0,0) in block (506,0,0) Address "
-        "0x7fcd07a0312c is out of bounds and is 12589 bytes after the nearest allocation at "
-        "0x7fcd079ffc00 of size 1024 bytes"
-    ]
-    assert (log.total, log.complete, log.trouble) == (1204, True, None)
-
-
 # Memory
 
 
@@ -222,49 +202,12 @@ def test_each_allocation_is_one_of_cuda(module: Modules) -> None:
     freed(second)
 
 
-@pytest.mark.parametrize(
-    ("asked", "name", "separate"),
-    [
-        ("1", "CUDAExecutionProvider", True),
-        ("", "CUDAExecutionProvider", False),
-        ("1", "CPUExecutionProvider", False),
-    ],
-)
-def test_only_cuda_gets_an_allocator_and_only_if_asked(
-    module: Modules,
-    monkeypatch: pytest.MonkeyPatch,
-    asked: str,
-    name: str,
-    separate: bool,
-) -> None:
-    allocations, providers = module("cuda_allocations"), module("ort_providers")
-    onnxruntime = sys.modules["onnxruntime"]
-    own = {"gpu_external_alloc": "1", "gpu_external_free": "2"}
-    monkeypatch.setattr(allocations, "cuda_runtime", lambda onnxruntime: None)
-    monkeypatch.setattr(allocations, "provider_options", lambda runtime: own)
-    monkeypatch.setenv(allocations.VARIABLE, asked)
-    provider = providers.BuiltIn(onnxruntime, name, 1, {"use_tf32": "0"})
-    assert provider.options["use_tf32"] == "0"
-    assert (own.items() <= provider.options.items()) == separate
-    options = onnxruntime.SessionOptions()
-    provider.add_to(options)
-    assert options.enable_mem_pattern is not separate
-
-
 # The option
 
 
 def test_what_is_known_under_the_tool_and_what_is_known_of_cuda_hold() -> None:
     files = target_for("cuda", Programs(compute_sanitizer=str(FAKE))).expectations
     assert [file.name for file in files] == ["cuda-sanitized.yaml", "cuda.yaml"]
-
-
-@pytest.mark.parametrize("what", ["is a folder, not the program", "does not exist"])
-def test_a_path_without_a_program_is_an_error(tmp_path: Path, what: str) -> None:
-    path = tmp_path if "folder" in what else tmp_path / "none"
-    with pytest.raises(TargetError) as error:
-        target_for("cuda", Programs(compute_sanitizer=str(path)))
-    assert str(error.value) == f"{path}, named by --compute-sanitizer, {what}."
 
 
 @pytest.mark.parametrize("tool", FOUND)

@@ -20,9 +20,8 @@ from conformance.base.signature import (
     OUTPUT_NAMES,
     OUTPUTS,
     TYPES,
-    Parameter,
 )
-from conformance.case.call import AttributeName, Call, InputName, OutputName
+from conformance.case.call import AttributeName, InputName, OutputName
 
 TENSORS = {
     "tensor(float)": "float32",
@@ -126,16 +125,3 @@ def test_every_type_is_a_known_dtype() -> None:
     for word, dtype in NUMPY.items():
         assert ONNX_OF_NUMPY[dtype] == ONNX[word]
         assert onnx.TensorProto.DataType.Name(ONNX[word]).lower() == ONNX_NAMES.get(word, word)
-
-
-@pytest.mark.parametrize("side", [INPUTS, OUTPUTS], ids=["inputs", "outputs"])
-def test_parameters_were_only_ever_added_at_the_end(side: tuple[Parameter, ...]) -> None:
-    releases = [Version(parameter.since) for parameter in side]
-    assert releases == sorted(releases)
-
-
-def test_each_attribute_is_a_field_or_follows_from_one() -> None:
-    """do_rotary and rotary_interleaved are the field rotary."""
-    fields = set(Call.model_fields) | {"do_rotary", "rotary_interleaved"}
-    missing = set(ATTRIBUTE_BY_NAME) - fields
-    assert not missing, f"add a field to Call in conformance/case/call.py: {sorted(missing)}"
