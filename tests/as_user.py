@@ -216,6 +216,12 @@ def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, s
         stderr=slave,
     )
     os.close(slave)
+    written = all_of(master)
+    return process.wait(timeout=60), written
+
+
+def all_of(master: int) -> str:
+    """What is written to a terminal until its other end is closed."""
     written = bytearray()
     try:
         while piece := os.read(master, 1 << 16):
@@ -224,4 +230,4 @@ def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, s
         pass  # the other end is closed
     finally:
         os.close(master)
-    return process.wait(timeout=60), written.decode()
+    return written.decode()
