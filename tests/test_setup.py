@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -14,13 +13,10 @@ import pytest
 from as_user import Desk, Gqa, in_this_process, wait_for
 from spoken_runner import fake_program
 
-from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
-from conformance.targets.setup.programs import SetupError, find_npm
 from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
-    built_onnxruntime_web,
 )
 
 REAL = sys.executable
@@ -138,26 +134,6 @@ def test_an_interruption_ends_what_was_started(
     wait_for(is_gone)
     assert gqa("setup", name).status == 0
     assert [*place.tools.iterdir()] == [place.tools / FOLDERS[name]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", [ONNXRUNTIME_WEB_VERSION, "1.27.0"])
-def test_a_real_npm_installation_is_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
-    if find_npm() is None:
-        pytest.skip("needs npm")
-    monkeypatch.setenv("GQA_TOOLS", str(tmp_path))
-    monkeypatch.setenv("npm_config_fetch_retries", "0")
-    try:
-        ready = set_up_onnxruntime_web(version, print)
-    except SetupError as error:
-        pytest.skip(f"npm may reach no registry: {error}")
-    assert (ready.new, ready.path) == (True, built_onnxruntime_web(version))
-    lock = json.loads((ready.path / "package-lock.json").read_text())["packages"]
-    for package in ("onnxruntime-web", "onnxruntime-common"):
-        assert lock[f"node_modules/{package}"]["version"] == version
-    assert (ready.path / "node_modules" / "onnxruntime-web" / "dist").is_dir()
 
 
 # onnxruntime-gpu

@@ -15,8 +15,7 @@ from xml.etree.ElementTree import fromstring, parse
 
 import pytest
 import xmlschema
-from as_user import Desk, Gqa
-from endings import check_ending, no_hang, obeyed
+from endings import no_hang, obeyed
 from jsonschema import Draft202012Validator
 from markdown_it import MarkdownIt
 from mutations import mutant, places, strange, whole
@@ -207,21 +206,6 @@ def test_no_mutant_ends_with_a_traceback_or_hangs(tmp_path: Path, count: int) ->
                 lines = path.read_bytes().count(b'"kind":"result"')
                 assert len(run.results) >= lines or run.problems, seed
     assert min(seen["read"], seen["refused"]) >= 10, seen
-
-
-def test_the_commands_end_with_a_sentence(desk: Desk, gqa: Gqa) -> None:
-    content = whole(desk.folder / "good.jsonl").read_bytes()
-    smoke = "smoke/prompt[dtype=float32,sequence_length=5]"
-    for seed in range(6):
-        path = mutant(content, seed, desk.folder / "bad.jsonl").name
-        for arguments in (
-            ("report", path, "good.jsonl", "--html", "x.html"),
-            ("diff", "good.jsonl", path),
-            ("export", smoke, str(seed), "--results", path),
-        ):
-            done = gqa(*arguments)
-            check_ending(done)
-            assert done.status not in (2, 3) or done.err.strip(), seed
 
 
 #: Each attacks some form: what terminals obey, markup, formulas, ends of literals, the length.
