@@ -123,10 +123,6 @@ class Desk:
         """``gqa`` in a process of its own."""
         return self.run(sys.executable, "-m", "conformance", *arguments, environment=environment)
 
-    def paste(self, command: str) -> Done:
-        """A command line as a user pastes it into a shell."""
-        return self.run("sh", "-c", command)
-
 
 Gqa = Callable[..., Done]
 

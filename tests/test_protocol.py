@@ -14,7 +14,6 @@ from conformance.harness.protocol import (
     ProtocolError,
     RunRequest,
     StepFiles,
-    announces,
     parse_answer,
     schemas,
     to_line,
@@ -119,20 +118,6 @@ def test_good_answers() -> None:
     assert {field: getattr(named, field) for field in more} == more
     other_order = parse(with_operator(inputs={"query": ["float16", "float32"]}), DESCRIBE)
     assert parse(with_operator(), DESCRIBE) == other_order
-
-
-@pytest.mark.parametrize(
-    ("line", "announced"),
-    [
-        (COMPILING, True),
-        ({**COMPILING, "id": 7}, False),
-        ({**COMPILING, "extra": 1}, False),
-        (UNAVAILABLE, False),
-        ("compiling", False),
-    ],
-)
-def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: bool) -> None:
-    assert announces(json.dumps(line).encode(), RUN) is announced
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
 from conformance.case.corpus import name_on
-from conformance.targets.catalogue import target_names, target_options
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -127,15 +126,3 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
         "cases/shared_kv.yaml::"
         "zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1,ep=cpu]"
     ) in found
-
-
-# Options
-
-
-def test_the_options_are_in_the_help(desk: Desk) -> None:
-    done = py_test(desk, "--help")
-    assert "--ep=TARGET" in done.out
-    # The oldest pytest breaks lines at hyphens, too.
-    assert "".join(f"({', '.join(target_names())})".split()) in "".join(done.out.split())
-    for option in target_options():
-        assert f"{option.flag}=" in done.out

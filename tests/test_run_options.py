@@ -1,14 +1,12 @@
-"""``gqa run`` as it is used for work on a kernel: stopped early, interrupted, in a terminal."""
+"""``gqa run`` as it is used for work on a kernel: stopped early, and in a terminal."""
 
 from __future__ import annotations
 
 import re
-import signal
-import sys
 from pathlib import Path
 
 import pytest
-from as_user import TWENTY, Desk, Done, Gqa, in_terminal, wait_for
+from as_user import TWENTY, Desk, Done, Gqa, in_terminal
 from case_files import write
 
 from conformance.results.reader import read
@@ -49,27 +47,6 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk) -> 
     whole = read(desk.folder / file)
     assert (len(whole.results), whole.problems) == (23, ())
     assert whole.results[: len(first.results)] == first.results
-
-
-# The last failures
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_notes_what_it_ran(desk: Desk, tmp_path: Path) -> None:
-    cache = {"GQA_CACHE": str(tmp_path)}
-    arguments = ("run", "twenty.yaml", "--ep", desk.runner("rejects"))
-    gqa = (sys.executable, "-m", "conformance")
-    desk.run(*gqa, *arguments, "-k", "seed=1 or seed=2", environment={**cache, **ALL})
-    slow = ("run", "twenty.yaml", "--ep", desk.runner("waits"), "--results", "cut.jsonl")
-    waiting = {**cache, **ALL, "FAULT_SECONDS": "0.2"}
-    process = desk.start(*gqa, *slow, environment=waiting)
-    file = desk.folder / "cut.jsonl"
-    wait_for(lambda: file.is_file() and file.read_text().count('"kind":"result"') >= 2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    done = desk.run(*gqa, *arguments, "--lf", environment={**cache, **ALL})
-    assert "--lf: 4 of 20 failed" in done.out  # seeds 1 and 2
 
 
 # Terminals

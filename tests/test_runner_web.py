@@ -348,12 +348,3 @@ def test_an_error_outside_of_any_call_is_reported_with_its_case(
     [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
     assert runner.run(folder, step(files))["outcome"] == "ran"
     assert "GPUValidationError outside of any call: " in runner.stderr()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["swiftshader", "lavapipe"])
-def test_an_adapter_can_be_chosen(start: Start, webgpu: Runner, packages: Path, name: str) -> None:
-    answer = start("--ep", "webgpu", "--modules", packages, "--adapter", name).ask(cmd="describe")
-    if answer["outcome"] == "unavailable":
-        pytest.skip(answer["reason"])
-    assert answer["adapter"] == name

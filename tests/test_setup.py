@@ -1,4 +1,4 @@
-"""``gqa setup cuda``, interruptions, and a real npm; a transcript has the others (setups.txt)."""
+"""``gqa setup cuda``, and interruptions; a transcript has the others (setups.txt)."""
 
 from __future__ import annotations
 
@@ -160,12 +160,3 @@ def test_cuda_is_installed_once(gqa: Gqa, place: Place, monkeypatch: pytest.Monk
     failed = gqa("setup", "cuda@1.22.4")
     assert (failed.status, failed.out, len(place.there())) == (3, "", 2)
     assert "failed with status 7; what it printed says why." in failed.err
-
-
-def test_there_is_no_cuda_for_macos(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    done = gqa("setup", "cuda")
-    said = "There is no CUDA for macOS; use a machine with Linux and an NVIDIA GPU.\n"
-    assert (done.status, done.out, done.err) == (3, "", said)

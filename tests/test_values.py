@@ -15,7 +15,7 @@ import pytest
 from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 from rich.console import Console
-from shipped import cases_of_theme, shipped_cases
+from shipped import shipped_cases
 from synthetic_runs import header, target, writing
 
 from conformance.bundle.prepare import prepare
@@ -83,20 +83,6 @@ def test_a_query_knows_its_place_and_what_hides_its_keys(tmp_path: Path) -> None
     later = shown(case, Asked(batch=0, head=0, token=2)).query
     assert later is not None
     assert list(later.keys.hidden) == ["window"] * 4 + [""] * 5
-
-
-@pytest.mark.parametrize("size", [7, 15])
-def test_the_last_code_of_an_odd_head_is_alone_in_its_byte(size: int) -> None:
-    (case,) = find(
-        [f"bounds_heads/four_bit_odd_bytes[dtype=float32,head_size={size},call=step]"]
-    ).named
-    values = shown(case)
-    assert values.row is not None
-    assert values.row.key.code is not None
-    last = int(values.row.key.code[-1])
-    text = drawn(case, values, 100)
-    assert "present_key[0, 0, 7, d // 2]" in text
-    assert re.search(rf"(?m)^{size - 1} .* {last} .* undefined *$", text)
 
 
 # Every case
@@ -200,19 +186,6 @@ def _check_row(values: Values) -> None:
 def test_a_case_of_each_theme_can_be_shown(case: Case) -> None:
     why = check(case)
     assert not why or case.contract.demands != "computes"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("theme", [case.theme for case in ONE_OF_EACH_THEME])
-def test_every_call_can_be_shown(theme: str) -> None:
-    """In one of its dtypes: the digest of its id says in which."""
-    calls: dict[str, list[Case]] = {}
-    for case in cases_of_theme(theme):
-        calls.setdefault(re.sub(r"dtype=\w+", "", case.id), []).append(case)
-    for name, cases in calls.items():
-        case = cases[zlib.crc32(name.encode()) % len(cases)]
-        why = check(case)
-        assert not why or case.contract.demands != "computes"
 
 
 # Which query

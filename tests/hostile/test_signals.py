@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 from as_user import Desk, Done, wait_for
 from case_files import entries
@@ -157,11 +158,9 @@ def test_pytest_ends_its_runners_on_sigterm(desk: Desk, tmp_path: Path) -> None:
     assert [*tmp_path.glob("gqa-files-*")] == []
 
 
-def children(pid: int) -> list[int]:
-    listed = subprocess.run(["pgrep", "-P", str(pid)], stdout=subprocess.PIPE, text=True)
-    return [*map(int, listed.stdout.split())]
+def children(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children()
 
 
-def alive(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True)
-    return state.stdout.strip()[:1] not in ("", "Z")
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
