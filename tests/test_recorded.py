@@ -105,18 +105,6 @@ def test_results_get_the_expectations_of_today(
         assert others == results[1:]
 
 
-def test_a_result_that_no_expectation_covers_is_unexpected(tmp_path: Path) -> None:
-    """And so is one that passes where the line says that it does not."""
-    path = write(tmp_path / "r.jsonl", [case(PASSES)], [result(PASSES, verdict="wrong")])
-    ahead = write(tmp_path / "p.jsonl", [case(KNOWN)], [result(KNOWN)])
-    assert main([str(path), str(ahead)]) == 1
-    for run in (read(path), read(ahead)):
-        assert run.results[0].unexpected
-        assert run.footer is not None
-        assert run.footer.unexpected == 1
-    assert "the verdict is pass, not accepted" in read(ahead).results[0].reason
-
-
 # What is claimed of releases elsewhere
 
 

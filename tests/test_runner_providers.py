@@ -177,23 +177,6 @@ def test_the_program_of_a_result_loads_the_plugin(tmp_path: Path, case: str, ver
 # Placement
 
 
-class Silent:
-    """A session that reports nothing about the placement of its nodes."""
-
-    def get_provider_graph_assignment_info(self) -> list[Any]:
-        return []
-
-
-def test_a_build_that_reports_no_placement_is_profiled(
-    module: Modules, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    execution, providers = module("ort_execution"), module("ort_providers")
-    provider = providers.BuiltIn(onnxruntime, CPU)
-    provider.name = "OtherExecutionProvider"
-    monkeypatch.setattr(provider, "session", lambda *_: SimpleNamespace(_sess=Silent()))
-    assert execution.Runtime(onnxruntime, provider).by_profile
-
-
 class Placed:
     """A session whose nodes were assigned to providers."""
 

@@ -140,15 +140,6 @@ def test_a_tool_that_does_not_look_is_unavailable(start: Start) -> None:
     assert "it reports an error before any case was run: Invalid __global__ read" in reason
 
 
-def test_what_the_runner_lacks_is_said_before_what_the_tool_lacks(
-    start: Start, tmp_path: Path
-) -> None:
-    """Where there is no driver, the tool ends any program."""
-    (tmp_path / "onnxruntime.py").write_text("raise ImportError('no driver')")
-    reason, _ = unavailable(start("/bin/false", PYTHONPATH=str(tmp_path)))
-    assert reason.endswith("no driver")
-
-
 def test_what_is_no_compute_sanitizer_is_unavailable(start: Start, tmp_path: Path) -> None:
     assert unavailable(start("/bin/true"))[0] == (
         "/bin/true is no compute-sanitizer: it does not say its version."

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from as_user import Gqa
 
 from conformance.case.corpus import names_cases
-
-
-def test_long_expressions_are_not_told_part_by_part(gqa: Gqa) -> None:
-    done = gqa("list", "three.yaml", "-k", " or ".join(f"sofcap{n}x" for n in range(900)))
-    assert done.status == 2
-    assert len(done.err.splitlines()) == 1
-    assert done.err.count("No case has") <= 20
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,3 @@ def test_the_runner_of_onnxruntime_web_gets_the_named_package(
     assert not {"--adapter", "--shaders"} & set(wasm.command.argv)
     release = target_for("webgpu-jsep", Programs(onnxruntime_web="1.27.0", adapter="gpu"))
     assert release.command.argv[-6:-2] == ("--release", "1.27.0", "--adapter", "gpu")
-    bare = target_for("webgpu")
-    assert bare.arguments == ("--ep", "webgpu")
-    assert bare.command.argv[2:] == ("--ep", "webgpu", *shaders)
