@@ -158,8 +158,10 @@ def in_this_process(
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    """One for all tests of a file."""
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    """One for all tests of a file, with ``twenty.yaml`` beside ``three.yaml``."""
+    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    write(made.folder, TWENTY, "twenty.yaml")
+    return made
 
 
 @pytest.fixture(scope="session")

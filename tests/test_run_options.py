@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from as_user import TWENTY, Desk, Done, Gqa, in_terminal
-from case_files import write
+from as_user import Desk, Done, Gqa, in_terminal
 
 from conformance.results.reader import read
 
 ALL = {"FAULT_ON": "/"}
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-    write(made.folder, TWENTY, "twenty.yaml")
-    return made
 
 
 def closing(done: Done) -> str:

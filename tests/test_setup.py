@@ -96,11 +96,6 @@ def gqa(
         yield call
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
 @pytest.mark.parametrize("name", FOLDERS)
 def test_an_interruption_ends_what_was_started(
     desk: Desk, place: Place, gqa: Gqa, name: str

@@ -16,7 +16,7 @@ from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 from rich.console import Console
 from shipped import shipped_cases
-from synthetic_runs import header, target, writing
+from synthetic_runs import error, header, result, target, writing
 
 from conformance.bundle.prepare import prepare
 from conformance.bundle.values import computation_of
@@ -26,7 +26,7 @@ from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
 from conformance.report.value_files import arrays_of, values_json
 from conformance.report.values import Asked, Element, Returned, Values, values_of
-from conformance.results.records import OutputErrorRecord, ResultRecord
+from conformance.results.records import ResultRecord
 from conformance.run.records import case_record
 
 CORPUS = tuple(case for case in shipped_cases() if not case.is_graph)
@@ -193,13 +193,8 @@ def test_a_case_of_each_theme_can_be_shown(case: Case) -> None:
 
 def fault(output: str, index: Sequence[int], share: float = 9.0, **more: object) -> ResultRecord:
     """A result that is wrong at one element."""
-    error = OutputErrorRecord(
-        output=output, index=tuple(index), got=5.0, want=1.0, share=share, **more
-    )
-    return ResultRecord(
-        case="x", target="cpu@1", verdict="wrong", unexpected=True, outcome="ran",
-        reason="It ran, but it is wrong.", errors=(error,), reproduce="gqa run x",
-    )  # fmt: skip
+    wrong = error(output=output, index=tuple(index), got=5.0, want=1.0, share=share, **more)
+    return result("x", "cpu@1", "wrong", errors=(wrong,))
 
 
 def of_file(result: ResultRecord) -> Returned:
@@ -324,13 +319,13 @@ def test_a_target_is_run_and_its_whole_output_stands_beside(desk: Desk) -> None:
 
 def test_a_result_is_taken_from_a_file(gqa: Gqa, desk: Desk) -> None:
     (case,) = find([str(desk.folder / "three.yaml") + "::one"]).named
-    result = fault("present_key", (0, 1, 0, 7)).model_copy(
+    judged = fault("present_key", (0, 1, 0, 7)).model_copy(
         update={"case": case.id, "target": "cpu@1.31.1", "reason": "It \x1b[31mran."}
     )
     file = desk.folder / "taken.jsonl"
     with writing(file, header([target("cpu@1.31.1")], 1, 1)) as writer:
         writer.case(case_record(case))
-        writer.result(result)
+        writer.result(judged)
         writer.finish(complete=True)
     done = gqa("show", "three.yaml::one", "--values", "--results", "taken.jsonl")
     assert (done.status, done.err) == (0, "")
