@@ -62,3 +62,25 @@ def test_a_page_is_short_and_its_commands_are_commands(page: Path) -> None:
             name, *arguments = shlex.split(re.sub(r"\$\{\{[^}]*\}\}|\$\w+", "4", line))[1:]
             above = gqa.make_context("gqa", [name])
             command(name).make_context(name, arguments, parent=above)  # fails for unknown options
+
+
+def test_the_version_policy_names_every_format() -> None:
+    policy = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    formats = {
+        found
+        for file in (ROOT / "conformance").rglob("*.py")
+        for found in re.findall(
+            r'"(gqa-(?!known|citations)[a-z]+/\d+)"', file.read_text(encoding="utf-8")
+        )
+    }
+    assert {"gqa-cases/2", "gqa-results/1"} <= formats
+    assert [name for name in sorted(formats) if f"`{name}`" not in policy] == []
+
+
+def test_the_index_of_findings_lists_every_page_by_its_title() -> None:
+    folder = ROOT / "docs" / "findings"
+    index = (folder / "README.md").read_text(encoding="utf-8").partition("## All findings\n")[2]
+    pages = [page for page in sorted(folder.glob("*.md")) if page.name != "README.md"]
+    titles = {page: page.read_text(encoding="utf-8").partition("\n")[0][2:] for page in pages}
+    lines = [f"- [{title}]({page.name})" for page, title in titles.items()]
+    assert index.split("\n") == ["", *lines, ""], "Edit docs/findings/README.md"

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 from as_user import Desk, Done
-from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
-from conformance.case.corpus import name_on
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -109,20 +107,3 @@ def test_a_node_id_and_an_option_with_a_path(desk: Desk) -> None:
     plugin = ("-p", "conformance.pytest_plugin", "--collect-only", "cases/smoke.yaml")
     done = in_root(desk, "--ep", "cpu", "--ort-python", sys.executable, *plugin)
     assert f"rootdir: {ROOT}\nconfigfile: pyproject.toml" in done.out
-
-
-@pytest.mark.slow
-@in_checkout
-def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
-    eps = ("cpu", desk.runner("correct"))
-    done = in_root(desk, "--collect-only", "-q", "--ep", eps[0], "--ep", eps[1])
-    assert done.status == 0, done.both
-    found = [line for line in done.out.splitlines() if "::" in line]
-    cases = shipped_cases()
-    assert found == [
-        f"{case.file.relative_to(ROOT)}::{name_on(case, ep)}" for case in cases for ep in eps
-    ]
-    assert (
-        "cases/shared_kv.yaml::"
-        "zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1,ep=cpu]"
-    ) in found

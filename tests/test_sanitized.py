@@ -163,6 +163,25 @@ def test_auto_finds_the_tool(start: Start, tmp_path: Path, place: str) -> None:
     assert start("auto", **environment).ask(cmd="describe")["outcome"] == "described"
 
 
+# Logs
+
+
+def test_reports_of_older_releases(module: Modules) -> None:
+    log = module("sanitizer_log").read_log(
+        (FAKE.parent / "sanitizer_logs" / "of_2021.txt").read_text()
+    )
+    said = "Target application terminated before first instrumented API call"
+    trouble = module("sanitizer_log").read_log(f"========= COMPUTE-SANITIZER\n========= {said}\n")
+    assert (trouble.reports, trouble.complete, trouble.trouble) == ([], False, said)
+    assert log.reports == [
+        "Invalid __global__ write of size 2 bytes at 0xd80 in /src/paged.cu:162:void "
+        "add_fused<(bool)1, __half>(T2 *, int) by thread (63,0,0) in block (506,0,0) Address "
+        "0x7fcd07a0312c is out of bounds and is 12589 bytes after the nearest allocation at "
+        "0x7fcd079ffc00 of size 1024 bytes"
+    ]
+    assert (log.total, log.complete, log.trouble) == (1204, True, None)
+
+
 # Memory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from case_files import cases_of
 from shipped import cases_of_theme
 from test_calls import ROWS
 
+from conformance.base.paths import ROOT
 from conformance.bundle import sensitivity
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.replacements import EDGE_THRESHOLD, THRESHOLD
@@ -25,6 +26,7 @@ from conformance.bundle.sensitivity import (
     why_insensitive,
 )
 from conformance.case.call import Call
+from conformance.case.case import EffectName
 from conformance.case.corpus import shipped_files
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.oracle import reference
@@ -39,6 +41,13 @@ INT8 = {
     "v_quant_type": "PER_TENSOR",
 }
 CHANNELS = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+
+
+def test_the_documentation_lists_each_effect() -> None:
+    page = (ROOT / "docs" / "sensitivity.md").read_text(encoding="utf-8")
+    table = page.partition("## Effects and thresholds")[2].partition("\n\n- ")[0]
+    missing = {part_of(name) for name in THRESHOLDS if f"`{part_of(name)}`" not in table}
+    assert not missing, f"add {sorted(missing)} to the table in docs/sensitivity.md"
 
 
 def all_effects_of(**fields: Any) -> dict[str, float]:
@@ -121,6 +130,10 @@ def test_a_forgotten_token_equals_one_hidden_by_a_bias(past: int) -> None:
     token = min(without(one).min() for one in range(past))
     assert found["past_token"] == pytest.approx(token, rel=0.01)
     assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
+
+
+def test_every_name_that_a_case_may_list_is_checked() -> None:
+    assert set(get_args(EffectName)) == {part_of(name) for name in THRESHOLDS}
 
 
 # Replaced inputs

@@ -20,7 +20,7 @@ from conformance.base.signature import (
     OUTPUTS,
     TYPES,
 )
-from conformance.case.call import AttributeName, InputName, OutputName
+from conformance.case.call import AttributeName, Call, InputName, OutputName
 
 TENSORS = {
     "tensor(float)": "float32",
@@ -111,3 +111,10 @@ def test_a_case_can_name_each_of_them() -> None:
     assert get_args(InputName) == INPUT_NAMES, f"InputName {where}"
     assert get_args(OutputName) == OUTPUT_NAMES, f"OutputName {where}"
     assert get_args(AttributeName) == tuple(ATTRIBUTE_BY_NAME), f"AttributeName {where}"
+
+
+def test_each_attribute_is_a_field_or_follows_from_one() -> None:
+    """do_rotary and rotary_interleaved are the field rotary."""
+    fields = set(Call.model_fields) | {"do_rotary", "rotary_interleaved"}
+    missing = set(ATTRIBUTE_BY_NAME) - fields
+    assert not missing, f"add a field to Call in conformance/case/call.py: {sorted(missing)}"
