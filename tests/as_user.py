@@ -127,10 +127,6 @@ class Desk:
         """``gqa`` in a process of its own."""
         return self.run(sys.executable, "-m", "conformance", *arguments, environment=environment)
 
-    def paste(self, command: str) -> Done:
-        """A command line as a user pastes it into a shell."""
-        return self.run("sh", "-c", command)
-
 
 Gqa = Callable[..., Done]
 
@@ -166,8 +162,10 @@ def in_this_process(
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    """One for all tests of a file."""
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    """One for all tests of a file, with ``twenty.yaml`` beside ``three.yaml``."""
+    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    write(made.folder, TWENTY, "twenty.yaml")
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -232,6 +230,12 @@ def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, s
         stderr=slave,
     )
     os.close(slave)
+    written = all_of(master)
+    return process.wait(timeout=60), written
+
+
+def all_of(master: int) -> str:
+    """What is written to a terminal until its other end is closed."""
     written = bytearray()
     try:
         while piece := os.read(master, 1 << 16):
@@ -240,4 +244,4 @@ def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, s
         pass  # the other end is closed
     finally:
         os.close(master)
-    return process.wait(timeout=60), written.decode()
+    return written.decode()

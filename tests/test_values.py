@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-import shlex
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +15,9 @@ import pytest
 from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 from rich.console import Console
-from shipped import cases_of_theme, shipped_cases
-from synthetic_runs import header, target, writing
+from shipped import shipped_cases
+from synthetic_runs import error, header, result, target, writing
 
-from conformance.base.paths import ROOT
 from conformance.bundle.prepare import prepare
 from conformance.bundle.values import computation_of
 from conformance.case.case import Case
@@ -28,7 +26,7 @@ from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
 from conformance.report.value_files import arrays_of, values_json
 from conformance.report.values import Asked, Element, Returned, Values, values_of
-from conformance.results.records import OutputErrorRecord, ResultRecord
+from conformance.results.records import ResultRecord
 from conformance.run.records import case_record
 
 CORPUS = tuple(case for case in shipped_cases() if not case.is_graph)
@@ -85,20 +83,6 @@ def test_a_query_knows_its_place_and_what_hides_its_keys(tmp_path: Path) -> None
     later = shown(case, Asked(batch=0, head=0, token=2)).query
     assert later is not None
     assert list(later.keys.hidden) == ["window"] * 4 + [""] * 5
-
-
-@pytest.mark.parametrize("size", [7, 15])
-def test_the_last_code_of_an_odd_head_is_alone_in_its_byte(size: int) -> None:
-    (case,) = find(
-        [f"bounds_heads/four_bit_odd_bytes[dtype=float32,head_size={size},call=step]"]
-    ).named
-    values = shown(case)
-    assert values.row is not None
-    assert values.row.key.code is not None
-    last = int(values.row.key.code[-1])
-    text = drawn(case, values, 100)
-    assert "present_key[0, 0, 7, d // 2]" in text
-    assert re.search(rf"(?m)^{size - 1} .* {last} .* undefined *$", text)
 
 
 # Every case
@@ -204,31 +188,13 @@ def test_a_case_of_each_theme_can_be_shown(case: Case) -> None:
     assert not why or case.contract.demands != "computes"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("theme", [case.theme for case in ONE_OF_EACH_THEME])
-def test_every_call_can_be_shown(theme: str) -> None:
-    """In one of its dtypes: the digest of its id says in which."""
-    calls: dict[str, list[Case]] = {}
-    for case in cases_of_theme(theme):
-        calls.setdefault(re.sub(r"dtype=\w+", "", case.id), []).append(case)
-    for name, cases in calls.items():
-        case = cases[zlib.crc32(name.encode()) % len(cases)]
-        why = check(case)
-        assert not why or case.contract.demands != "computes"
-
-
 # Which query
 
 
 def fault(output: str, index: Sequence[int], share: float = 9.0, **more: object) -> ResultRecord:
     """A result that is wrong at one element."""
-    error = OutputErrorRecord(
-        output=output, index=tuple(index), got=5.0, want=1.0, share=share, **more
-    )
-    return ResultRecord(
-        case="x", target="cpu@1", verdict="wrong", unexpected=True, outcome="ran",
-        reason="It ran, but it is wrong.", errors=(error,), reproduce="gqa run x",
-    )  # fmt: skip
+    wrong = error(output=output, index=tuple(index), got=5.0, want=1.0, share=share, **more)
+    return result("x", "cpu@1", "wrong", errors=(wrong,))
 
 
 def of_file(result: ResultRecord) -> Returned:
@@ -353,13 +319,13 @@ def test_a_target_is_run_and_its_whole_output_stands_beside(desk: Desk) -> None:
 
 def test_a_result_is_taken_from_a_file(gqa: Gqa, desk: Desk) -> None:
     (case,) = find([str(desk.folder / "three.yaml") + "::one"]).named
-    result = fault("present_key", (0, 1, 0, 7)).model_copy(
+    judged = fault("present_key", (0, 1, 0, 7)).model_copy(
         update={"case": case.id, "target": "cpu@1.31.1", "reason": "It \x1b[31mran."}
     )
     file = desk.folder / "taken.jsonl"
     with writing(file, header([target("cpu@1.31.1")], 1, 1)) as writer:
         writer.case(case_record(case))
-        writer.result(result)
+        writer.result(judged)
         writer.finish(complete=True)
     done = gqa("show", "three.yaml::one", "--values", "--results", "taken.jsonl")
     assert (done.status, done.err) == (0, "")
@@ -391,10 +357,3 @@ def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> 
         assert ("got_output" in arrays_of(case, prepare(case.call), 0, returned)) == (
             strange.dtype == np.float32
         )
-
-
-def test_the_example_of_the_documentation_is_what_is_printed(gqa: Gqa) -> None:
-    text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
-    (command, example) = re.findall(r"```\n\$ gqa (.*)\n…\n(.*?)\noutput\[", text, re.DOTALL)[0]
-    arguments = shlex.split(command.replace("--ep cpu", ""))
-    assert example in gqa(*arguments, "--at", "output[0, 0, 45]").out

@@ -226,10 +226,6 @@ def _shown(tmp_path: Path, *results: ResultRecord) -> str:
     return written.getvalue()
 
 
-def _styled(verdict: Verdict, text: str) -> str:
-    return Style.parse(TABLE[verdict].style).render(text, color_system=ColorSystem.TRUECOLOR)
-
-
 def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
     text = _shown(tmp_path, *map(_result, VERDICTS))
     for row in TABLE.values():
