@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +14,9 @@ from conformance.base.files import identity, own_descriptor, writing
 from conformance.base.interrupts import INTERRUPTED as INTERRUPTED
 from conformance.base.text import printable
 from conformance.results.errors import ResultsError, cause_of
+
+if TYPE_CHECKING:
+    from conformance.results.reader import Kept, Run
 
 ALL_AS_EXPECTED: Final = 0
 UNEXPECTED: Final = 1
@@ -32,6 +35,19 @@ def reading() -> Iterator[None]:
         yield
     except ResultsError as error:
         raise BadArgument(str(error)) from None
+
+
+def read_runs(files: Iterable[Path], kept: type[Kept] | None = None) -> list[Run]:
+    """The runs of results files, with one record of each case; ``kept`` says what is kept of one.
+
+    Raises `BadArgument`.
+    """
+    from conformance.results.reader import read  # imports pydantic
+    from conformance.results.table import with_shared_cases
+
+    with reading():
+        runs = with_shared_cases(read(file, kept and kept()) for file in files)
+    return runs
 
 
 def say(text: str) -> None:

@@ -23,7 +23,7 @@ from conformance.cli.common import (
     INTERRUPTED,
     BadArgument,
     check_separate,
-    reading,
+    read_runs,
     write_file,
 )
 from conformance.cli.console import make_console
@@ -50,9 +50,9 @@ from conformance.cli.run import (
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.results.reader import Judged, Kept, Run, read
+from conformance.results.reader import Judged, Kept, Run
 from conformance.results.records import ResultRecord, Selection
-from conformance.results.table import Table, tabulate, with_shared_cases
+from conformance.results.table import Table, tabulate
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, entry_of
@@ -165,7 +165,7 @@ def _of_files(
     files: Sequence[Path], paths: Sequence[str], expression: str, html: Path | None, tell: _Tell
 ) -> int:
     """Tell the history of results files; ``paths`` and ``expression`` select from their cases."""
-    runs = _read(files, whole=html is not None)
+    runs = read_runs(dict.fromkeys(files), None if html is not None else _Light)
     joined = tabulate(runs)
     cases: Sequence[Case] = find(()).named
     if paths or expression:
@@ -177,14 +177,6 @@ def _of_files(
         click.echo(f"Report:  {html}")
     missing = any(column.target.unavailable is not None for column in joined.columns)
     return INFRASTRUCTURE if joined.infrastructure or missing else ALL_AS_EXPECTED
-
-
-def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
-    """The runs of results files; unless ``whole``, without what only a report shows."""
-    kept = Kept if whole else _Light
-    with reading():
-        runs = with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
-    return runs
 
 
 def _light(result: ResultRecord) -> ResultRecord:
