@@ -10,7 +10,7 @@ from synthetic_runs import case, result, target
 
 from conformance.cli import bisect as command
 from conformance.cli.one_result import Found, NoResult
-from conformance.results.bisect import CannotBisect, Change, Tried, all_changes, first_change
+from conformance.results.bisect import CannotBisect, Change, Tried, first_change
 from conformance.results.records import ResultRecord
 
 CASE = "smoke/borrowed[dtype=float32]"
@@ -83,15 +83,6 @@ def test_one_release_is_not_enough() -> None:
         first_change(RELEASES, Runtime({"1.20.0": PASS, "1.21.0": None}))
 
 
-def test_all_changes() -> None:
-    since = {"1.20.0": PASS, "1.22.0": None, "1.23.0": CRASH, "1.25.0": REFUSED, "1.31.0": PASS}
-    assert first_change(RELEASES, Runtime(since)) is None
-    found = list(all_changes(RELEASES, Runtime(since)))
-    told = [("1.21.0", "1.23.0"), ("1.24.0", "1.25.0"), ("1.30.0", "1.31.0")]
-    assert [ends(each) for each in found] == told
-    assert [each.release for each in found[0].between] == ["1.22.0"]
-
-
 # The command
 
 
@@ -134,17 +125,15 @@ def test_a_later_change_is_told(gqa: Gqa, runtime: Runtime) -> None:
     runtime.since = {"1.20.0": REFUSED, "1.27.0": CRASH, "1.31.0": PASS}
     done = gqa("history", CASE, "--good", "1.24", "--bad", "1.31")
     assert "The verdict changed in 1.27.0:" in done.out
-    assert done.out.splitlines()[-2:] == [
-        "  cpu@1.31.0 is pass, so it changed again later:",
-        f"  find that  gqa history '{CASE}' --ep cpu --good 1.27.0 --bad 1.31.0",
-    ]
+    again = f"  cpu@1.31.0 is pass, so it changed again later: gqa history '{CASE}' --ep cpu"
+    assert done.out.splitlines()[-1] == again
     assert len(runtime.tries) == len(set(runtime.tries))
 
 
 @pytest.mark.parametrize(
     ("good", "bad", "status", "told"),
     [
-        ("1.31", "1.26.0", 1, "nothing changed"),
+        ("1.31", "1.26.0", 1, "1.26.0 and 1.31.0 agree."),
         ("1.19.2", "1.31", 2, "is older than 1.20.0"),
         ("1.30", "1.30", 2, "name one release"),
     ],

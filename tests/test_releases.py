@@ -5,7 +5,6 @@ The packages are small wheels in a folder, which pip is told to use instead of i
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -321,10 +320,8 @@ def test_releases_are_installed_and_listed(wheels: Path, gqa: Gqa) -> None:
     targets = "cpu@1.20.1, cpu-noflash@1.20.1, cpu-threads@1.20.1"
     assert listed[0].endswith(f"MB  onnxruntime-1.20.1: {targets}")
     assert listed[-1].startswith(f"{os.environ[TOOLS_VARIABLE]}: 2 releases, ")
-    (first, _) = json.loads(gqa("setup", "--releases", "cpu", "--json").out)
-    assert (first["package"], first["release"]) == ("onnxruntime", "1.20.1")
-    assert json.loads(gqa("setup", "--releases", "wasm", "--json").out) == []
-    shutil.rmtree(first["folder"])
+    assert gqa("setup", "--releases", "wasm").out.endswith(": 0 releases, 0 MB\n")
+    shutil.rmtree(installed()[0].folder)
     assert [each.release for each in installed()] == ["1.25.1"]
 
 

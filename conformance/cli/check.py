@@ -15,27 +15,12 @@ from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.load import load_file
+from conformance.cli import options
 from conformance.cli.capture import Asked, capture_options
 from conformance.cli.check_json import refusal
 from conformance.cli.check_pins import is_of_model
 from conformance.cli.check_terminal import CheckTerminal, known_target
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    UNEXPECTED,
-    BadArgument,
-    check_separate,
-    check_writable,
-    write_file,
-)
-from conformance.cli.options import (
-    EPS,
-    FILE,
-    HTML,
-    JOBS,
-    RESULTS,
-    RuntimeCommand,
-    program_options,
-)
+from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
@@ -72,9 +57,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         return tuple(dict.fromkeys(map(int, parts)))
 
 
-@click.command(cls=RuntimeCommand)
+@click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@EPS
+@options.EPS
 @click.option("--batch", type=Numbers(64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
     "--lengths",
@@ -103,18 +88,18 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     help="Pin what is not right today, for --expect: in FILE.yaml, or a file for each target in a"
     " folder.",
 )
-@JOBS
-@HTML
-@click.option("--json", "json_file", type=FILE, help="The answers, for programs.")
-@RESULTS
-@click.option("--save-cases", type=FILE, help="Write the cases as a case file.")
+@options.JOBS
+@options.HTML
+@click.option("--json", "json_file", type=options.FILE, help="The answers, for programs.")
+@options.RESULTS
+@click.option("--save-cases", type=options.FILE, help="Write the cases as a case file.")
 @click.option(
     "--explain",
     metavar="NODE",
     help="Explain one node instead: its name, a part of it, or the number of its layer.",
 )
 @capture_options
-@program_options
+@options.program_options
 def check(
     model: Path,
     eps: Sequence[str],
@@ -202,7 +187,11 @@ def check(
         elif terminal.table is not None and terminal.table.causes:
             terminal.line("To run or export a case, keep them with --save-cases FILE.yaml.")
         status = terminal.status(summary)
-        if pin_to is not None and summary.kept and status in (ALL_AS_EXPECTED, UNEXPECTED):
+        if (
+            pin_to is not None
+            and summary.kept
+            and status in (Status.AS_EXPECTED, Status.UNEXPECTED)
+        ):
             status = terminal.write_pins(pin_to, place.path)
         elif pins:
             terminal.unpinned(pin_places[0])
@@ -247,7 +236,7 @@ def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequen
     own = [case for case in cases if case.name == group.name]
     for line in explained(node, group, own, find(()).loaded, known):
         click.echo(line)
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:

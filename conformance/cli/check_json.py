@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.cli.common import BAD_INPUT
+from conformance.cli.common import Status
 from conformance.model.answers import Answer, Part
 from conformance.model.known import KnownTarget
 from conformance.model.subject import Subject
@@ -66,7 +66,7 @@ def refusal(model: Path, message: str) -> str:
     why."""
     made = {
         "format": FORMAT,
-        "exit_status": BAD_INPUT,
+        "exit_status": Status.BAD_INPUT,
         "model": {"path": str(model), "producer": "", "notes": [], "not_checked": {"": message}},
         "targets": [],
         "headlines": [message],

@@ -17,8 +17,8 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.check_json import document
 from conformance.cli.check_pins import ModelPins, is_of_model, of_model
-from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
-from conformance.cli.console import least_width
+from conformance.cli.common import Status, write_file
+from conformance.cli.console import print_table
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.maintain.known.expect import pinned_text
@@ -31,7 +31,7 @@ from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.seen import ModelProgram, Seen, see, with_seen
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
-from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelRow, ModelTable
+from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
 from conformance.run.target import DescribedTarget
@@ -115,14 +115,14 @@ class CheckTerminal(Terminal):
     def status(self, summary: RunSummary) -> int:
         """The exit status of ``gqa check``."""
         status = summary.status()
-        if status not in (ALL_AS_EXPECTED, UNEXPECTED):
+        if status not in (Status.AS_EXPECTED, Status.UNEXPECTED):
             return status
         every = [one for answers in self.answers.values() for one in answers]
         red = any(one.fails and not one.pinned for one in every)
         red = red or any(self._unpinned_of_model()) or any(map(_not_tried, every))
         unstable = any(record.unexpected for record in summary.instability)
         others = red or unstable or self.subject.faults
-        return UNEXPECTED if others else ALL_AS_EXPECTED
+        return Status.UNEXPECTED if others else Status.AS_EXPECTED
 
     def write_pins(self, place: Path, results: Path) -> int:
         """Pin all that is not right, in a file or in one for each target; the exit status then."""
@@ -144,7 +144,7 @@ class CheckTerminal(Terminal):
             write_file(file, "expectations", text)
             pinned = plural(len(bad) + lines, "result")
             self.line(f"Pinned:  {pinned} of {base}, for --expect {place}")
-        return UNEXPECTED if self.subject.faults else ALL_AS_EXPECTED
+        return Status.UNEXPECTED if self.subject.faults else Status.AS_EXPECTED
 
     def unpinned(self, place: Path) -> None:
         """Name each result that is not as it is pinned in ``place``, and the command that pins
@@ -244,26 +244,11 @@ class CheckTerminal(Terminal):
         for _, sentence in table.sentences:
             self.line(sentence)
         self.out.print()
-        grid = _grid(table)
-        if least_width(self.out, grid) <= self.out.width:
-            self.out.print(grid)
-        else:
-            self._print_blocks(table)
+        print_table(self.out, _grid(table))
         for cause in table.causes:
             self._print_cause(cause)
         for fault in table.faults:
             self.line(f"\n{fault}")
-
-    def _print_blocks(self, table: ModelTable) -> None:
-        """The table for a narrow terminal: a block for each target, so that none is cut off."""
-        for number, target in enumerate(table.targets):
-            self.line(f"\n{target}" if number else target)
-            for row in table.rows:
-                self.line(f"  {_layers(row)}: {row.what}")
-                width = max(len(line.use) for line in row.lines)
-                for line in row.lines:
-                    use = f"{line.use:<{width}}  " if width else ""
-                    self.out.print(f"    {use}{_cell(line.cells[number])}", soft_wrap=True)
 
     def _print_cause(self, cause: ModelCause) -> None:
         self.line(f"\n{cause.where}: {cause.what}: {cause.said}")
@@ -290,10 +275,6 @@ def _reason(record: ResultRecord) -> tuple[str, str]:
     if record.known is not None:
         return record.known.why, record.known.link
     return f"Pinned as it was: {short(record.message or record.reason)}", TODO
-
-
-def _layers(row: ModelRow) -> str:
-    return f"{'layer' if row.layers.isdecimal() else 'layers'} {row.layers}"
 
 
 def _grid(table: ModelTable) -> Table:

@@ -12,14 +12,7 @@ import click
 from conformance import __version__
 from conformance.base import interrupts
 from conformance.base.tuning import one_thread
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    BAD_INPUT,
-    INFRASTRUCTURE,
-    INTERRUPTED,
-    BadArgument,
-    say,
-)
+from conformance.cli.common import BadArgument, Status, say
 
 #: The commands in groups, and what each is for.
 GROUPS: Final = {
@@ -59,21 +52,21 @@ OLD_NAMES: Final = {
 
 #: What errors are to a user.
 ERRORS: Final = {
-    "conformance.base.yaml_source.InputError": BAD_INPUT,
-    "conformance.model.reading.ModelError": BAD_INPUT,
-    "conformance.cli.common.BadArgument": BAD_INPUT,
-    "conformance.case.corpus.NothingMeant": BAD_INPUT,
-    "conformance.case.selection.SelectionError": BAD_INPUT,
-    "conformance.report.values.NoSuchPlace": BAD_INPUT,
-    "conformance.run.shard.ShardError": BAD_INPUT,
-    "conformance.targets.catalogue.TargetError": BAD_INPUT,
-    "conformance.targets.setup.programs.NoRelease": BAD_INPUT,
-    "conformance.results.errors.ResultsError": INFRASTRUCTURE,
-    "conformance.case.given.GivenError": INFRASTRUCTURE,
-    "conformance.cli.one_result.NoResult": INFRASTRUCTURE,
-    "conformance.cli.export.NotExported": INFRASTRUCTURE,
-    "conformance.targets.setup.programs.SetupError": INFRASTRUCTURE,
-    "conformance.results.bisect.CannotBisect": INFRASTRUCTURE,
+    "conformance.base.yaml_source.InputError": Status.BAD_INPUT,
+    "conformance.model.reading.ModelError": Status.BAD_INPUT,
+    "conformance.cli.common.BadArgument": Status.BAD_INPUT,
+    "conformance.case.corpus.NothingMeant": Status.BAD_INPUT,
+    "conformance.case.selection.SelectionError": Status.BAD_INPUT,
+    "conformance.report.values.NoSuchPlace": Status.BAD_INPUT,
+    "conformance.run.shard.ShardError": Status.BAD_INPUT,
+    "conformance.targets.catalogue.TargetError": Status.BAD_INPUT,
+    "conformance.targets.setup.programs.NoRelease": Status.BAD_INPUT,
+    "conformance.results.errors.ResultsError": Status.INFRASTRUCTURE,
+    "conformance.case.given.GivenError": Status.INFRASTRUCTURE,
+    "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
+    "conformance.cli.export.NotExported": Status.INFRASTRUCTURE,
+    "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,
+    "conformance.results.bisect.CannotBisect": Status.INFRASTRUCTURE,
 }
 
 
@@ -122,7 +115,7 @@ def gqa() -> None:
 
 
 #: What ``git bisect run`` takes: 125 for a commit that cannot be tested, from 128 on for the end.
-_BISECT: Final = {INFRASTRUCTURE: 125, BAD_INPUT: 128}
+_BISECT: Final[dict[int, int]] = {Status.INFRASTRUCTURE: 125, Status.BAD_INPUT: 128}
 #: The options with which a command is what ``git bisect run`` runs.
 _FOR_GIT: Final = ("--bisect", "--command")
 
@@ -143,17 +136,19 @@ def _run() -> int:
             error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _told("Interrupted.", INTERRUPTED)
+        return _told("Interrupted.", Status.INTERRUPTED)
     except SystemExit as error:
         # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.
-        return INTERRUPTED if error.code else ALL_AS_EXPECTED  # 0: of a shell's completion
+        return (
+            Status.INTERRUPTED if error.code else Status.AS_EXPECTED
+        )  # 0: of a shell's completion
     except OSError as error:
         # Often standard output: its disk is full, or its terminal is gone.
         if interrupts.happened():
-            return _told("Interrupted.", INTERRUPTED)
-        return _told(f"Cannot continue: {error.strerror or error}.", INFRASTRUCTURE)
+            return _told("Interrupted.", Status.INTERRUPTED)
+        return _told(f"Cannot continue: {error.strerror or error}.", Status.INFRASTRUCTURE)
     except MemoryError:
-        return _told("Cannot continue: there is not enough memory.", INFRASTRUCTURE)
+        return _told("Cannot continue: there is not enough memory.", Status.INFRASTRUCTURE)
     except Exception as error:
         for kind in type(error).__mro__:
             if (known := ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")) is not None:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from conformance.base.files import identity, own_descriptor, writing
-from conformance.base.interrupts import INTERRUPTED as INTERRUPTED
+from conformance.base.interrupts import INTERRUPTED
 from conformance.base.text import printable
 from conformance.results.errors import ResultsError, cause_of
 
 if TYPE_CHECKING:
     from conformance.results.reader import Kept, Run
 
-ALL_AS_EXPECTED: Final = 0
-UNEXPECTED: Final = 1
-BAD_INPUT: Final = 2
-INFRASTRUCTURE: Final = 3
+
+class Status(IntEnum):
+    """The exit status of a command."""
+
+    AS_EXPECTED = 0
+    UNEXPECTED = 1
+    BAD_INPUT = 2
+    INFRASTRUCTURE = 3
+    INTERRUPTED = INTERRUPTED
 
 
 class BadArgument(ValueError):
@@ -46,7 +52,7 @@ def read_runs(files: Iterable[Path], kept: type[Kept] | None = None) -> list[Run
     from conformance.results.table import with_shared_cases
 
     with reading():
-        runs = with_shared_cases(read(file, kept and kept()) for file in files)
+        runs = with_shared_cases(read(file, kept() if kept else None) for file in files)
     return runs
 
 

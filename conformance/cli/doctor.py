@@ -6,9 +6,9 @@ import click
 from rich.markup import escape
 
 from conformance.base.paths import cache_root
-from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE
+from conformance.cli.common import Status
 from conformance.cli.console import make_console
-from conformance.cli.options import RuntimeCommand, program_options
+from conformance.cli.options import program_options
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
@@ -16,7 +16,7 @@ from conformance.targets.catalogue import Programs
 from conformance.targets.registry import built_in
 
 
-@click.command(cls=RuntimeCommand)
+@click.command()
 @click.option("-v", "--verbose", is_flag=True, help="All versions, and all that an adapter can do.")
 @program_options
 def doctor(verbose: bool, programs: Programs) -> int:
@@ -59,4 +59,4 @@ def doctor(verbose: bool, programs: Programs) -> int:
         for line in lines:
             console.print(line, highlight=False, soft_wrap=True)
     console.print(f"cache     {cache_root()}", markup=False, highlight=False, soft_wrap=True)
-    return ALL_AS_EXPECTED if available else INFRASTRUCTURE
+    return Status.AS_EXPECTED if available else Status.INFRASTRUCTURE

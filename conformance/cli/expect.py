@@ -11,8 +11,8 @@ from conformance.base.paths import INSTALLED, data_path, shown
 from conformance.base.words import plural
 from conformance.cli import completion
 from conformance.cli.common import (
-    ALL_AS_EXPECTED,
     BadArgument,
+    Status,
     check_separate,
     check_writable,
     reading,
@@ -80,7 +80,7 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     new = f"{plural(len(update.new), 'new line')} for {update.unexpected:,} unexpected"
     end = "; nothing was written." if dry_run else "."
     click.echo(f"{shown(place)}: {new} of {made.results:,} {noun}{end}")
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def _shipped(target: str) -> Path:

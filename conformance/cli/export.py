@@ -22,7 +22,7 @@ from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import Found, returned_of, run_case, taken, the_one
-from conformance.cli.options import FILE, RuntimeCommand, program_options
+from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
@@ -40,7 +40,7 @@ class NotExported(Exception):
     """A file cannot be written; the message says why."""
 
 
-@click.command(cls=RuntimeCommand)
+@click.command()
 @click.argument("case_id", shell_complete=case_names)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(

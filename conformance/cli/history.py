@@ -16,28 +16,10 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.excluded import selected_cases
 from conformance.case.features import features_of
+from conformance.cli import options
 from conformance.cli.bisect import bisect
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    INFRASTRUCTURE,
-    INTERRUPTED,
-    BadArgument,
-    check_separate,
-    read_runs,
-    write_file,
-)
+from conformance.cli.common import BadArgument, Status, check_separate, read_runs, write_file
 from conformance.cli.console import make_console
-from conformance.cli.options import (
-    EPS,
-    EXPRESSION,
-    FILE,
-    HTML,
-    JOBS,
-    PATHS,
-    RESULTS,
-    RuntimeCommand,
-    program_options,
-)
 from conformance.cli.run import (
     Work,
     check_outputs,
@@ -66,25 +48,25 @@ _RESULTS: Final = (".jsonl", ".xz")
 _Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
 
 
-@click.command(cls=RuntimeCommand)
-@PATHS
-@EPS
-@EXPRESSION
-@JOBS
+@click.command()
+@options.PATHS
+@options.EPS
+@options.EXPRESSION
+@options.JOBS
 @click.option(
     "--from",
     "recorded",
     multiple=True,
-    type=FILE,
+    type=options.FILE,
     metavar="RESULTS",
     help="Take these results files, run nothing; more may follow.",
 )
-@RESULTS
-@HTML
+@options.RESULTS
+@options.HTML
 @click.option(
     "--json",
     "json_file",
-    type=FILE,
+    type=options.FILE,
     help="The history of every case, entry and feature.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every entry and feature.")
@@ -99,7 +81,7 @@ _Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
     metavar="COMMAND",
     help="For git bisect run: build with this, then try one case once.",
 )
-@program_options
+@options.program_options
 def history(
     paths: Sequence[str],
     eps: Sequence[str],
@@ -176,7 +158,7 @@ def _of_files(
         write_html(runs, html)
         click.echo(f"Report:  {html}")
     missing = any(column.target.unavailable is not None for column in joined.columns)
-    return INFRASTRUCTURE if joined.infrastructure or missing else ALL_AS_EXPECTED
+    return Status.INFRASTRUCTURE if joined.infrastructure or missing else Status.AS_EXPECTED
 
 
 def _light(result: ResultRecord) -> ResultRecord:
@@ -238,9 +220,9 @@ def _of_runs(
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     if summary.interrupted:
-        return INTERRUPTED
+        return Status.INTERRUPTED
     failed = summary.troubles or summary.untried or summary.writing
-    return INFRASTRUCTURE if failed else ALL_AS_EXPECTED
+    return Status.INFRASTRUCTURE if failed else Status.AS_EXPECTED
 
 
 def _all_releases(ep: str, programs: Programs) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from conformance.base.text import one_line
 from conformance.base.words import plural
-from conformance.cli.console import plain_table
+from conformance.cli.console import NOTHING, plain_table
 from conformance.report.history import release_rows
 from conformance.results.table import Table
 from conformance.results.timeline import (
@@ -30,7 +30,6 @@ _MOST_ROWS: Final = 12
 _SHARE: Final = 0.1
 #: Longer texts are cut to this many characters.
 _LONGEST: Final = 200
-_NOTHING: Final = "·"
 
 
 def draw_history(
@@ -125,7 +124,7 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
         release, score = row.release, row.score
         if release.unavailable:
             note = Text(f"not available: {_line(release.unavailable)}", style="yellow")
-            table.add_row(_line(release.version), *[_NOTHING] * 6, note)
+            table.add_row(_line(release.version), *[NOTHING] * 6, note)
             continue
         place = versions.index(release.version)
         states = Counter(one.states[place] for one in history.cases.values())
@@ -138,7 +137,7 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
         table.add_row(
             _line(release.version),
             f"{score.right:,} of {score.asked:,}" if score.asked else "none asked",
-            *(f"{count:,}" if count else _NOTHING for count in counts),
+            *(f"{count:,}" if count else NOTHING for count in counts),
             ", ".join(notes),
         )
     console.print(table, highlight=False)
@@ -161,7 +160,7 @@ def _draw_groups(
     for group in groups[:most]:
         table.add_row(
             _line(group.name),
-            f"{len(group.regressed) or _NOTHING} of {len(group.members)}",
+            f"{len(group.regressed) or NOTHING} of {len(group.members)}",
             _since(group),
             _changes(group, "broken"),
             _changes(group, "fixed"),
@@ -186,7 +185,7 @@ def _changes(group: GroupHistory, kind: ChangeKind) -> str:
         _line(version) + (f" ({len(those)})" if len(those) < len(group.members) else "")
         for version, those in group.changed(kind).items()
     ]
-    return ", ".join(found) or _NOTHING
+    return ", ".join(found) or NOTHING
 
 
 def _now(cases: Iterable[CaseHistory]) -> str:

@@ -17,7 +17,7 @@ from conformance.case.corpus import find, names_cases, names_of
 from conformance.case.excluded import Subject, counts, hints, selected_cases
 from conformance.case.selection import JOINING, Expression, SelectionError, compile_expression
 from conformance.cli import completion
-from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
+from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
 from conformance.cli.options import EXPRESSION
 
@@ -65,11 +65,11 @@ def list_cases(named: Sequence[str], expression: str, everything: bool, as_json:
 
         for case in found:
             click.echo(printable_json(case_record(case).model_dump_json()))
-        return ALL_AS_EXPECTED
+        return Status.AS_EXPECTED
     console = make_console()
     for line in told:
         console.print(line, soft_wrap=True)
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def _search(text: str, paths: Sequence[str], everything: bool) -> tuple[list[Case], list[Text]]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import listed
-from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
+from conformance.cli.common import BadArgument, Status
 from conformance.cli.console import make_console, plain_table
 from conformance.report.history import short
 from conformance.report.model_table import USES
@@ -53,7 +53,7 @@ def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
         raise BadArgument(_unknown(known, wanted or ""))
     if as_json:
         click.echo(json.dumps(deep_clean(document(known, rows, runtimes)), ensure_ascii=False))
-        return ALL_AS_EXPECTED
+        return Status.AS_EXPECTED
     console = make_console()
     if wanted is None:
         draw_rows(console, rows, runtimes)
@@ -61,7 +61,7 @@ def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
     for row in rows if wanted is not None else ():
         draw_row(console, row, runtimes)
     console.print(_age(known), soft_wrap=True, highlight=False)
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def document(

@@ -10,7 +10,7 @@ import click
 
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import plural
-from conformance.cli.common import ALL_AS_EXPECTED
+from conformance.cli.common import Status
 from conformance.cli.console import make_console
 from conformance.cli.models import document, draw_rows
 from conformance.model.config_calls import (
@@ -44,7 +44,7 @@ def tell_config(path: Path, known: Models, runtimes: Sequence[str], as_json: boo
         rows = [row for row in known.rows if any(row in same for _, same, _ in found)]
         made = {**document(known, rows, runtimes), "model_type": model.model_type, "calls": told}
         click.echo(json.dumps(deep_clean(made), ensure_ascii=False))
-        return ALL_AS_EXPECTED
+        return Status.AS_EXPECTED
     console = make_console()
     title = model.model_type or "a decoder"
     number = plural(sum(call.layers for call in model.calls), "layer")
@@ -69,7 +69,7 @@ def tell_config(path: Path, known: Models, runtimes: Sequence[str], as_json: boo
         "\nWhether your model runs right, gqa check MODEL.onnx says; no weights are needed.",
         soft_wrap=True,
     )
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def rows_for(

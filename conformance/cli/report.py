@@ -13,10 +13,8 @@ from typing import Final
 import click
 
 from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    INFRASTRUCTURE,
-    UNEXPECTED,
     BadArgument,
+    Status,
     check_separate,
     read_runs,
     reading,
@@ -270,14 +268,14 @@ def _write(
     check_separate(
         inputs, [(f"--{form.option}", file) for form, _, files in made for file, _ in files]
     )
-    status = ALL_AS_EXPECTED
+    status = Status.AS_EXPECTED
     for form, path, files in made:
         # If one cannot be written, the others still are.
         try:
             form.write(path, files)
         except ResultsError as error:
             say(str(error))
-            status = INFRASTRUCTURE
+            status = Status.INFRASTRUCTURE
         else:
             label = form.noun.split()[0]
             click.echo(f"{label[0].upper() + label[1:] + ':':<8} {path}")
@@ -318,7 +316,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
         for reason in changed.reasons:
             click.echo(reason)
         click.echo(f"Markdown: {markdown}")
-    return UNEXPECTED if changed.worse else ALL_AS_EXPECTED
+    return Status.UNEXPECTED if changed.worse else Status.AS_EXPECTED
 
 
 def _compared(old: Path, new: Path) -> Changes:

@@ -21,20 +21,9 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
+from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
-from conformance.cli.options import (
-    EPS,
-    EXPRESSION,
-    FILE,
-    HTML,
-    JOBS,
-    PATHS,
-    RESULTS,
-    RuntimeCommand,
-    program_options,
-    with_releases,
-)
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import RunSummary, Terminal
@@ -65,10 +54,10 @@ if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
 
 
-@click.command(cls=RuntimeCommand)
-@PATHS
-@EPS
-@EXPRESSION
+@click.command()
+@options.PATHS
+@options.EPS
+@options.EXPRESSION
 @click.option(
     "--profile",
     "profiles",
@@ -76,14 +65,14 @@ if TYPE_CHECKING:
     metavar="MODEL",
     help="The calls of a model, such as gemma4, instead of the corpus; repeat.",
 )
-@JOBS
-@RESULTS
-@HTML
+@options.JOBS
+@options.RESULTS
+@options.HTML
 @click.option(
     "--expectations",
     "pinned",
     multiple=True,
-    type=FILE,
+    type=options.FILE,
     help="Known results of your own runner, build or machine, before the shipped ones; repeat.",
 )
 @click.option(
@@ -121,14 +110,14 @@ if TYPE_CHECKING:
 @click.option(
     OPTION_RESUME,
     "resumed",
-    type=FILE,
+    type=options.FILE,
     metavar="RESULTS",
     help="Go on with the run that was cut off in this results file; begin one if there is none.",
 )
 @click.option(
     "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
 )
-@program_options
+@options.program_options
 def run(
     paths: Sequence[str],
     eps: Sequence[str],
@@ -385,7 +374,7 @@ def run_plans(
     Releases that are not installed are installed first. Cases run in ``jobs`` processes (None: as
     many as are usual), each with a runner of its own for each target.
     """
-    targets = with_releases([plan.target for plan in work.planned])
+    targets = options.with_releases([plan.target for plan in work.planned])
     planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
 
 from conformance.cli import completion
-from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
+from conformance.cli.common import BadArgument, Status, say
 from conformance.targets.catalogue import TARGETS, TargetEntry, entry_of, is_by_path
 from conformance.targets.registry import targets_for
 from conformance.targets.setup.installed import install, installed
@@ -48,8 +47,7 @@ _PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
     "names", nargs=-1, metavar="[TARGET[@RELEASE]]...", shell_complete=completion.targets
 )
 @click.option("--releases", "listed", is_flag=True, help="List the releases that are installed.")
-@click.option("--json", "as_json", is_flag=True, help="With --releases, as JSON.")
-def setup(names: Sequence[str], listed: bool, as_json: bool) -> int:
+def setup(names: Sequence[str], listed: bool) -> int:
     """Install a runtime, or some of its releases.
 
     \b
@@ -65,9 +63,7 @@ def setup(names: Sequence[str], listed: bool, as_json: bool) -> int:
                  3 something could not be installed, or does not start
     """
     if listed:
-        return _list(names, as_json)
-    if as_json:
-        raise BadArgument("--json needs --releases.")
+        return _list(names)
     releases = [name for name in names if "@" in name and not is_by_path(name)]
     entries = [_entry(name) for name in names if name not in releases]
     targets = targets_for(releases)
@@ -85,7 +81,7 @@ def setup(names: Sequence[str], listed: bool, as_json: bool) -> int:
             say(f"{target.label}: {error}")
         else:
             click.echo(f"{target.label}: installed")
-    return INFRASTRUCTURE if failed else ALL_AS_EXPECTED
+    return Status.INFRASTRUCTURE if failed else Status.AS_EXPECTED
 
 
 def _entry(name: str) -> TargetEntry:
@@ -113,25 +109,12 @@ def _set_up(entry: TargetEntry) -> None:
         click.echo(line)
 
 
-def _list(names: Sequence[str], as_json: bool) -> int:
-    """List the releases that are installed, all or those of some targets."""
+def _list(names: Sequence[str]) -> int:
+    """List the installed releases, all or those of some targets."""
     packages = {_entry(name).package for name in names or [entry.name for entry in TARGETS]}
-    found = [each for each in installed() if each.package in packages]
-    sizes = [each.size for each in found]
-    if as_json:
-        rows = [
-            {
-                "targets": each.targets,
-                "package": each.package.name,
-                "release": each.release,
-                "folder": str(each.folder),
-                "bytes": size,
-            }
-            for each, size in zip(found, sizes, strict=True)
-        ]
-        click.echo(json.dumps(rows, indent=1))
-        return ALL_AS_EXPECTED
-    for each, size in zip(found, sizes, strict=True):
-        click.echo(f"{size / 1e6:7.0f} MB  {each.folder.name}: {', '.join(each.targets)}")
-    click.echo(f"{tools_root()}: {len(found)} releases, {sum(sizes) / 1e6:.0f} MB")
-    return ALL_AS_EXPECTED
+    releases = [release for release in installed() if release.package in packages]
+    sizes = [release.size for release in releases]
+    for release, size in zip(releases, sizes, strict=True):
+        click.echo(f"{size / 1e6:7.0f} MB  {release.folder.name}: {', '.join(release.targets)}")
+    click.echo(f"{tools_root()}: {len(releases)} releases, {sum(sizes) / 1e6:.0f} MB")
+    return Status.AS_EXPECTED

@@ -24,8 +24,8 @@ from conformance.base.paths import shown
 from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.case.case import Case
-from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
-from conformance.cli.console import SafeConsole, make_console, natural_width, plain_table
+from conformance.cli.common import Status
+from conformance.cli.console import NOTHING, SafeConsole, make_console, plain_table, print_table
 from conformance.cli.listing import FEW, by_cause, failures, in_full
 from conformance.results.causes import causes
 from conformance.results.errors import ResultsError
@@ -36,9 +36,6 @@ from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, was_tried, w
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
-
-#: In a table a target's name is folded to no less than this many characters.
-_FOLDED: Final = 20
 
 #: Up to this many known defects are listed; of more, the number is printed.
 FEW_CAUSES: Final = 8
@@ -93,11 +90,11 @@ class RunSummary:
     def status(self) -> int:
         """The exit status of ``gqa run``."""
         if self.interrupted:
-            return INTERRUPTED
+            return Status.INTERRUPTED
         if self.troubles or self.untried or self.writing:
-            return INFRASTRUCTURE
+            return Status.INFRASTRUCTURE
         red = self._unstable or any(result.unexpected for _, result in self.results)
-        return UNEXPECTED if red else ALL_AS_EXPECTED
+        return Status.UNEXPECTED if red else Status.AS_EXPECTED
 
 
 class Terminal:
@@ -208,25 +205,12 @@ class Terminal:
             self.line("\n" + text)
 
     def _print_counts(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
-        """Print the verdicts of each theme and target: a table, or lines where it is too wide."""
+        """Print the verdicts of each theme and target."""
         rows: dict[tuple[str, str], list[ResultRecord]] = {}
         for case, result in results:
             rows.setdefault((case.theme, result.target), []).append(result)
         ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
-        table = _table(ordered)
-        names = {target for _, target in rows}
-        longest = max(map(len, names)) if len(names) > 1 else 0  # a single one has no column
-        if natural_width(self.out, table) <= self.out.width + max(longest - _FOLDED, 0):
-            self.out.print(table)
-            return
-        for (theme, target), members in ordered:
-            verdicts = Counter(result.verdict for result in members)
-            counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
-            if presents := sum(map(only_presents, members)):
-                counts.append(f"{presents} only in presents")
-            if unexpected := sum(result.unexpected for result in members):
-                counts.append(f"{unexpected} unexpected")
-            self.line(f"{theme}{f' on {target}' if target else ''}: {', '.join(counts)}")
+        print_table(self.out, _table(ordered))
 
     def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
         """List the known defects, worst first, each with its link and one case.
@@ -346,4 +330,4 @@ def _table(rows: Sequence[_Counted]) -> Table:
 
 
 def _number(results: Sequence[ResultRecord], style: str) -> str:
-    return f"[{style}]{len(results)}[/]" if results else "[dim]·[/]"
+    return f"[{style}]{len(results)}[/]" if results else f"[dim]{NOTHING}[/]"

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from conformance.base.text import clean
 from conformance.case.case import Case
+from conformance.cli.console import fits, print_table
 from conformance.oracle.numbers import Float
 from conformance.oracle.values import Hidden, QueryValues, Rotation, RowValues, StoredHead
 from conformance.report.repro.checks import is_of_the_variant
@@ -22,8 +23,6 @@ from conformance.report.values import Returned, Values
 _FEW: Final = 24
 #: Significant digits, the most that fit into the terminal.
 _DIGITS: Final = (9, 6, 4, 3)
-#: Spaces between columns.
-_GAP: Final = 2
 
 _HIDDEN: Final[dict[Hidden, str]] = {
     "no token": "0, beyond the length",
@@ -318,31 +317,21 @@ def _vector(
     )
 
 
-# ── Tables of any width ───────────────────────────────────────────────────────────────────────────
-
-
 def _print(console: Console, grid: _Grid, everything: bool) -> None:
-    """Print the rows with as many digits as fit; in a narrow terminal, each row as a line."""
+    """Print the rows with as many digits as fit."""
     count = len(grid.columns[0].cells)
     kept = set(range(count)) if everything or count <= _FEW else {*grid.kept} & {*range(count)}
-    runs = [*_runs(count, kept)]
-    heads = [column.head for column in grid.columns]
     for digits in _DIGITS:
-        rows = [_cells(grid, run, digits) for run in runs]
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        if sum(widths) + _GAP * (len(widths) - 1) <= console.width:
-            table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-            for column in grid.columns:
-                number = any(isinstance(cell, float) for cell in column.cells)
-                table.add_column(column.head, justify="right" if number else "left")
-            for run, cells in zip(runs, rows, strict=True):
-                table.add_row(*map(Text, cells), style=_style(grid, run))
-            console.print(table)
-            return
-    for run in runs:
-        named = zip(heads, _cells(grid, run, 6), strict=True)
-        line = ", ".join(f"{head} {cell}".strip() for head, cell in named if cell)
-        console.print(Text(line, style=_style(grid, run)))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in grid.columns:
+            number = any(isinstance(cell, float) for cell in column.cells)
+            table.add_column(column.head, justify="right" if number else "left", no_wrap=True)
+        for run in _runs(count, kept):
+            style = grid.styles[run[0]] if len(run) == 1 else "dim"
+            table.add_row(*map(Text, _cells(grid, run, digits)), style=style)
+        if fits(console, table):
+            break
+    print_table(console, table)
 
 
 def _cells(grid: _Grid, run: range, digits: int) -> list[str]:
@@ -351,10 +340,6 @@ def _cells(grid: _Grid, run: range, digits: int) -> list[str]:
         return [column.cell(run[0], digits) for column in grid.columns]
     notes = {grid.columns[0].head: f"… {len(run)}", grid.noted: grid.note(run)}
     return [notes.get(column.head, "") for column in grid.columns]
-
-
-def _style(grid: _Grid, run: range) -> str:
-    return grid.styles[run[0]] if len(run) == 1 else "dim"
 
 
 def _runs(count: int, kept: set[int]) -> Iterator[range]:
