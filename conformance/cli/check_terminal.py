@@ -147,27 +147,27 @@ class CheckTerminal(Terminal):
         return Status.UNEXPECTED if self.subject.faults else Status.AS_EXPECTED
 
     def unpinned(self, place: Path) -> None:
-        """Name each result that is not as it is pinned in ``place``, and the command that pins
-        it."""
-        worse = [record for record in self._bad() if not self._is_known(record)]
-        for record in worse:
+        """Print each result that is not as pinned in ``place``, and the command that pins it."""
+        lines = []
+        for record in self._bad():
+            if self._is_known(record):
+                continue
             pin = record.expectation if self._is_pin(record) else None
             instead = f", pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else ""
             group = next(g for g in self.subject.groups if g.name == self.cases[record.case].name)
-            what = WORDS[kind_of(group, record)]
-            self.line(f"Not pinned: {record.case} on {record.target}: {what}{instead}.")
-        others = [*self._unpinned_of_model()]
-        for sentence in others:
-            self.line(f"Not pinned: {sentence}.")
-        better = [*self.model_pins.better(self.known, self.answers)]
-        for line, target in better:
-            was = f"pinned as {line.known.verdict} in {expectations_place(line.file)}:{line.line}"
-            self.line(f"Better than {was}: {line.known.cases[0]} on {target} is right.")
+            kind = WORDS[kind_of(group, record)]
+            lines.append(f"Not pinned: {record.case} on {record.target}: {kind}{instead}.")
+        lines += [f"Not pinned: {sentence}." for sentence in self._unpinned_of_model()]
+        for pin, name in self.model_pins.better(self.known, self.answers):
+            at = f"{expectations_place(pin.file)}:{pin.line}"
+            lines.append(_better(pin.known.verdict, at, pin.known.cases[0], name))
         for record in self.better:
-            pin = record.expectation
-            was = f"pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else "pinned"
-            self.line(f"Better than {was}: {record.case} on {record.target} is right.")
-        if worse or others or better or self.better:
+            if known := record.expectation:
+                at = f"{known.file}:{known.line}"
+                lines.append(_better(known.verdict, at, record.case, record.target))
+        for line in lines:
+            self.line(line)
+        if lines:
             command = shlex.join(["gqa", *sys.argv[1:], "--write-expect", str(place)])
             self.line(f"To pin what is there today: {command}")
 
@@ -262,6 +262,10 @@ class CheckTerminal(Terminal):
         ):
             if text:
                 self.line(f"  {label:<12} {text}")
+
+
+def _better(verdict: str, place: str, case: str, target: str) -> str:
+    return f"Better than pinned as {verdict} in {place}: {case} on {target} is right."
 
 
 def _not_tried(one: Answer) -> bool:

@@ -64,7 +64,6 @@ ERRORS: Final = {
     "conformance.results.errors.ResultsError": Status.INFRASTRUCTURE,
     "conformance.case.given.GivenError": Status.INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
-    "conformance.cli.export.NotExported": Status.INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,
     "conformance.results.bisect.CannotBisect": Status.INFRASTRUCTURE,
 }

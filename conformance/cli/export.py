@@ -28,16 +28,13 @@ from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
 from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Returned, read_as, values_of
+from conformance.results.errors import ResultsError
 from conformance.results.shareable import shareable
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
 
 #: The arrays of a result take no more memory than this.
 MOST_BYTES: Final = 64 << 20
-
-
-class NotExported(Exception):
-    """A file cannot be written; the message says why."""
 
 
 @click.command()
@@ -92,7 +89,7 @@ def export(
         (folder / "issue.md").write_text(text, encoding="utf-8")
         about_values = _write_values(case, returned_of(found), folder)
     except OSError as error:
-        raise NotExported(f"Cannot write to {folder}: {error.strerror}.") from None
+        raise ResultsError(f"Cannot write to {folder}: {error.strerror}.") from None
     click.echo(f"{found.result.verdict} on {found.result.target}: {clean(found.result.reason)}")
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")

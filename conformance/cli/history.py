@@ -23,9 +23,9 @@ from conformance.cli.console import make_console
 from conformance.cli.run import (
     Work,
     check_outputs,
+    execute,
     place_for,
     plans_of,
-    run_plans,
     selection_text,
     selection_words,
     write_html,
@@ -211,7 +211,7 @@ def _of_runs(
     summary = _Summary()
     results, html = outputs.get("--results"), outputs.get("--html")
     with place_for(results, html) as place:
-        run_plans(Work(planned, planned, asked), jobs, place, terminal, summary)
+        execute(Work(planned, planned, asked), jobs, place, terminal, summary)
         if summary.targets:
             joined = tabulate([_run_of(summary, planned, asked)])
             tell(joined, corpus.named, ["--from", str(results)] if results else None)

@@ -84,7 +84,8 @@ def draw_history(
     heading = "By feature: what regressed, and what did not work at all in the first release"
     draw(heading, told_of)
     if others:
-        console.print(Text(f"\n{_summary(others)}"))
+        rows = plural(len(others), "other row")
+        console.print(Text(f"\nIn {rows} of the case files nothing broke; --all lists them."))
 
 
 def draw_problems(console: Console, joined: Table) -> None:
@@ -202,22 +203,6 @@ def _share(group: GroupHistory) -> float:
 def _is_new(group: GroupHistory) -> bool:
     """Whether none of its cases is right in the first release that tried one."""
     return bool(group.spans) and group.spans[0].state == "none"
-
-
-def _summary(groups: Sequence[GroupHistory]) -> str:
-    """One line on entries in which nothing ever broke."""
-    counts: Counter[str] = Counter()
-    for group in groups:
-        since = group.since
-        if since is None:
-            counts["not right in any release" if group.spans else "unknown"] += 1
-        elif since.state == "partly":
-            counts["partly right"] += 1
-        else:
-            always = "right in every release that was tried"
-            counts[always if since.earliest else "right since a later release"] += 1
-    told = ", ".join(f"{number} {what}" for what, number in counts.most_common())
-    return f"In {plural(len(groups), 'other row')} of the case files nothing broke: {told}."
 
 
 def _line(text: str) -> str:

@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rich.console import Console
@@ -41,28 +42,26 @@ from conformance.run.target import DescribedTarget
 FEW_CAUSES: Final = 8
 
 
+@dataclass
 class RunSummary:
-    """The results of a run so far.
+    """The results of a run so far."""
 
-    ``untried`` has a sentence for each target on which no case was tried, by the target's name;
-    ``begun`` says that the results file has been started, and ``writing`` is the error that left it
-    incomplete. ``stopped_before`` is the number of cases that were left when the run was stopped
-    early, and ``starts`` has the seconds that starting the runners of each target took.
-    ``targets`` are those of the run, as soon as all are described. ``until`` is the time at which
-    it is stopped, by the clock of `time.monotonic`.
-    """
-
-    def __init__(self, until: float = math.inf) -> None:
-        self.until = until
-        self.results: list[tuple[Case, ResultRecord]] = []
-        self.troubles: list[InfrastructureRecord] = []
-        self.instability: list[InstabilityRecord] = []
-        self.untried: dict[str, str] = {}
-        self.begun = False
-        self.writing: ResultsError | None = None
-        self.interrupted = False
-        self.stopped_before: int | None = None
-        self.targets: Sequence[DescribedTarget] = ()
+    until: float = math.inf
+    """The time of `time.monotonic` at which the run is stopped."""
+    results: list[tuple[Case, ResultRecord]] = field(default_factory=list)
+    troubles: list[InfrastructureRecord] = field(default_factory=list)
+    instability: list[InstabilityRecord] = field(default_factory=list)
+    untried: dict[str, str] = field(default_factory=dict)
+    """A sentence for each target that tried no case, by its name."""
+    begun: bool = False
+    """Whether the results file has been started."""
+    writing: ResultsError | None = None
+    """The error that left the results file incomplete."""
+    interrupted: bool = False
+    stopped_before: int | None = None
+    """The number of cases that were left when the run was stopped early."""
+    targets: Sequence[DescribedTarget] = ()
+    """The targets of the run, once all are described."""
 
     def add(self, case: Case, record: ResultRecord) -> None:
         """Add a result."""
@@ -124,51 +123,39 @@ class Terminal:
 
     @contextlib.contextmanager
     def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
-        """A live progress bar on a terminal, else a plain line for every tenth of the work."""
+        """A live progress bar on a terminal, else a line for every tenth of the work.
+
+        The function that it gives counts a record. A case can have a second one, with another
+        verdict, which replaces the first.
+        """
         counts: Counter[str] = Counter()
-        words: dict[tuple[str, str], str] = {}
-
-        def summary() -> str:
-            known = (*VERDICTS, "infrastructure")
-            return ", ".join(f"{counts[word]} {word}" for word in known if counts[word])
-
-        def count(case: Case, record: Record) -> bool:
-            """Count a record; False: the case has been counted before, with another verdict."""
-            key = case.id, record.target
-            earlier = words.get(key)
-            if earlier is not None:
-                counts[earlier] -= 1
-            words[key] = record.verdict if isinstance(record, ResultRecord) else "infrastructure"
-            counts[words[key]] += 1
-            return earlier is None
-
-        if not self.err.is_terminal:
-            done = 0
-
-            def line(case: Case, record: Record) -> None:
-                nonlocal done
-                if not count(case, record):
-                    return
-                done += 1
-                if done == total or done * 10 // total != (done - 1) * 10 // total:
-                    text = f"{done}/{total}  {summary()}"
-                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
-
-            yield line
-            return
+        verdicts: dict[tuple[str, str], str] = {}
         columns = (
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.description}", markup=False),
         )
-        with Progress(*columns, console=self.err, transient=True, refresh_per_second=8) as bar:
+        bar = Progress(*columns, console=self.err, transient=True, refresh_per_second=8)
+        with bar if self.err.is_terminal else contextlib.nullcontext():
             task = bar.add_task("starting", total=total)
 
-            def step(case: Case, record: Record) -> None:
-                bar.update(task, advance=count(case, record), description=summary())
+            def count(case: Case, record: Record) -> None:
+                key = case.id, record.target
+                is_new = key not in verdicts
+                if not is_new:
+                    counts[verdicts[key]] -= 1
+                verdicts[key] = getattr(record, "verdict", "infrastructure")
+                counts[verdicts[key]] += 1
+                words = [f"{counts[w]} {w}" for w in (*VERDICTS, "infrastructure") if counts[w]]
+                bar.update(task, advance=is_new, description=", ".join(words))
+                done = len(verdicts)
+                tenth = done == total or done * 10 // total != (done - 1) * 10 // total
+                if is_new and tenth and not self.err.is_terminal:
+                    text = f"{done}/{total}  {', '.join(words)}"
+                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
-            yield step
+            yield count
 
     def summary(self, summary: RunSummary) -> None:
         """Print the verdicts by theme, unexpected results, known defects and failures.
