@@ -9,7 +9,7 @@ from as_user import Gqa
 from synthetic_runs import case, result, target
 
 from conformance.cli import bisect as command
-from conformance.cli.one_result import Found, NoResult
+from conformance.cli.one_result import NoResult, OneResult
 from conformance.results.bisect import CannotBisect, Change, Tried, first_change
 from conformance.results.records import ResultRecord
 
@@ -91,12 +91,12 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """A runtime in place of the one that is published and installed."""
     runtime = Runtime({"1.20.0": PASS, "1.24.0": None, "1.25.0": CRASH})
 
-    def run_case(corpus: object, chosen: object, pinned: command.Target) -> Found:
+    def run_case(corpus: object, chosen: object, pinned: command.Target) -> OneResult:
         tried = runtime(pinned.release or "")
         if tried.result is None:
             raise NoResult(tried.why)
         named = tried.result.model_copy(update={"target": pinned.label})
-        return Found(case("a"), named, target(pinned.label))
+        return OneResult(case("a"), named, target(pinned.label))
 
     monkeypatch.setattr(command, "published", lambda package: RELEASES)
     monkeypatch.setattr(command, "with_releases", list)

@@ -56,11 +56,11 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         numbers: dict[int, None] = {}
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
-            ends = [first, last if dash else first]
-            if not all(end.isdecimal() and self.least <= int(end) <= self.most for end in ends):
-                ends_of = f"from {self.least} to {self.most}"
-                self.fail(f"'{value}' is not a list of numbers {ends_of}, as in 1,2")
-            numbers |= dict.fromkeys(range(int(ends[0]), int(ends[1]) + 1))
+            ends = [int(end) for end in (first, last if dash else first) if end.isdecimal()]
+            if len(ends) != 2 or not self.least <= ends[0] <= ends[1] <= self.most:
+                limits = f"from {self.least} to {self.most}"
+                self.fail(f"'{value}' is not a list of numbers {limits}, as in 1,2")
+            numbers |= dict.fromkeys(range(ends[0], ends[1] + 1))
         return tuple(numbers)
 
 

@@ -16,7 +16,7 @@ from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.check_json import document
-from conformance.cli.check_pins import ModelPins, is_of_model, of_model
+from conformance.cli.check_pins import ModelPins, failures_of_model, is_of_model
 from conformance.cli.common import Status, write_file
 from conformance.cli.console import print_table
 from conformance.cli.terminal import RunSummary, Terminal
@@ -158,15 +158,15 @@ class CheckTerminal(Terminal):
             kind = WORDS[kind_of(group, record)]
             lines.append(f"Not pinned: {record.case} on {record.target}: {kind}{instead}.")
         lines += [f"Not pinned: {sentence}." for sentence in self._unpinned_of_model()]
-        for pin, name in self.model_pins.better(self.known, self.answers):
-            at = f"{expectations_place(pin.file)}:{pin.line}"
-            lines.append(_better(pin.known.verdict, at, pin.known.cases[0], name))
+        for line, name in self.model_pins.better(self.known, self.answers):
+            at = f"{expectations_place(line.file)}:{line.line}"
+            lines.append(_better(line.known.verdict, at, line.known.cases[0], name))
         for record in self.better:
             if known := record.expectation:
                 at = f"{known.file}:{known.line}"
                 lines.append(_better(known.verdict, at, record.case, record.target))
-        for line in lines:
-            self.line(line)
+        for text in lines:
+            self.line(text)
         if lines:
             command = shlex.join(["gqa", *sys.argv[1:], "--write-expect", str(place)])
             self.line(f"To pin what is there today: {command}")
@@ -174,7 +174,7 @@ class CheckTerminal(Terminal):
     def _unpinned_of_model(self) -> Iterator[str]:
         """What is not right of the model itself, and not pinned."""
         for name, target in self.known.items():
-            for group, use, kind, why in of_model(self.answers[name]):
+            for group, use, kind, why in failures_of_model(self.answers[name]):
                 if self.model_pins.line(target, group, use, kind) is None:
                     yield f"{use} of {layers_of([group])} on {name}: {why}"
 

@@ -21,7 +21,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
-from conformance.cli.one_result import Found, returned_of, run_case, taken, the_one
+from conformance.cli.one_result import OneResult, returned_of, run_case, taken, the_one
 from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
@@ -70,7 +70,7 @@ def export(
     if results is None:
         target = target_for(ep or "cpu", programs)
         ran = run_case(corpus, case, target)
-        found = Found(
+        found = OneResult(
             shareable(ran.case), shareable(ran.result), shareable(ran.target), ran.outputs
         )
     else:
