@@ -1,4 +1,4 @@
-"""``gqa history CASE_ID --good R --bad R``: finds the release in which a result changed."""
+"""``gqa history CASE_ID --good R --bad R``: finds the release that changed a result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bisect(
     command: str | None,
     programs: Programs,
 ) -> Status:
-    """Find the release in which the result of a case changed, or try it once after ``command``.
+    """Find the release that changed the result of a case, or try it once after ``command``.
 
     A binary search from ``good`` (None: the oldest release that can be tested) to ``bad`` (None:
     the newest), in any order.
@@ -100,12 +100,12 @@ def _tried(
         raise BadArgument("Give each option of a target once.")
     (target,) = with_releases(targets)
     try:
-        found = run_case(corpus, case, target)
+        one = run_case(corpus, case, target)
     except NoResult as error:
         click.echo(f"{target.label:<24} cannot be tried: {clean(str(error), 300)}")
         return Tried(release, None, str(error))
-    click.echo(f"{target.label:<24} {found.result.verdict}")
-    return Tried(release, found.result)
+    click.echo(f"{target.label:<24} {one.result.verdict}")
+    return Tried(release, one.result)
 
 
 def _print(change: Change, case: Case, ep: str) -> None:
@@ -137,7 +137,7 @@ def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> Sta
     if done.returncode:
         say(f"This commit cannot be tried: --command ended with status {done.returncode}.")
         return Status.INFRASTRUCTURE
-    found = run_case(corpus, case, target)
-    click.echo(f"{found.target.name}: {found.result.verdict}")
-    click.echo(f"  {clean(found.result.reason, 500)}")
-    return Status.AS_EXPECTED if found.result.verdict == "pass" else Status.UNEXPECTED
+    one = run_case(corpus, case, target)
+    click.echo(f"{one.target.name}: {one.result.verdict}")
+    click.echo(f"  {clean(one.result.reason, 500)}")
+    return Status.AS_EXPECTED if one.result.verdict == "pass" else Status.UNEXPECTED

@@ -50,7 +50,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         self.least, self.most = least, most
 
     def convert(self, value: object, param: object, ctx: object) -> tuple[int, ...]:
-        """The numbers in the order in which they are given, each once."""
+        """The numbers in the order of the argument, each once."""
         if isinstance(value, tuple):
             return value
         numbers: dict[int, None] = {}
@@ -234,10 +234,10 @@ def pin_files(places: Sequence[Path]) -> Iterator[Path]:
     """The files of expectations that ``--expect`` names, those in folders included."""
     for place in places:
         if place.is_dir():
-            found = sorted(place.glob("*.yaml"))
-            if not found:
+            files = sorted(place.glob("*.yaml"))
+            if not files:
                 raise BadArgument(f"--expect: there is no .yaml file in {place}.")
-            yield from found
+            yield from files
         else:
             yield place
 

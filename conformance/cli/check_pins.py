@@ -1,7 +1,7 @@
 """The pins of a model itself, which has no case.
 
-A pin is a line of an expectations file. That of the model itself names a group of layers, and the
-use in which it fails: ``model/global[model=batches]``.
+A pin is a line of an expectations file. That of the model itself names a group of layers, and a
+use that fails: ``model/global[model=batches]``.
 """
 
 from __future__ import annotations

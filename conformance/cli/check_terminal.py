@@ -38,7 +38,7 @@ from conformance.run.target import DescribedTarget
 
 
 def known_target(ready: DescribedTarget) -> KnownTarget:
-    """What is known of a target as it is here."""
+    """A target on this machine, with the expectations for it."""
     described = ready.described
     return KnownTarget(
         ready.name,
@@ -50,7 +50,7 @@ def known_target(ready: DescribedTarget) -> KnownTarget:
 
 
 class CheckTerminal(Terminal):
-    """The output of ``gqa check``: a table of layer groups and targets, and what is not right."""
+    """The output of ``gqa check``: a table of layer groups and targets, and the failures."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class CheckTerminal(Terminal):
         return find(()).loaded
 
     def _similar(self, record: ResultRecord) -> Similar | None:
-        """A known defect of the corpus like that of a result."""
+        """A known defect of the corpus that is similar to that of a result."""
         known = self.known[record.target]
         return similar_defect(self.cases[record.case], record, known, self._corpus)
 
@@ -125,7 +125,7 @@ class CheckTerminal(Terminal):
         return Status.UNEXPECTED if others else Status.AS_EXPECTED
 
     def write_pins(self, place: Path, results: Path) -> int:
-        """Pin all that is not right, in a file or in one for each target; the exit status then."""
+        """Pin all failures, in a file or in one for each target; returns the exit status."""
         alone = place.suffix in (".yaml", ".yml")
         if not alone:
             place.mkdir(exist_ok=True)
@@ -172,14 +172,14 @@ class CheckTerminal(Terminal):
             self.line(f"To pin what is there today: {command}")
 
     def _unpinned_of_model(self) -> Iterator[str]:
-        """What is not right of the model itself, and not pinned."""
+        """The failures of the model itself that are not pinned."""
         for name, target in self.known.items():
             for group, use, kind, why in failures_of_model(self.answers[name]):
                 if self.model_pins.line(target, group, use, kind) is None:
                     yield f"{use} of {layers_of([group])} on {name}: {why}"
 
     def _bad(self) -> list[ResultRecord]:
-        """The results that are not right, or of a use that could not be tried."""
+        """The results that are not right, and those of a use that could not be tried."""
         parts = (
             part
             for one in chain.from_iterable(self.answers.values())
@@ -189,7 +189,7 @@ class CheckTerminal(Terminal):
         return [record for record in every if record.verdict != "skip"]
 
     def _is_known(self, record: ResultRecord) -> bool:
-        """Whether the user has pinned the result as it is."""
+        """Whether the user has pinned the result with this verdict."""
         if record.known is not None or record.verdict != "pass":
             return record.known is not None and self._is_pin(record)
         target = self.known[record.target]
@@ -210,7 +210,7 @@ class CheckTerminal(Terminal):
         records: dict[tuple[str, str, str], ResultRecord] = {}
         for case, record in summary.results:
             records[record.target, case.name, case.axes["stage"]] = record
-        found = {
+        answers = {
             target: [
                 answer(
                     group,
@@ -227,7 +227,7 @@ class CheckTerminal(Terminal):
         }
         return {
             name: with_seen(those, self.seen.get(name, Seen()), partial(self._is_pinned, name))
-            for name, those in found.items()
+            for name, those in answers.items()
         }
 
     def _is_pinned(self, target: str, group: Group, use: str, kind: Kind) -> bool:
@@ -269,13 +269,13 @@ def _better(verdict: str, place: str, case: str, target: str) -> str:
 
 
 def _not_tried(one: Answer) -> bool:
-    """Whether no call of some use could be tried, which is not pinned."""
+    """Whether no call of a use could be tried, and this is not pinned."""
     parts = [part for use in one.uses for part in [one.of(use)] if not (part.right or part.bad)]
     return any(not part.pinned for each in parts for part in each.untried)
 
 
 def _reason(record: ResultRecord) -> tuple[str, str]:
-    """Why a result is as it is, for a line that pins it, and the link."""
+    """The reason and the link for a line that pins a result."""
     if record.known is not None:
         return record.known.why, record.known.link
     return f"Pinned as it was: {short(record.message or record.reason)}", TODO

@@ -1,4 +1,4 @@
-"""``gqa doctor``: what is installed on this machine."""
+"""``gqa doctor``: the runtimes that are installed on this machine."""
 
 from __future__ import annotations
 

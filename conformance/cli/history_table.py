@@ -1,4 +1,4 @@
-"""The output of ``gqa history``: its releases, what broke and what was fixed, in tables."""
+"""The output of ``gqa history``: tables of releases, regressions and fixes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from conformance.results.timeline import (
 )
 from conformance.results.verdicts import TABLE, VERDICTS
 
-#: Of each table, this many rows are shown by default.
+#: The default number of rows of a table.
 _MOST_ROWS: Final = 12
-#: Of the features those are shown by default of whose cases at least this share is regressed.
+#: The share of regressed cases from which on a feature is shown by default.
 _SHARE: Final = 0.1
-#: Longer texts are cut to this many characters.
+#: The number of characters to which texts are cut.
 _LONGEST: Final = 200
 
 
@@ -39,9 +39,9 @@ def draw_history(
     features: Sequence[GroupHistory],
     everything: bool,
 ) -> None:
-    """Print the releases of a target, its regressions, and what was broken for a time.
+    """Print the releases of a target, its regressions, and failures that are fixed again.
 
-    With ``everything`` also the entries and features in which nothing broke, and every row.
+    With ``everything`` also the entries and features without a failure, and every row.
     """
     versions = [release.version for release in history.series.tried]
     heading = (
@@ -55,11 +55,11 @@ def draw_history(
     regressed = [group for group in history.entries if group.regressed]
     regressed.sort(key=lambda group: -len(group.regressed))
     cases = plural(len(history.whole.regressed), "case")
-    told = "right in an earlier release, and not in the last one that was tried"
-    draw(f"Regressions: {told}: {cases}", regressed)
+    meaning = "right in an earlier release, and not in the last one that was tried"
+    draw(f"Regressions: {meaning}: {cases}", regressed)
     if not regressed:
-        said = "what was right in a release is right in the last one that tried it."
-        console.print(Text(f"\nNo regressions: {said}"))
+        meaning = "what was right in a release is right in the last one that tried it."
+        console.print(Text(f"\nNo regressions: {meaning}"))
     broken = [group for group in history.entries if group.changed("broken")]
     cases = plural(sum(one.mended for one in history.cases.values()), "case")
     mended = [group for group in broken if not group.regressed]
@@ -79,17 +79,17 @@ def draw_history(
         draw("The other entries", others)
         draw("By feature", features)
         return
-    told_of = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
-    told_of.sort(key=_share, reverse=True)
+    notable = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
+    notable.sort(key=_share, reverse=True)
     heading = "By feature: what regressed, and what did not work at all in the first release"
-    draw(heading, told_of)
+    draw(heading, notable)
     if others:
         rows = plural(len(others), "other row")
         console.print(Text(f"\nIn {rows} of the case files nothing broke; --all lists them."))
 
 
 def draw_problems(console: Console, joined: Table) -> None:
-    """Print what is incomplete, and each target that was not tried or whose runner failed."""
+    """Print problems of the files, targets that were not tried, and infrastructure failures."""
     for problem in joined.problems:
         console.print(Text(_line(problem), style="yellow"))
     for column in joined.columns:
@@ -111,7 +111,7 @@ def _draw_problem(console: Console, label: str, sentence: str, fix: str | None) 
 
 
 def _draw_releases(console: Console, joined: Table, history: History) -> None:
-    """A row for each release: its score, what broke and what was fixed, or why it was not tried."""
+    """Print a row for each release: its score and changes, or why it was not tried."""
     failures = Counter(label for label, _ in joined.infrastructure)
     table = plain_table()
     table.add_column("release", no_wrap=True)
@@ -147,7 +147,7 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
 def _draw_groups(
     console: Console, heading: str, groups: Sequence[GroupHistory], most: int | None
 ) -> None:
-    """A row for each group: since when it is right, where cases broke and where they were fixed."""
+    """Print a row for each group: the releases since which it is right, and of its changes."""
     if not groups:
         return
     console.print(Text(f"\n{_line(heading)}", style="bold"))
@@ -173,7 +173,7 @@ def _draw_groups(
 
 
 def _since(group: GroupHistory) -> str:
-    """The release from which on all its cases are right, or some; ``never`` if none ever was."""
+    """The release since which all cases of a group are right, or some; ``never`` if none was."""
     since = group.since
     if since is None:
         return "unknown" if not group.spans else "never" if len(group.spans) == 1 else "no longer"
@@ -181,16 +181,16 @@ def _since(group: GroupHistory) -> str:
 
 
 def _changes(group: GroupHistory, kind: ChangeKind) -> str:
-    """The releases in which cases changed, each with their number unless it was all of them."""
-    found = [
+    """The releases that changed cases, each with the number of cases unless it is all of them."""
+    versions = [
         _line(version) + (f" ({len(those)})" if len(those) < len(group.members) else "")
         for version, those in group.changed(kind).items()
     ]
-    return ", ".join(found) or NOTHING
+    return ", ".join(versions) or NOTHING
 
 
 def _now(cases: Iterable[CaseHistory]) -> str:
-    """The number of each state in the last release in which each case is known."""
+    """The number of cases in each state, by the last release that tried the case."""
     counts = Counter(one.spans[-1].state if one.spans else "not tried" for one in cases)
     order = [*VERDICTS, UNSTABLE, "not tried"]
     return ", ".join(f"{counts[state]} {state}" for state in order if counts[state])
@@ -201,7 +201,7 @@ def _share(group: GroupHistory) -> float:
 
 
 def _is_new(group: GroupHistory) -> bool:
-    """Whether none of its cases is right in the first release that tried one."""
+    """Whether no case of the group is right in the first release that was tried."""
     return bool(group.spans) and group.spans[0].state == "none"
 
 

@@ -34,9 +34,9 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
     if len(results) <= FEW:
         yield from in_full(results)
         return
-    found = causes(results, lambda pair: pair[1])
+    groups = causes(results, lambda pair: pair[1])
     shown = printed = 0
-    for cause in found:
+    for cause in groups:
         if printed >= _SCREENFUL:
             break
         shown += 1
@@ -45,7 +45,7 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
             text = f"\n{len(cause.members)} {cause.sentence}. One of them:{text}{_also(others)}"
         printed += text.count("\n")
         yield text
-    short, left = found[shown : shown + _SHORT], found[shown + _SHORT :]
+    short, left = groups[shown : shown + _SHORT], groups[shown + _SHORT :]
     if short:
         yield "\nOther causes:"
     for cause in short:
@@ -54,9 +54,9 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
     if left:
         number = plural(sum(len(cause.members) for cause in left), "result")
         yield f"  and {number} of {plural(len(left), 'other cause')}"
-    if len(found) < len(results) or short:
+    if len(groups) < len(results) or short:
         yield (
-            f"\n{len(results)} unexpected results of {plural(len(found), 'cause')}; "
+            f"\n{len(results)} unexpected results of {plural(len(groups), 'cause')}; "
             "print all in full with --verbose, run only these again with --lf."
         )
 

@@ -99,8 +99,8 @@ def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequenc
         cells = _cells(row, runtimes, USES[0])
         family = row.family if row.family != before else ""
         before = row.family
-        made = f"{row.made_for}, {row.exporter}"
-        table.add_row(family, row.type, made, *(_sign(cells.get(name)) for name in runtimes))
+        export = f"{row.made_for}, {row.exporter}"
+        table.add_row(family, row.type, export, *(_sign(cells.get(name)) for name in runtimes))
     console.print(table, highlight=False)
 
 

@@ -47,16 +47,16 @@ HTML = click.option("--html", type=FILE, help="HTML report.")
 
 
 def program_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives ``command`` the options that say where runtimes are; it gets them as ``programs``.
+    """Gives ``command`` the options with paths of runtimes; it gets them as ``programs``.
 
-    Each may be given several times, for a target with each value.
+    An option can be repeated: each value is a target.
     """
     known = run_options()
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> int:
-        given = {option.name: values.pop(option.name) for option in known}
-        return command(programs=Programs(**given), **values)
+        paths = {option.name: values.pop(option.name) for option in known}
+        return command(programs=Programs(**paths), **values)
 
     for option in reversed(known):
         add = click.option(
@@ -71,7 +71,7 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def with_releases(targets: Sequence[Target]) -> list[Target]:
-    """The targets, after the releases that they are pinned to are installed."""
+    """The targets, with the releases installed to which they are pinned."""
     if not any(target.release for target in targets):
         return list(targets)
     from conformance.targets.setup.installed import with_release

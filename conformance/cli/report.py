@@ -34,9 +34,9 @@ from conformance.results.place import part_file
 from conformance.results.reader import Run
 from conformance.results.table import Table, tabulate
 
-#: How often --watch looks whether results have changed.
+#: The seconds after which --watch looks again whether results have changed.
 _POLL_SECONDS: Final = 2.0
-#: About how many bytes of changes a terminal shows.
+#: The approximate number of bytes of changes that a terminal shows.
 _SCREENS: Final = 12_000
 
 
@@ -232,7 +232,7 @@ def report(
 
 
 def _watch(results: Sequence[Path], write: Callable[[Sequence[Path], bool], int]) -> None:
-    """Write the page anew whenever a file has changed, until Ctrl-C.
+    """Write the page again whenever a file has changed, until Ctrl-C.
 
     The files need not exist yet. While a run writes beside earlier results, the page is of that
     run.
@@ -264,12 +264,12 @@ def _write(
     material: Material, requested: Sequence[tuple[_Form, Path]], inputs: Sequence[Path]
 ) -> int:
     """Write the requested forms, none of them over an input; the exit status."""
-    made = [(form, path, [*form.files(material, path)]) for form, path in requested]
+    outputs = [(form, path, [*form.files(material, path)]) for form, path in requested]
     check_separate(
-        inputs, [(f"--{form.option}", file) for form, _, files in made for file, _ in files]
+        inputs, [(f"--{form.option}", file) for form, _, files in outputs for file, _ in files]
     )
     status = Status.AS_EXPECTED
-    for form, path, files in made:
+    for form, path, files in outputs:
         # If one cannot be written, the others still are.
         try:
             form.write(path, files)

@@ -20,9 +20,9 @@ OPTION: Final = "--resume"
 
 
 def earlier_run(path: Path) -> Earlier | None:
-    """What ``path`` has of a run; None if it is not there, or was cut off before its first line.
+    """The run in ``path``; None if there is no file, or if it is empty.
 
-    Raises `BadArgument` for a file that no run can go on in.
+    Raises `BadArgument` for a file to which a run cannot add results.
     """
     if path.suffix == ".xz":
         raise BadArgument(f"{path} is packed, and no run can go on in it; unpack it first.")
@@ -44,7 +44,7 @@ def earlier_run(path: Path) -> Earlier | None:
 class Earlier:
     """The part of a run that was recorded before it was cut off.
 
-    Infrastructure failures are not of it: those cases run again.
+    It has no infrastructure failures: those cases run again.
     """
 
     run: Run
@@ -98,7 +98,7 @@ class Earlier:
         return ((by_id[result.case], result) for result in self.run.results)
 
     def instability(self) -> Iterator[InstabilityRecord]:
-        """What did not repeat, of cases that have a result and do not run again."""
+        """The unstable results of cases that have a result and do not run again."""
         there = {(result.case, result.target) for result in self.run.results}
         return (one for one in self.run.instability if (one.case, one.target) in there)
 

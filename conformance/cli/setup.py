@@ -1,4 +1,4 @@
-"""``gqa setup``: installs what a target needs, or releases of it, and lists those."""
+"""``gqa setup``: installs runtimes and releases of them, and lists those."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from conformance.targets.tools import (
 _SetUp = Callable[[str, Tell], Ready]
 _HowToUse = Callable[[str], list[str]]
 
-#: By `TargetEntry.setup`: the package, its pinned release, what installs it and says how to use it.
+#: By `TargetEntry.setup`: a package, its pinned release, and functions to install and explain it.
 _PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
     "cuda": ("onnxruntime-gpu", ONNXRUNTIME_GPU_VERSION, set_up_cuda, how_to_use_cuda),
     "tract": ("tract", TRACT_VERSION, set_up_tract, how_to_use_tract),
@@ -55,8 +55,8 @@ def setup(names: Sequence[str], listed: bool) -> int:
     gqa setup cpu@1.20.. wasm@1.27.0   releases, for use without a network
     gqa setup --releases               list the releases that are installed
 
-    A release is also installed when it is first used. Each is in a folder of its own below that of
-    the tools (GQA_TOOLS); to remove a release, delete its folder.
+    A release is also installed when it is first used. Each has a folder in that of the tools
+    (GQA_TOOLS); to remove a release, delete its folder.
 
     \b
     Exit status: 0 installed, even if it cannot be used here yet   2 bad input
@@ -95,7 +95,7 @@ def _entry(name: str) -> TargetEntry:
 
 
 def _set_up(entry: TargetEntry) -> None:
-    """Install the pinned release of what a target needs, and say how to use it."""
+    """Install the pinned release of the package that a target needs, and print how to use it."""
     if not entry.setup:
         click.echo(f"gqa setup installs nothing for {entry.name}. It needs {entry.needs}.")
         if entry.extra:

@@ -31,11 +31,11 @@ class _ElementType(click.ParamType[Element]):
     name = "element"
 
     def convert(self, value: Any, *_: Any) -> Element:
-        found = re.fullmatch(r"\s*(\w+)\s*\[([\d\s,]{1,200})\]\s*", value)
-        numbers = found[2].split(",") if found else []
-        if not found or not all(number.strip().isdecimal() for number in numbers):
+        match = re.fullmatch(r"\s*(\w+)\s*\[([\d\s,]{1,200})\]\s*", value)
+        numbers = match[2].split(",") if match else []
+        if not match or not all(number.strip().isdecimal() for number in numbers):
             self.fail(f"{value!r} is not an element such as output[0,3,128].")
-        return Element(found[1], tuple(map(int, numbers)))
+        return Element(match[1], tuple(map(int, numbers)))
 
 
 _NUMBER = click.IntRange(min=0)

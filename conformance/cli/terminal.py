@@ -38,7 +38,7 @@ from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
 
-#: Up to this many known defects are listed; of more, the number is printed.
+#: The largest number of known defects that are listed; more are only counted.
 FEW_CAUSES: Final = 8
 
 
@@ -68,7 +68,7 @@ class RunSummary:
         self.results.append((case, record))
 
     def enough(self, most: int | None) -> bool:
-        """Whether time is up or there are ``most`` failures: what makes the exit status one."""
+        """Whether time is up, or there are ``most`` failures that make the exit status 1."""
         if time.monotonic() >= self.until:
             return True
         if most is None:
@@ -78,7 +78,7 @@ class RunSummary:
 
     @property
     def _unstable(self) -> int:
-        """Number of results that did not repeat, and that no expectation covers."""
+        """The number of unexpected results that did not repeat."""
         return sum(record.unexpected for record in self.instability)
 
     @property
@@ -99,7 +99,7 @@ class RunSummary:
 class Terminal:
     """The output of a run, while it goes on and when it is over.
 
-    A ``verbose`` one lists all unexpected results and known defects, and not one of each cause.
+    If ``verbose``, it lists all unexpected results and known defects, not one of each cause.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Terminal:
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
     def troubles(self, summary: RunSummary) -> None:
-        """Print what kept results from being there or from being reliable."""
+        """Print infrastructure failures, unstable results, and targets that tried nothing."""
         for text in failures(summary.troubles, every=self.verbose):
             self.line(text)
         self._list_instability(summary.instability)
@@ -204,19 +204,19 @@ class Terminal:
 
         All of them if it is verbose; else if there are only a few and they are not yet ``printed``.
         """
-        found = causes((result for result in results if result.known), lambda result: result)
-        if not found or (printed and not self.verbose):
+        groups = causes((result for result in results if result.known), lambda result: result)
+        if not groups or (printed and not self.verbose):
             return
-        if len(found) > FEW_CAUSES and not self.verbose:
-            self.line(f"\n{len(found)} known defects; list them with --verbose.")
+        if len(groups) > FEW_CAUSES and not self.verbose:
+            self.line(f"\n{len(groups)} known defects; list them with --verbose.")
             return
         self.line("\nKnown defects:")
-        for cause in found:
+        for cause in groups:
             self.line(f"  {len(cause.members)} {cause.sentence}")
             self.line(f"      {cause.known.link}\n      {cause.example.case}")
 
     def _list_warnings(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
-        """List the cases that could not show a fault in some part of their calls, once each."""
+        """List, once each, the cases that could not detect a fault in some part of their calls."""
         warned = {case.id: (case, r.insensitive) for case, r in results if r.insensitive}
         if not warned:
             return
@@ -227,7 +227,7 @@ class Terminal:
             self.line(f"  and for {plural(len(warned) - FEW_CAUSES, 'other case')}")
 
     def _list_instability(self, records: Sequence[InstabilityRecord]) -> None:
-        """List what did not repeat, by target."""
+        """List the results that did not repeat, by target."""
         for target in dict.fromkeys(record.target for record in records):
             those = [record for record in records if record.target == target]
             self.line(f"\n{target}: {instability_text(those)}")
@@ -235,7 +235,7 @@ class Terminal:
                 self.line(f"  {text}")
 
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
-        """List why cases were not tried on targets that tried others, the largest number first."""
+        """List why targets that tried cases skipped others, the most frequent reason first."""
         tried = {result.target for result in results if was_tried(result)}
         reasons = Counter(
             (result.target, result.reason)
