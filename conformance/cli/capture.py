@@ -51,7 +51,7 @@ def values_to_capture(
 
 
 def programs_of_targets(eps: Sequence[str], programs: Programs) -> Programs:
-    """The programs without ``--ort-python``, where that is only for running the model."""
+    """The programs for the targets: without ``--ort-python`` if no target takes that option."""
     entries = [entry_of(ep) for ep in eps]
     taken = any(entry is not None and ORT_PYTHON in entry.options for entry in entries)
     return programs if taken else programs.without(ORT_PYTHON)

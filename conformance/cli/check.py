@@ -255,7 +255,7 @@ def check_pins(place: Path, names: Sequence[str]) -> None:
 
 
 def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:
-    """Print all facts about a node."""
+    """Print the facts about a node."""
     node, group = node_called(subject, name)
     known = [known_target(ready) for ready in _described(targets)]
     own = [case for case in cases if case.name == group.name]
@@ -265,7 +265,7 @@ def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequen
 
 
 def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
-    """The sentence of each target that does not load a model."""
+    """A sentence for each target that does not load the model."""
     for ready in _described(targets):
         if refusal := refusal_of(model, ready):
             yield f"{ready.name} does not load the model: {refusal}"

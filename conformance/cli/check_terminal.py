@@ -206,7 +206,7 @@ class CheckTerminal(Terminal):
         return document(self.subject, self.table, self.answers, self.known.values(), status)
 
     def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
-        """The answers for each target's name, by group."""
+        """The answers of each target, by its name, in the order of the groups."""
         records: dict[tuple[str, str, str], ResultRecord] = {}
         for case, record in summary.results:
             records[record.target, case.name, case.axes["stage"]] = record
@@ -282,7 +282,7 @@ def _reason(record: ResultRecord) -> tuple[str, str]:
 
 
 def _grid(table: ModelTable) -> Table:
-    """A row for each group of layers and use, a column for each target."""
+    """The table, with a row for each group of layers and use, and a column for each target."""
     # Without its padding at the edge, rich cuts letters off the last column.
     grid = Table(box=None, padding=(0, 3, 0, 0))
     grid.add_column("layers", overflow="fold", min_width=8)

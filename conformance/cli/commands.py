@@ -86,7 +86,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
             return command(cmd_name)
-        if ctx.resilient_parsing:  # for a shell's completion
+        if ctx.resilient_parsing:  # a shell completes a word
             return None
         if cmd_name in OLD_NAMES:
             raise BadArgument(f"Instead of gqa {cmd_name}, type {OLD_NAMES[cmd_name]}")
@@ -138,9 +138,8 @@ def _run() -> int:
         return _failed("Interrupted.", Status.INTERRUPTED)
     except SystemExit as error:
         # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.
-        return (
-            Status.INTERRUPTED if error.code else Status.AS_EXPECTED
-        )  # 0: of a shell's completion
+        # With 0 a shell's completion ends.
+        return Status.INTERRUPTED if error.code else Status.AS_EXPECTED
     except OSError as error:
         # Often standard output: its disk is full, or its terminal is gone.
         if interrupts.happened():

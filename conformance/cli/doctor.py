@@ -25,7 +25,7 @@ def doctor(verbose: bool, programs: Programs) -> int:
     available = 0
     targets = built_in(programs)
     for target in targets:
-        if target.kernel is not None:  # needs what the target needs of which it is a variant
+        if target.kernel is not None:  # it has the needs of the target whose kernel it is
             continue
         with TargetRun(TargetPlan(target, (), ())) as run:
             ready = run.ready

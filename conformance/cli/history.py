@@ -272,7 +272,7 @@ def _print(
     from conformance.results.timeline import histories
 
     every = histories(joined)
-    # That a call is rejected, where it may be, does not show that a feature works.
+    # A call that may be rejected does not show that a feature works.
     features = {
         case.id: features_of(case.call, case.steps)
         for case in cases

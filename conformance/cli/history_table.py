@@ -147,7 +147,7 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
 def _draw_groups(
     console: Console, heading: str, groups: Sequence[GroupHistory], most: int | None
 ) -> None:
-    """Print a row for each group: the releases since which it is right, and of its changes."""
+    """Print a row for each group: since when it is right, and the releases that changed it."""
     if not groups:
         return
     console.print(Text(f"\n{_line(heading)}", style="bold"))

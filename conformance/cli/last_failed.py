@@ -94,7 +94,7 @@ def check_results_file(path: Path | None) -> None:
 
 
 def _failed_on(target: Target) -> set[str]:
-    """The names of the cases that failed; none where nothing is noted, or nothing readable."""
+    """The names of the cases that failed; empty if there are no notes, or no readable ones."""
     try:
         noted = json.loads(read_plain(_place(target), _MOST_BYTES))
         return {str(name) for name in noted["failed"]}
@@ -108,5 +108,5 @@ def _place(target: Target) -> Path:
 
 
 def _name(case: Case) -> str:
-    """The case's id; in a user's file with the file's path."""
+    """The id of a case; of a case in a user's file, the path of the file and the label."""
     return case.id if is_shipped(case) else f"{case.file.resolve()}::{case.label}"

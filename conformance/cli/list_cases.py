@@ -61,7 +61,7 @@ def list_cases(named: Sequence[str], expression: str, everything: bool, as_json:
         cases = selected_cases(paths, expression)[1]
         lines = [Text(case.id) for case in cases]
     if as_json:
-        from conformance.run.records import case_record  # imports NumPy and what judges
+        from conformance.run.records import case_record  # imports NumPy
 
         for case in cases:
             click.echo(printable_json(case_record(case).model_dump_json()))

@@ -1,4 +1,4 @@
-"""One result, run now or taken from a results file, for the commands that are about one."""
+"""One result with its case and target, run now or taken from a results file."""
 
 from __future__ import annotations
 

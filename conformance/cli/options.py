@@ -71,7 +71,7 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def with_releases(targets: Sequence[Target]) -> list[Target]:
-    """The targets, with the releases installed to which they are pinned."""
+    """The targets, once the releases to which they are pinned are installed."""
     if not any(target.release for target in targets):
         return list(targets)
     from conformance.targets.setup.installed import with_release

@@ -73,7 +73,7 @@ class Earlier:
         ]
 
     def check(self, now: Header) -> None:
-        """Raise `BadArgument` unless the run that begins with ``now`` is the same run."""
+        """Raise `BadArgument` if the header ``now`` is that of another run."""
         was, now = self.run.header, shareable(now)  # as the file has it: without folders
         difference = headers_differ(was, now)
         if difference is None and was.shard != now.shard:

@@ -252,12 +252,12 @@ def plans_of(
 
 
 def selection_words(paths: Sequence[str], expression: str) -> list[str]:
-    """The selection as the words of a command."""
+    """The selection as arguments of a command."""
     return [*paths, *(["-k", expression] if expression else [])]
 
 
 def selection_text(paths: Sequence[str], expression: str) -> str:
-    """The selection as it is typed in the command."""
+    """The selection as one text, for the header of the results file."""
     return " ".join(selection_words(paths, expression)) or "whole corpus"
 
 
@@ -314,7 +314,7 @@ def check_outputs(
     outputs: Sequence[tuple[str, Path]],
     pinned: Sequence[Path] = (),
 ) -> None:
-    """Raise `BadArgument` or `ResultsError` for outputs that cannot be written or must not be."""
+    """Raise `ResultsError` for an output that cannot be written, `BadArgument` for an input."""
     inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}
     for plan in planned:
         target = plan.target
