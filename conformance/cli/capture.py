@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -58,27 +58,21 @@ def programs_of_targets(eps: Sequence[str], programs: Programs) -> Programs:
 
 
 def _ids(file: Path) -> tuple[int, ...]:
-    """The token ids in a file: a list in JSON, or numbers with spaces or commas between them."""
+    """The token ids in a file: numbers with spaces or commas between them, or a list in JSON."""
     try:
         text = read_plain(file, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise BadArgument(f"{shown(file)}: cannot be read: {reason}.") from None
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        data = text.replace(",", " ").split()
-    if isinstance(data, list) and len(data) == 1 and isinstance(data[0], list):
-        data = data[0]  # a batch of one
-    words = data if isinstance(data, list) else [data]
+    words = re.sub(r"[\[\],]", " ", text).split()
     wrong = [word for word in words if not _is_id(word)]
+    if text.count("[") > 2:
+        wrong.append("a batch of several prompts")
     if wrong or not words:
-        what = f"{str(wrong[0])[:40]!r} is no token id" if words else "there is no token id"
+        what = f"{wrong[0][:40]!r} is no token id" if words else "there is no token id"
         raise BadArgument(f"{shown(file)}: {what}; write the numbers of tokens, as in 2, 17, 4.")
-    return tuple(int(word) for word in words)
+    return tuple(map(int, words))
 
 
-def _is_id(word: object) -> bool:
-    if isinstance(word, str):
-        return word.isascii() and word.isdecimal() and len(word) < 11 and int(word) < 1 << 31
-    return isinstance(word, int) and not isinstance(word, bool) and 0 <= word < 1 << 31
+def _is_id(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 11 and int(word) < 1 << 31

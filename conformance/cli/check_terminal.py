@@ -131,16 +131,19 @@ class CheckTerminal(Terminal):
             place.mkdir(exist_ok=True)
         for base in dict.fromkeys(target.base for target in self.known.values()):
             file = place if alone else place / f"{base}.yaml"
+            targets = {name: known for name, known in self.known.items() if known.base == base}
             bad = {
-                (record.case, target.version, target.adapter): record
+                (
+                    record.case,
+                    targets[record.target].version,
+                    targets[record.target].adapter,
+                ): record
                 for record in self._bad()
-                for target in [self.known[record.target]]
-                if target.base == base
+                if record.target in targets
             }
             reasons = {record.case: _reason(record) for record in bad.values()}
             text = pinned_text(base, results, file, bad.keys(), reasons)
-            targets = [target for target in self.known.values() if target.base == base]
-            text, lines = self.model_pins.text(text, self.answers, targets)
+            text, lines = self.model_pins.text(text, self.answers, [*targets.values()])
             write_file(file, "expectations", text)
             pinned = plural(len(bad) + lines, "result")
             self.line(f"Pinned:  {pinned} of {base}, for --expect {place}")

@@ -144,11 +144,7 @@ def _check_bisection(
 
 
 def _of_files(
-    files: Sequence[Path],
-    paths: Sequence[str],
-    expression: str,
-    html: Path | None,
-    show: _Print,
+    files: Sequence[Path], paths: Sequence[str], expression: str, html: Path | None, show: _Print
 ) -> int:
     """Print the history of results files; ``paths`` and ``expression`` select from their cases."""
     runs = read_runs(dict.fromkeys(files), None if html is not None else _Light)
