@@ -133,13 +133,9 @@ class CheckTerminal(Terminal):
             file = place if alone else place / f"{base}.yaml"
             targets = {name: known for name, known in self.known.items() if known.base == base}
             bad = {
-                (
-                    record.case,
-                    targets[record.target].version,
-                    targets[record.target].adapter,
-                ): record
+                (record.case, target.version, target.adapter): record
                 for record in self._bad()
-                if record.target in targets
+                if (target := targets.get(record.target))
             }
             reasons = {record.case: _reason(record) for record in bad.values()}
             text = pinned_text(base, results, file, bad.keys(), reasons)
