@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import zlib
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from as_user import Desk, Gqa
-from case_files import cases_of, entries, write
+from case_files import cases_of
 from rich.console import Console
 from shipped import shipped_cases
 from synthetic_runs import error, header, result, target, writing
@@ -24,7 +23,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
-from conformance.report.value_files import arrays_of, values_json
+from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Element, Returned, Values, values_of
 from conformance.results.records import ResultRecord
 from conformance.run.records import case_record
@@ -102,7 +101,6 @@ def check(case: Case) -> str:
         assert (values.query is None) == (0 in sizes)
         _check_query(case, values)
         _check_row(values)
-        json.dumps(values_json(case, values, None), allow_nan=False)
         arrays = arrays_of(case, bundle, step, None) or {}  # none where they are too large
         assert sum(array.nbytes for array in arrays.values()) < 1 << 30
     assert drawn(case, values, draw.choice([40, 80, 120])).startswith(f"{case.id}\n")
@@ -289,19 +287,6 @@ def test_no_number_is_cut_off_in_any_terminal(tmp_path: Path, width: int) -> Non
 
 
 # The command
-
-
-def test_the_json_form_is_read_by_numpy(gqa: Gqa, tmp_path: Path) -> None:
-    write(tmp_path, entries(RICH), "rich.yaml")
-    done = gqa("show", f"{tmp_path}/rich.yaml::rich", "--values", "--json", "--batch", "1")
-    assert (done.status, done.err) == (0, "")
-    found = json.loads(done.out)
-    keys = {name: np.array(found["query"]["keys"][name], float) for name in ("logit", "value")}
-    p = np.exp(keys["logit"])
-    p /= p.sum() + np.exp(found["query"]["sink"])
-    np.testing.assert_allclose(p @ keys["value"], found["outputs"]["output"]["expected"])
-    assert found["query"]["keys"]["hidden"][:3] == ["window", "window", ""]
-    assert np.isnan(np.array(found["outputs"]["output"]["got"], float)).all()
 
 
 def test_a_target_is_run_and_its_whole_output_stands_beside(desk: Desk) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from conformance.results.differences import same_result
@@ -74,20 +74,6 @@ def first_change(releases: Sequence[str], try_: Try) -> Change | None:
 def _middle_first(low: int, high: int) -> list[int]:
     """The places between two, those nearest to the middle first."""
     return sorted(range(low + 1, high), key=lambda place: abs(2 * place - low - high))
-
-
-def all_changes(releases: Sequence[str], try_: Try) -> Iterator[Change]:
-    """Every change from one release to the next that can be tried."""
-    before: Tried | None = None
-    between: list[Tried] = []
-    for release in releases:
-        now = try_(release)
-        if now.result is None:
-            between.append(now)
-            continue
-        if before is not None and not _same(before, now):
-            yield Change(before, now, tuple(between))
-        before, between = now, []
 
 
 def _same(one: Tried, other: Tried) -> bool:

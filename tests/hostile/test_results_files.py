@@ -56,7 +56,8 @@ def try_all(run: Run, good: Run, folder: Path) -> None:
     changes_markdown(changes(of_good, joined))
     material = Material([run, good], tabulate([run, good]), changes(joined, of_good))
     for form in FORMS:
-        form.write(material, folder / form.option)
+        path = folder / form.option
+        form.write(path, form.files(material, path))
     for about in reported_results(run):
         issue(*about, program_of(*about))
 
