@@ -126,7 +126,7 @@ def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
                 f" {code(first.case)}"
             )
         what = f"- {what}: {code(first.sentence, 700)}"
-        repeated = first.after if first.kind in ("broken", "changed", "slower") else None
+        repeated = first.after if first.kind in ("broken", "changed") else None
         yield what + (_reproduce(repeated) if repeated else "")
 
 

@@ -134,8 +134,8 @@ def page(
     program. They are separate because they are most of the text, and few of them are read.
     """
     cases = _in_order(table)
-    last_first = reversed([*changes.all()]) if changes else ()  # slower comes last
-    changed = {(each.case, each.target): each for each in last_first if each.after}
+    all_changes = changes.all() if changes else ()
+    changed = {(each.case, each.target): each for each in all_changes if each.after}
     found = histories(table)
     series, older = _places(table, found), older_labels(found)
     newest = [column.label for column in table.columns if column.label not in older]

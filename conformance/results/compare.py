@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from conformance.results.differences import HEADINGS, Kind, differences
+from conformance.results.differences import HEADINGS, Kind, difference
 from conformance.results.differences import Change as Change
 from conformance.results.pairs import Pair, pairs_of
 from conformance.results.records import CaseRecord
@@ -76,14 +76,15 @@ def changes(new: Table, old: Table) -> Changes:
         before, after = pair.before.label, pair.after.label
         for id in ids:
             was, now = old.results.get((id, before)), new.results.get((id, after))
-            for kind, sentence in differences(was, now):
+            if (changed := difference(was, now)) is not None:
+                kind, sentence = changed
                 if _is_redefined(id, new, old):
                     sentence += " The case itself has changed."
                 found[kind].append(Change(kind, id, after, was, now, sentence))
     found["new"].sort(key=lambda change: not (change.after and change.after.unexpected))
     worse = tuple(reasons(new, old, pairs, found))
-    changed = {change.case for kind in found.values() for change in kind}
-    cases = ((id, new.cases.get(id) or old.cases.get(id)) for id in ids if id in changed)
+    known = {change.case for kind in found.values() for change in kind}
+    cases = ((id, new.cases.get(id) or old.cases.get(id)) for id in ids if id in known)
     return Changes(
         by_kind=found,
         targets=tuple(pairs),

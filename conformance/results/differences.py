@@ -8,7 +8,7 @@ way has broken nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -26,7 +26,7 @@ from conformance.results.records import (
 from conformance.results.verdicts import severity, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
-Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
+Kind = Literal["broken", "vanished", "fixed", "changed", "new"]
 #: The kinds in the order in which they are shown, each with its heading.
 HEADINGS: Final[Mapping[Kind, str]] = {
     "broken": "Newly broken",
@@ -34,14 +34,8 @@ HEADINGS: Final[Mapping[Kind, str]] = {
     "fixed": "Fixed",
     "changed": "Changed",
     "new": "New",
-    "slower": "Slower",
 }
 
-#: A result is slower if it takes more than this many times as long …
-SLOWER_TIMES: Final = 2.0
-#: … and more than this longer, in ms. Most calls take microseconds, and the fastest of a few
-#: repeats can double because the machine is busy.
-SLOWER_BY: Final = 1.0
 #: A wrong result has changed if its error has grown or shrunk by more than this factor.
 OTHER_MAGNITUDE: Final = 10.0
 
@@ -77,19 +71,21 @@ class Change:
         return red and not (before is not None and before.unexpected)
 
 
-def differences(was: ResultRecord | None, now: ResultRecord | None) -> Iterator[tuple[Kind, str]]:
-    """The changes of a result: none, one, or one and a slower time; None is no result."""
+def difference(was: ResultRecord | None, now: ResultRecord | None) -> tuple[Kind, str] | None:
+    """The kind of change of a result, with a sentence; None if there is none.
+
+    ``was`` and ``now`` are None where there is no result.
+    """
     if now is None:
-        if was is not None and was_tried(was):
-            what = f"{was.verdict} in the baseline; the new run has the target, not the case."
-            yield "vanished", what
-    elif was is None or (was_tried(now) and not was_tried(was)):
-        yield "new", _new(was, now)
-    else:
-        if change := _change(was, now):
-            yield change
-        if slower := _slower(was, now):
-            yield "slower", slower
+        if was is None or not was_tried(was):
+            return None
+        return (
+            "vanished",
+            f"{was.verdict} in the baseline; the new run has the target, not the case.",
+        )
+    if was is None or (was_tried(now) and not was_tried(was)):
+        return "new", _new(was, now)
+    return _change(was, now)
 
 
 def same_result(one: ResultRecord, other: ResultRecord) -> bool:
@@ -128,7 +124,7 @@ def _new(was: ResultRecord | None, now: ResultRecord) -> str:
 
 
 def _change(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
-    """How a result that both runs have has changed, its time apart."""
+    """How a result that both runs have has changed; None if it has not."""
     if _is_flaky(was, now):
         return None
     if _has_moved(was, now):
@@ -267,19 +263,6 @@ def _other_magnitude(one: float | None, other: float | None) -> bool:
         return repr(one) != repr(other)
     low, high = sorted((abs(one), abs(other)))
     return high > OTHER_MAGNITUDE * low
-
-
-def _slower(was: ResultRecord, now: ResultRecord) -> str | None:
-    before, after = (result.ms.run if result.ms else None for result in (was, now))
-    # A time of zero cannot be compared by a factor.
-    if before is None or after is None or not (before > 0 and math.isfinite(after)):
-        return None
-    if not (after > SLOWER_TIMES * before and after - before > SLOWER_BY):
-        return None
-    return (
-        f"the fastest repeat took {_figure(after)} ms, {_figure(after / before)} times "
-        f"the {_figure(before)} ms of the baseline."
-    )
 
 
 def _figure(number: float | None) -> str:
