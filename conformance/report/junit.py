@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from conformance.base.text import clean, one_line
+from conformance.report.terminal import tell
 from conformance.results.instability import instability_examples, instability_text, is_unstable
 from conformance.results.records import InstabilityRecord, ResultRecord
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Column, Table
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS
-from conformance.results.wrong_outputs import wrong_in
 
 #: CI systems show an attribute on one line; the element has the full text.
 _LINE = 500
@@ -128,23 +128,13 @@ def _verdict(cell: Cell) -> str:
     return f"{cell.verdict} ({cell.note})" if cell.note else cell.verdict
 
 
-def _details(cell: Cell) -> Iterator[str]:
-    result, contract = cell.result, cell.contract
-    yield f"{_verdict(cell)}: {result.reason}"
-    if result.wrong_outputs:
-        yield f"wrong in: {wrong_in(result)}"
-    if result.hazard:
-        yield f"hazard: {result.hazard}"
-    if result.message and result.message != result.reason:
-        yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
-    if contract is not None:
-        yield f"contract: {contract.terms}, {contract.source}"
-        if contract.disputed:
-            yield f"disputed: {contract.disputed}"
-    known = result.expectation
-    if known is not None:
-        yield f"expected: {known.verdict} ({known.file}:{known.line}): {known.why}\n{known.link}"
-    yield f"reproduce: {shared_command(result.reproduce)}"
+def _details(cell: Cell) -> Iterable[str]:
+    """The lines about a result, as ``gqa run`` prints them."""
+    if cell.case is None:
+        return [f"{_verdict(cell)}: {cell.result.reason}"]
+    # stderr has an element of its own
+    changed = {"stderr": "", "reproduce": shared_command(cell.result.reproduce)}
+    return tell(cell.case, cell.result.model_copy(update=changed))
 
 
 def _seconds(result: ResultRecord) -> float | None:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.base.text import one_line
 from conformance.report.history import release_rows, sentence
+from conformance.report.repro.escaping import code
 from conformance.results.causes import causes
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
@@ -33,8 +33,6 @@ _FOR_CHANGES: Final = 30_000
 
 #: Longer texts are cut to this many characters.
 _TEXT: Final = 400
-#: cmark supports fences of up to 80 backticks; longer runs of backticks are replaced.
-_MOST_BACKTICKS: Final = 8
 # An address that is safe between < and >: without characters that end it, and without @.
 _ADDRESS: Final = re.compile(r"https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~/?=&%+#:-]*)?")
 
@@ -70,17 +68,6 @@ def report_markdown(table: Table, changes: Changes | None = None) -> str:
         return summary_markdown(table)
     first = changes_markdown(changes, _FOR_CHANGES)
     return f"{first}\n{summary_markdown(table, MOST_BYTES - len(first.encode()) - 1)}"
-
-
-def code(text: str, most: int = _TEXT) -> str:
-    """``text`` on one line as a code span that it cannot break out of, also in a table."""
-    text = one_line(text, most)
-    # A | ends a table cell even in a code span, and renderers differ in how it is escaped.
-    text = text.replace("|", "¦")
-    text = re.sub(f"`{{{_MOST_BACKTICKS + 1},}}", lambda run: "ˋ" * len(run[0]), text)
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    space = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{space}{text}{space}{fence}" if text else "(nothing)"
 
 
 def link(address: str) -> str:

@@ -14,10 +14,10 @@ from typing import IO
 
 from conformance.results.compact import LEFT_OUT, compacted
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Run, abbreviated
+from conformance.results.reader import Run, abbreviated, contradictions, take
 from conformance.results.records import Footer, Header, Record, Selection, ShardRecord, TargetRecord
 from conformance.results.same import headers_differ, targets_differ
-from conformance.results.store import Store, opened
+from conformance.results.store import opened
 from conformance.results.verdicts import Verdict, without_zeros
 
 
@@ -45,8 +45,8 @@ def merge(
         parts: list[Run] = []
         targets: dict[str, TargetRecord] = {}
         for path in paths:
-            parts.append(store.add(path))
-            for refusal in _refusals(store, parts, targets):
+            parts.append(take(path, store))
+            for refusal in _refusals(parts, targets):
                 raise ResultsError(refusal)
         for refusal in _uneven(parts):
             raise ResultsError(refusal)
@@ -78,21 +78,16 @@ def merge(
 # Files that cannot be joined
 
 
-def _refusals(
-    store: Store, parts: Sequence[Run], targets: dict[str, TargetRecord]
-) -> Iterator[str]:
+def _refusals(parts: Sequence[Run], targets: dict[str, TargetRecord]) -> Iterator[str]:
     """Why the last file cannot be joined with those before; adds its targets to ``targets``."""
     *before, part = parts
-    path, header, judged = part.path, part.header, part.judged
+    path, header = part.path, part.header
     if before and (differs := headers_differ(before[0].header, header)):
         yield f"{path} is of another run than {before[0].path}: {differs}."
     for other in before:
         same_run = _run_of(header) == _run_of(other.header)
         if header.shard and same_run and header.shard == other.header.shard:
             yield f"One shard is there twice: {_called(other)} and {_called(part)}."
-    for name, number in Counter(_names(header)).items():
-        if number > 1:
-            yield f"{path}: two of its targets are called {name}."
     for target in header.targets:
         known = targets.setdefault(target.name, target)
         if differs := targets_differ(known, target):
@@ -101,25 +96,9 @@ def _refusals(
                 f"{differs}. Give one of them a --name."
             )
         targets[target.name] = _on_both(known, target)
-    if part.goes_on:
-        yield f"{path}: there is more after its footer."
-    for id in part.redescribed:
-        yield f"{path}: {id} is another case than in {parts[store.first(id)].path}."
-    for id in part.undescribed:
-        yield f"{path}: there is a result for {id}, and no such case."
-    for name in judged.counts.keys() - {*_names(header)}:
-        yield f"{path}: there is a result for {name}, which is no target of it."
-    for id, name in judged.twice:
-        first, what = parts[store.first(id, name)], f"a result of {id} on {name}"
-        yield (
-            f"{path} has {what} twice."
-            if first is part
-            else f"Both {first.path} and {path} have {what}."
-        )
-    if part.footer is not None and part.footer.complete:
-        said = {name: counts for name, counts in part.footer.counts.items() if counts}
-        if said != {name: counts for name, counts in judged.counts.items() if counts}:
-            yield f"{path} is damaged: its results are not those of its footer."
+    after = f", after {abbreviated([str(other.path) for other in before])}" if before else ""
+    for contradiction in contradictions(part):
+        yield f"{path}{after}: {contradiction}"
 
 
 def _uneven(parts: Iterable[Run]) -> Iterator[str]:

@@ -244,22 +244,18 @@ def _what(error: ValidationError, line: bytes) -> str:
 
 def doubted(run: Run) -> Run:
     """The run, with everything in its ``problems`` that makes it unreliable."""
-    return replace(run, problems=tuple(dict.fromkeys([*run.problems, *_doubts(run)])))
+    doubts = [*run.problems, *_missing(run), *contradictions(run)]
+    return replace(run, problems=tuple(dict.fromkeys(doubts)))
 
 
-def _doubts(run: Run) -> Iterator[str]:
-    if run.goes_on:
-        yield "There is more after its footer."
-    for id in run.redescribed:
-        yield f"Case {id} is described twice, differently."
-    counts = run.judged.counts
+def _missing(run: Run) -> Iterator[str]:
+    """How much of what was selected the file lacks, a sentence each."""
     footer, selection = run.footer, run.header.selection
     if footer is None:
         yield "It has no footer: the run was cut short."
     elif not footer.complete:
         yield "The run was stopped before its end."
-
-    results = sum(count.total() for count in counts.values())
+    results = sum(count.total() for count in run.judged.counts.values())
     missing = selection.results - results
     if missing > 0:
         yield f"{missing} of {selection.results} results are missing."
@@ -268,14 +264,22 @@ def _doubts(run: Run) -> Iterator[str]:
     if len(run.cases) != selection.cases:
         yield f"{len(run.cases)} cases are described where {selection.cases} were selected."
 
+
+def contradictions(run: Run) -> Iterator[str]:
+    """Where parts of the file contradict each other, a sentence each."""
+    if run.goes_on:
+        yield "There is more after its footer."
+    for id in run.redescribed:
+        yield f"Case {id} is described twice, differently."
+    counts, footer = run.judged.counts, run.footer
     if footer is not None:
         for name in dict.fromkeys([*counts, *footer.counts]):
-            there, said = counts.get(name, Counter()), footer.counts.get(name, {})
+            actual, claimed = counts.get(name, Counter()), footer.counts.get(name, {})
             for verdict in VERDICTS:
-                if there[verdict] != said.get(verdict, 0):
+                if actual[verdict] != claimed.get(verdict, 0):
                     yield (
-                        f"The footer counts {said.get(verdict, 0)} {verdict} on {name}; "
-                        f"there are {there[verdict]}."
+                        f"The footer counts {claimed.get(verdict, 0)} {verdict} on {name}; "
+                        f"there are {actual[verdict]}."
                     )
         for what, number, claim in (
             ("unexpected results", run.judged.unexpected, footer.unexpected),
@@ -284,7 +288,6 @@ def _doubts(run: Run) -> Iterator[str]:
         ):
             if number != claim:
                 yield f"The footer counts {claim} {what}; there are {number}."
-
     known = {target.name for target in run.header.targets}
     if len(known) < len(run.header.targets):
         yield "Two of its targets have one name."

@@ -98,7 +98,7 @@ def notes(new: Table, old: Table, pairs: Sequence[Pair]) -> Iterator[str]:
     if _texts(old, lambda run: run.header.corpus) != _texts(new, lambda run: run.header.corpus):
         yield "The case files differ: cases may be new, missing, or changed under the same name."
     if _texts(old, _machine) != _texts(new, _machine):
-        yield "The machines differ: times are not comparable."
+        yield "The machines differ; a runtime may choose other kernels."
     yield from _selections(new, old)
     if any(run.problems for run in old.runs):
         yield "The baseline is not reliable: it has problems."

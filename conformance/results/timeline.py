@@ -34,9 +34,8 @@ UNSTABLE: Final = "unstable"
 ChangeKind = Literal["broken", "fixed"]
 CHANGE_KINDS: Final[tuple[ChangeKind, ...]] = get_args(ChangeKind)
 
-#: ``full``: every case is right. ``partly``: some are. ``none``: none is. ``unknown``: some cases
-#: were not tried or did not repeat, and the others are right.
-GroupState = Literal["full", "partly", "none", "unknown"]
+#: How many of the cases of a group are right: all, some or none of them.
+GroupState = Literal["full", "partly", "none"]
 
 K = TypeVar("K", bound=str)
 
@@ -251,52 +250,39 @@ def _case_history(
 
 
 @dataclass(frozen=True)
-class Group:
-    """Cases that are looked at together, in one release."""
-
-    version: str
-    state: GroupState
-    results: tuple[ResultRecord, ...]
-    """Of the cases that were tried."""
-    unstable: int
-    cases: int
-
-
-@dataclass(frozen=True)
 class GroupHistory:
     """The cases of an entry, or those with a value of a feature, over the releases of a series."""
 
     name: str
     members: tuple[CaseHistory, ...]
 
-    @cached_property
-    def tried(self) -> list[Group]:
-        """The releases in which at least one of its cases was tried."""
-        every = (self._in(number, version) for number, version in enumerate(self._versions))
-        return [group for group in every if group.results]
-
     @property
     def _versions(self) -> tuple[str, ...]:
         return self.members[0].versions if self.members else ()
 
-    def _in(self, number: int, version: str) -> Group:
-        results = [r for one in self.members if (r := one.results[number]) is not None]
-        unstable = sum(one.states[number] == UNSTABLE for one in self.members)
-        right = sum(result.verdict == "pass" for result in results)
-        state: GroupState
-        if right == len(results):
-            state = "full" if len(results) == len(self.members) and not unstable else "unknown"
-        else:
-            state = "partly" if right else "none"
-        return Group(version, state, tuple(results), unstable, len(self.members))
-
     @cached_property
     def spans(self) -> list[Span[GroupState]]:
-        """The ranges of releases in which all, some or none of its cases are right."""
+        """The ranges of releases in which all, some or none of its cases are right.
+
+        A release in which none of the cases was tried does not count.
+        """
         return spans(
-            (group.version, None if group.state == "unknown" else group.state)
-            for group in self.tried
+            (version, self._state(number))
+            for number, version in enumerate(self._versions)
+            if any(one.results[number] is not None for one in self.members)
         )
+
+    def _state(self, number: int) -> GroupState | None:
+        """The state in the release of this number; None: unknown.
+
+        It is unknown if some cases were not tried or did not repeat, and the others are right.
+        """
+        results = [result for one in self.members if (result := one.results[number]) is not None]
+        right = sum(result.verdict == "pass" for result in results)
+        if right < len(results):
+            return "partly" if right else "none"
+        unstable = any(one.states[number] == UNSTABLE for one in self.members)
+        return None if unstable or len(results) < len(self.members) else "full"
 
     @property
     def since(self) -> Span[GroupState] | None:

@@ -37,6 +37,8 @@ def _wrapped(line: str) -> list[str]:
     ) or [""]
 
 
+#: cmark supports fences of up to 80 backticks; longer runs of backticks are replaced.
+_MOST_BACKTICKS: Final = 8
 LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]{1,500}")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~!&$]|[@#](?=\w)")
 
@@ -52,17 +54,21 @@ def inline(text: str, most: int = 600) -> str:
     return _MARKUP.sub(_escaped, one_line(text, most))
 
 
-def inline_code(text: str) -> str:
-    """Untrusted text as inline code."""
-    line = one_line(text, 1000)
-    ticks = "`" * (_longest(line, "`") + 1)
-    return f"{ticks} {line} {ticks}" if "`" in line else f"`{line}`"
+def code(text: str, most: int = 400) -> str:
+    """``text`` on one line as a code span that it cannot break out of, also in a table."""
+    text = one_line(text, most)
+    # A | ends a table cell even in a code span, and renderers differ in how it is escaped.
+    text = text.replace("|", "¦")
+    text = re.sub(f"`{{{_MOST_BACKTICKS + 1},}}", lambda run: "ˋ" * len(run[0]), text)
+    fence = "`" * (1 + _longest_fence(text))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}" if text else "(nothing)"
 
 
 def fence_around(text: str) -> str:
     """The backticks before and after a code block with untrusted text."""
-    return "`" * max(3, _longest(text, "`") + 1)
+    return "`" * max(3, _longest_fence(text) + 1)
 
 
-def _longest(text: str, character: str) -> int:
-    return max(map(len, re.findall(f"{re.escape(character)}+", text)), default=0)
+def _longest_fence(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)

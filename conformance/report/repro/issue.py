@@ -10,7 +10,7 @@ from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.report.findings import alone
 from conformance.report.repro.checks import is_of_the_variant
-from conformance.report.repro.escaping import LINK, fence_around, inline, inline_code
+from conformance.report.repro.escaping import LINK, code, fence_around, inline
 from conformance.report.repro.program import Program
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
@@ -67,7 +67,7 @@ def issue_parts(
         lines += ["", "## Analysis", "", finding]
     lines += ["", "## Environment", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
-    command = inline_code(shared_command(result.reproduce))
+    command = code(shared_command(result.reproduce), 1000)
     lines += ["", f"Command of the suite (gqa-conformance): {command}", "", "## Reproduction", ""]
     if program.missing is not None:
         return "\n".join([*lines, inline(program.missing)]) + "\n", ""
