@@ -244,7 +244,7 @@ def _what(error: ValidationError, line: bytes) -> str:
 
 def doubted(run: Run) -> Run:
     """The run, with everything in its ``problems`` that makes it unreliable."""
-    doubts = [*run.problems, *_missing(run), *contradictions(run)]
+    doubts = [*run.problems, *contradictions(run), *_missing(run)]
     return replace(run, problems=tuple(dict.fromkeys(doubts)))
 
 
