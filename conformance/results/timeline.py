@@ -1,13 +1,13 @@
-"""Since which release something is right, in which it broke, and in which it was fixed.
+"""Histories: since which release a case is right, when it broke, and when it was fixed.
 
-A history is that of one target and adapter over its releases, the oldest first. Only what was
-tried counts. A case that a release skipped, or that has no result there because the runner failed,
-is *unknown* there, never right; one that is flaky, or whose result did not repeat alone, is
-*unstable* there. Neither breaks anything, and neither mends it: a case that was right before and
-wrong after is broken in the first release in which it is known to be wrong.
+A history covers the releases of one target and adapter, the oldest first. In a release that skipped
+a case, or has no result for it, the state of the case is *unknown*. If the case is flaky, or its
+result did not repeat alone, it is *unstable* there. Unknown and unstable releases neither break nor
+fix a case: if it was right before and wrong after them, it is broken in the first release in which
+it is known to be wrong.
 
-`spans` derives the ranges of releases from the states in each; cases and groups of cases (an entry
-of a case file, a value of a feature) both use it, and so does the support data.
+`spans` derives ranges of releases from the states of a case, or of a group of cases: an entry of a
+case file, or the cases with a value of a feature.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from conformance.results.records import ResultRecord
 from conformance.results.table import Column, Table
 from conformance.results.verdicts import was_tried, worst
 
-#: What marks a release before which nothing is known: it holds since then, or since earlier.
+#: Marks a release if nothing is known about those before it: since this release, or earlier.
 OR_EARLIER: Final = "≤"
 
-#: The state of a case whose result in a release did not repeat alone, or is known to be flaky.
+#: The state of a case that is flaky, or whose result did not repeat alone.
 UNSTABLE: Final = "unstable"
 
-#: How a case changed between two releases in which it is known.
+#: How the state of a case changed between two releases.
 ChangeKind = Literal["broken", "fixed"]
 CHANGE_KINDS: Final[tuple[ChangeKind, ...]] = get_args(ChangeKind)
 
@@ -45,7 +45,7 @@ K = TypeVar("K", bound=str)
 
 @dataclass(frozen=True)
 class Release:
-    """A release of a target. ``unavailable``: why nothing was tried on it; empty if it was."""
+    """A release of a target. ``unavailable`` says why it could not be tried; empty if it was."""
 
     version: str
     columns: tuple[Column, ...]
@@ -79,28 +79,29 @@ class Series:
 
 
 def series_of(columns: Sequence[Column]) -> list[Series]:
-    """The columns by target and adapter, and in each by version.
+    """The columns grouped by target and adapter, and within these by version.
 
-    A target that was not available has the version that its name has, ``cpu@1.20.1``; without one
-    it is in no series. Its adapter is not known, so it is missing with every adapter.
+    A target that was not available gets its version from its name, ``cpu@1.20.1``; without a
+    version in its name, it is left out. Its adapter is not known, so it is added to the series of
+    every adapter of the target.
     """
-    found: dict[str, dict[str, list[Column]]] = {}
+    grouped: dict[str, dict[str, list[Column]]] = {}
     for column in sorted(columns, key=_is_missing):
         about, (called, _, version) = column.target.describe, column.target.name.rpartition("@")
         if about is not None and not _is_missing(column):
             adapter = f"+{about.adapter}" if about.adapter else ""
             names, version = [f"{column.target.base}{adapter}"], about.version or "unknown"
         elif called and ordered_version(version) is not None:
-            names = [name for name in found if f"{name}+".startswith(f"{called}+")] or [called]
+            names = [name for name in grouped if f"{name}+".startswith(f"{called}+")] or [called]
         else:
             continue
         for name in names:
-            found.setdefault(name, {}).setdefault(version, []).append(column)
+            grouped.setdefault(name, {}).setdefault(version, []).append(column)
     return [
         Series(
             name, tuple(_release(version, of[version]) for version in sorted(of, key=release_key))
         )
-        for name, of in found.items()
+        for name, of in grouped.items()
     ]
 
 
@@ -119,10 +120,10 @@ def _release(version: str, columns: Sequence[Column]) -> Release:
 
 @dataclass(frozen=True)
 class Span(Generic[K]):
-    """Releases in a row that have one state, as far as it is known.
+    """Consecutive releases with the same state; their state may also be unknown.
 
-    ``earliest``: nothing is known before ``first``, so the state may be older. ``unknown``: the
-    releases from ``first`` to ``last`` of which the state is not known.
+    ``unknown`` lists the releases between ``first`` and ``last`` whose state is unknown.
+    ``earliest``: nothing is known about releases before ``first``, so the state may be older.
     """
 
     state: K
@@ -133,21 +134,21 @@ class Span(Generic[K]):
 
     @property
     def since(self) -> str:
-        """``1.27.0``, or ``≤1.27.0`` where nothing is known before."""
+        """The first release: ``1.27.0``, or ``≤1.27.0`` if the state may be older."""
         return f"{OR_EARLIER if self.earliest else ''}{self.first}"
 
 
 def spans(states: Iterable[tuple[str, K | None]]) -> list[Span[K]]:
-    """The spans of the states in each release, the oldest first; None: it is not known."""
+    """The spans of these releases and states, the oldest first; the state None is unknown."""
     tried = list(states)
     known = [(number, state) for number, (_, state) in enumerate(tried) if state is not None]
-    found = []
+    made = []
     for state, members in groupby(known, key=lambda item: item[1]):
         numbers = [number for number, _ in members]
         first, last = numbers[0], numbers[-1]
         between = tuple(tried[number][0] for number in range(first, last) if number not in numbers)
-        found.append(Span(state, tried[first][0], tried[last][0], first == 0, between))
-    return found
+        made.append(Span(state, tried[first][0], tried[last][0], first == 0, between))
+    return made
 
 
 # A case
@@ -155,10 +156,10 @@ def spans(states: Iterable[tuple[str, K | None]]) -> list[Span[K]]:
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A case that was right in one release and is not in a later one, or the other way round.
+    """A change of a case from right to not right (``broken``), or back (``fixed``).
 
-    ``version`` is the first release in which it is known to be so, and ``state`` its state there;
-    ``last`` is the last release before in which it is known not to be.
+    ``version`` is the first release with the new ``state``; ``last`` is the last release known to
+    be without it.
     """
 
     kind: ChangeKind
@@ -169,10 +170,10 @@ class CaseChange:
 
 @dataclass(frozen=True)
 class CaseHistory:
-    """A case in each release of a series, the oldest first.
+    """The history of a case over the releases of a series, the oldest first.
 
-    ``states`` has a verdict, `UNSTABLE`, or None where the release is unknown; ``results`` the
-    result, None where there is none or the case was not tried.
+    ``states`` has the verdict in each release, or `UNSTABLE`, or None if it is unknown. ``results``
+    has None if the case was not tried in the release.
     """
 
     case: str
@@ -182,16 +183,16 @@ class CaseHistory:
 
     @cached_property
     def spans(self) -> list[Span[str]]:
-        """The ranges of releases with one verdict, or in which it is unstable.
+        """The ranges of releases with the same state.
 
-        What was not tried before the first known release is no state, so that span is earliest.
+        Unknown releases before the first known one are ignored, so the first span is ``earliest``.
         """
         of_release = zip(self.versions, self.states, strict=True)
         return spans(dropwhile(lambda each: each[1] is None, of_release))
 
     @cached_property
     def changes(self) -> tuple[CaseChange, ...]:
-        """Where it broke and where it was fixed, in order."""
+        """All changes from right to not right and back, in order."""
         known = [
             (version, state)
             for version, state in zip(self.versions, self.states, strict=True)
@@ -205,25 +206,25 @@ class CaseHistory:
 
     @property
     def since(self) -> str | None:
-        """The first release from which on it is right, ``≤1.20.1`` where nothing is known before.
+        """The release since which the case is right; ``≤1.20.1`` if it may be an earlier one.
 
-        None: it is not right, or not stable, in the last release in which it is known.
+        None if it is not right, or not stable, in the last release with a known state.
         """
         last = self.spans[-1] if self.spans else None
         return last.since if last is not None and last.state == "pass" else None
 
     def changed_in(self, kind: ChangeKind) -> list[str]:
-        """The releases in which it was no longer right, or became right."""
+        """The releases with a change of this kind."""
         return [change.version for change in self.changes if change.kind == kind]
 
     @property
     def regressed(self) -> bool:
-        """Whether it was right in some release, and is not in the last in which it is known."""
+        """Whether it was right in a release, and is not right in the last with a known state."""
         return bool(self.changes) and self.changes[-1].kind == "broken"
 
     @property
     def mended(self) -> bool:
-        """Whether it broke in some release, and is right in the last in which it is known."""
+        """Whether it broke in a release, and is right in the last with a known state."""
         return bool(self.changed_in("broken")) and not self.regressed
 
 
@@ -251,7 +252,7 @@ def _case_history(
 
 @dataclass(frozen=True)
 class GroupHistory:
-    """The cases of an entry, or those with a value of a feature, over the releases of a series."""
+    """The history of a group of cases: those of an entry, or those with a value of a feature."""
 
     name: str
     members: tuple[CaseHistory, ...]
@@ -264,7 +265,7 @@ class GroupHistory:
     def spans(self) -> list[Span[GroupState]]:
         """The ranges of releases in which all, some or none of its cases are right.
 
-        A release in which none of the cases was tried does not count.
+        Releases in which no case of the group was tried are ignored.
         """
         return spans(
             (version, self._state(number))
@@ -273,9 +274,9 @@ class GroupHistory:
         )
 
     def _state(self, number: int) -> GroupState | None:
-        """The state in the release of this number; None: unknown.
+        """The state in the release with this index.
 
-        It is unknown if some cases were not tried or did not repeat, and the others are right.
+        None (unknown) if some cases were not tried or are unstable, and all others are right.
         """
         results = [result for one in self.members if (result := one.results[number]) is not None]
         right = sum(result.verdict == "pass" for result in results)
@@ -286,54 +287,53 @@ class GroupHistory:
 
     @property
     def since(self) -> Span[GroupState] | None:
-        """The last span in which all or some of its cases are right; None: none is, or unknown."""
+        """The last span, if all or some of the cases are right in it; else None."""
         last = self.spans[-1] if self.spans else None
         return last if last is not None and last.state != "none" else None
 
     def changed(self, kind: ChangeKind) -> dict[str, list[CaseHistory]]:
-        """The cases that broke or were fixed, by release, the oldest first."""
-        found: dict[str, list[CaseHistory]] = {version: [] for version in self._versions}
+        """The cases with a change of this kind, by release, the oldest first."""
+        by_release: dict[str, list[CaseHistory]] = {version: [] for version in self._versions}
         for one in self._changing:
             for change in one.changes:
                 if change.kind == kind:
-                    found[change.version].append(one)
-        return {version: those for version, those in found.items() if those}
+                    by_release[change.version].append(one)
+        return {version: cases for version, cases in by_release.items() if cases}
 
     @cached_property
     def _changing(self) -> list[CaseHistory]:
-        """The members that have a change: few."""
+        """The members with changes, cached because most have none."""
         return [one for one in self.members if one.changes]
 
     @cached_property
     def regressed(self) -> list[CaseHistory]:
-        """Its cases that were right, and are not in the last release in which they are known."""
+        """Its cases that were right in a release, and are not in the last with a known state."""
         return [one for one in self.members if one.regressed]
 
 
 @dataclass(frozen=True)
 class History:
-    """All cases of some runs over the releases of one target."""
+    """The histories of all cases and entries over the releases of one target and adapter."""
 
     series: Series
     cases: Mapping[str, CaseHistory]
     entries: tuple[GroupHistory, ...]
 
     def by_feature(self, features: Mapping[str, Mapping[str, str | None]]) -> list[GroupHistory]:
-        """A group for each value of a feature, ``softcap=given``, that one of the cases has.
+        """The groups of cases with the same value of a feature, named ``softcap=given``.
 
-        In the order of the features and of their values, as docs/coverage.md has them.
-        ``features`` has the value of each feature of a case, by its id; cases that it does not
-        have are in no group.
+        They have the order of docs/coverage.md. ``features`` has the values of the features of each
+        case by its id; a case that is not in it is in no group.
         """
-        found: dict[str, list[CaseHistory]] = {
+        groups: dict[str, list[CaseHistory]] = {
             f"{name}={value}": [] for name, feature in BY_NAME.items() for value in feature.values
         }
         for id, values in features.items():
             if id in self.cases:
                 for name, value in values.items():
                     if value is not None:
-                        found[f"{name}={value}"].append(self.cases[id])
-        return [GroupHistory(name, tuple(members)) for name, members in found.items() if members]
+                        groups[f"{name}={value}"].append(self.cases[id])
+        return [GroupHistory(name, tuple(members)) for name, members in groups.items() if members]
 
     @cached_property
     def whole(self) -> GroupHistory:
@@ -342,7 +342,7 @@ class History:
 
 
 def histories(joined: Table, least: int = 2) -> list[History]:
-    """The history of each target that was tried in at least so many releases."""
+    """The histories of the targets that were tried in at least ``least`` releases."""
     return [
         history_of(joined, series)
         for series in series_of(joined.columns)
@@ -350,11 +350,11 @@ def histories(joined: Table, least: int = 2) -> list[History]:
     ]
 
 
-def older_labels(found: Iterable[History]) -> set[str]:
-    """The labels of all columns that are of no newest release that was tried."""
+def older_labels(histories: Iterable[History]) -> set[str]:
+    """The labels of all columns but those of the newest release tried of each target."""
     return {
         label
-        for history in found
+        for history in histories
         for release in history.series.releases
         if release is not history.series.tried[-1]
         for label in release.labels
@@ -362,7 +362,7 @@ def older_labels(found: Iterable[History]) -> set[str]:
 
 
 def history_of(joined: Table, series: Series) -> History:
-    """The history of every case, and of every entry, over the releases of a target."""
+    """The history of a target: of every case and every entry, over its releases."""
     unstable = {
         (record.case, label) for label, records in joined.instability.items() for record in records
     }
