@@ -22,7 +22,7 @@ from conformance.cli.console import make_console
 from conformance.cli.one_result import returned_of, run_case, taken, the_one
 from conformance.cli.options import FILE
 from conformance.report.value_files import values_json
-from conformance.report.values import Asked, Element, Returned, read_as, values_of
+from conformance.report.values import Element, QueryPlace, Returned, read_as, values_of
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
@@ -49,8 +49,8 @@ _NUMBER = click.IntRange(min=0)
 @click.option("--values", is_flag=True, help="The oracle's values of one query, step by step.")
 @click.option("--step", type=_NUMBER, metavar="N", help="Call of a loop.")
 @click.option("--batch", type=_NUMBER, metavar="N", help="Sequence of the batch.")
-@click.option("--head", type=_NUMBER, metavar="N", help="Query head.")
-@click.option("--token", type=_NUMBER, metavar="N", help="Query token of this call.")
+@click.option("--head", type=_NUMBER, metavar="N", help="QueryPlace head.")
+@click.option("--token", type=_NUMBER, metavar="N", help="QueryPlace token of this call.")
 @click.option(
     "--at",
     "element",
@@ -93,8 +93,8 @@ def show(
     """
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
-    asked = Asked(step, batch, head, token, element)
-    if values or everything or as_json or results or ep or asked != Asked():
+    asked = QueryPlace(step, batch, head, token, element)
+    if values or everything or as_json or results or ep or asked != QueryPlace():
         if ep is None and corpus.targets:
             (ep,) = eps_of(corpus.targets, Programs())
         return _show_values(
@@ -127,7 +127,7 @@ def _returned(corpus: Corpus, case: Case, results: Path | None, ep: str | None) 
 
 def _show_values(
     case: Case,
-    asked: Asked,
+    asked: QueryPlace,
     find_returned: Callable[[], Returned | None],
     *,
     everything: bool,

@@ -1,4 +1,4 @@
-"""The oracle's values as files for programs: JSON of one query, and arrays of all of them."""
+"""The oracle's values for programs: those of one query as JSON, and all of them as arrays."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ Array = np.ndarray[Any, Any]
 
 
 def values_json(case: Case, values: Values, returned: Returned | None) -> dict[str, Any]:
-    """The values as strict JSON: numbers and nested lists, which ``np.array(…, float)`` takes.
+    """The values as strict JSON: numbers and nested lists, which ``np.array(…, float)`` accepts.
 
-    "nan", "inf" and "-inf" stand for the numbers that JSON does not have, null for what is not
-    known.
+    "nan", "inf" and "-inf" stand for numbers that JSON does not have, null for unknown values.
     """
-    found = {
+    document = {
         "case": case.id,
         "step": values.step,
         "target": returned.target if returned is not None else None,
@@ -34,12 +33,12 @@ def values_json(case: Case, values: Values, returned: Returned | None) -> dict[s
         "outputs": {},
     }
     for name, compared in values.outputs.items():
-        told = _plain(compared)
-        known = told.pop("known")
+        fields = _plain(compared)
+        known = fields.pop("known")
         for each in ("got", "share"):
-            told[each] = [x if ok else None for x, ok in zip(told[each], known, strict=True)]
-        found["outputs"][name] = told
-    return found
+            fields[each] = [x if ok else None for x, ok in zip(fields[each], known, strict=True)]
+        document["outputs"][name] = fields
+    return document
 
 
 def _plain(value: object) -> Any:
@@ -57,7 +56,7 @@ def _plain(value: object) -> Any:
 def arrays_of(
     case: Case, prepared: Prepared, step: int, returned: Returned | None
 ) -> dict[str, Array] | None:
-    """All values of one step: every batch, head and token (docs/oracle.md has the list).
+    """All values of one step, for every batch, head and token; docs/oracle.md lists the arrays.
 
     None if they do not fit into memory.
     """
@@ -70,7 +69,7 @@ def arrays_of(
     def by_head(grouped: Array) -> Array:
         return grouped.reshape(b, k * g, s, *grouped.shape[4:])
 
-    found: dict[str, Array] = {
+    arrays: dict[str, Array] = {
         "lengths": call.lengths,
         "past_lengths": call.past_lengths,
         "query_places": call.query_starts[:, None] + np.arange(s),
@@ -86,11 +85,11 @@ def arrays_of(
         "sink_probability": by_head(a.sink_probability),
     }
     for name, expected in prepared.expected[step].items():
-        found[f"expected_{name}"] = expected.value
+        arrays[f"expected_{name}"] = expected.value
         target_class: TargetClass = returned.target_class if returned is not None else "cpu"
-        found[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
+        arrays[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
         if returned is not None and returned.outputs is not None:
             got = returned.outputs[step].get(name)
             if got is not None and got.dtype == NUMPY[expected.dtype]:
-                found[f"got_{name}"] = got.astype(np.float64)
-    return found
+                arrays[f"got_{name}"] = got.astype(np.float64)
+    return arrays

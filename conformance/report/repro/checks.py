@@ -1,4 +1,4 @@
-"""What a stand-alone program checks, and which verdict it prints for it."""
+"""The checks of a stand-alone program, and the verdicts that it prints."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from conformance.results.records import (
     contract_of,
 )
 
-#: The number of elements, and of wrong shapes, that a program checks; a long loop has many more.
+#: The largest number of elements, and of wrong shapes, that a program checks.
 _MOST: Final = 8
 
 
 def verdicts(case: CaseRecord, result: ResultRecord) -> tuple[str, str, str]:
-    """The verdict if everything that is checked is right, if not, and if the call is rejected."""
+    """The verdicts to print: if all checks pass, if one fails, and if the call is rejected."""
     demands = contract_of(case, result).demands
     rejected = "unsupported" if demands == "computes" else "pass"
     return (
@@ -30,7 +30,7 @@ def verdicts(case: CaseRecord, result: ResultRecord) -> tuple[str, str, str]:
 def wrong_elements(case: CaseRecord, result: ResultRecord) -> list[list[Any]]:
     """Output, call, index, expected value and error budget of the elements with the largest errors.
 
-    The numbers are as JSON has them.
+    They are JSON values.
     """
     if result.of_variant:
         return []  # the recorded errors are those of the variant
@@ -53,7 +53,7 @@ def _share(error: OutputErrorRecord) -> float:
 
 
 def wrong_shapes(case: CaseRecord, result: ResultRecord) -> list[list[Any]]:
-    """Output, call and expected shape of each output that had a wrong shape."""
+    """Output, call and expected shape of each output with a wrong shape."""
     outputs = {output.name for output in case.call.outputs}
     if result.verdict != "wrong" or is_of_the_variant(result):
         return []

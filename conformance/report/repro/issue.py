@@ -1,4 +1,4 @@
-"""The text of a bug report on one result, for the tracker of a runtime."""
+"""The text of a bug report about a result, for the bug tracker of a runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from conformance.results.wrong_outputs import only_presents, wrong_in
 def issue(case: CaseRecord, result: ResultRecord, target: TargetRecord, program: Program) -> str:
     """Markdown for a bug tracker: a title, the call, the result, the finding, and the program.
 
-    ``program`` is what `program_of` made.
+    ``program`` is the value of `program_of`.
     """
     before, fence = issue_parts(case, result, target, program)
     return f"{before}{program.text}{fence}\n" if fence else before
@@ -34,7 +34,7 @@ def issue_parts(
     program: Program,
     elsewhere: Sequence[tuple[str, Verdict]] = (),
 ) -> tuple[str, str]:
-    """The text up to the program, and the line that ends its code block; empty without a program.
+    """The text before the program, and the line that ends its code block (empty if there is none).
 
     ``elsewhere`` has the verdicts of other targets.
     """
