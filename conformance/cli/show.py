@@ -49,8 +49,8 @@ _NUMBER = click.IntRange(min=0)
 @click.option("--values", is_flag=True, help="The oracle's values of one query, step by step.")
 @click.option("--step", type=_NUMBER, metavar="N", help="Call of a loop.")
 @click.option("--batch", type=_NUMBER, metavar="N", help="Sequence of the batch.")
-@click.option("--head", type=_NUMBER, metavar="N", help="QueryPlace head.")
-@click.option("--token", type=_NUMBER, metavar="N", help="QueryPlace token of this call.")
+@click.option("--head", type=_NUMBER, metavar="N", help="Query head.")
+@click.option("--token", type=_NUMBER, metavar="N", help="Query token of this call.")
 @click.option(
     "--at",
     "element",

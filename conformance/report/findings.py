@@ -17,7 +17,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\(([\w-]+\.\w+)\)")
 
 @cache
 def page_of(link: str) -> str | None:
-    """The Markdown of the finding at ``link``; None if there is no such finding."""
+    """The Markdown of the finding at ``link``; None if it does not exist."""
     path = ROOT / link
     # `path.exists()` would fail for a link that is too long for a file name.
     there = path in (data_path("docs") / "findings").glob("*.md")
@@ -26,7 +26,7 @@ def page_of(link: str) -> str | None:
 
 def alone(link: str) -> str | None:
     """The finding without its title and its script, and with links to other findings as plain text;
-    None if there is no such finding."""
+    None if it does not exist."""
     text = page_of(link)
     if text is None:
         return None

@@ -74,7 +74,7 @@ def sentence(history: CaseHistory) -> str:
 
 
 def _broken_before(history: CaseHistory) -> str:
-    """The last range of releases in which a case was broken; empty if it never was, or still is."""
+    """The last releases with a broken case; empty if it never broke, or is still broken."""
     if not history.mended:
         return ""
     *_, fixed = history.changes

@@ -43,7 +43,7 @@ class ModelCell:
     """The answer of one target for one group of layers.
 
     ``verdict`` gives the symbol and the colours. ``case`` is the first case that is not right, or
-    else the first case; ``target`` is the target on which it ran.
+    else the first case; ``target`` is the target that ran it.
     """
 
     verdict: Verdict

@@ -177,7 +177,7 @@ class RecordedModel:
     """A model as one exporter writes it in one data type.
 
     ``graph`` is the name of its file, ``family`` the common name of the model, ``made_for`` the
-    execution provider for which it was exported, ``dtype`` the type of its values, and ``weights``
+    execution provider that it was exported for, ``dtype`` the type of its values, and ``weights``
     the type of its weights if that differs.
     """
 
@@ -199,7 +199,7 @@ class RecordedModel:
 
     @property
     def words(self) -> str:
-        """The words by which the row can be found: names, calls, the names of its runtimes, and
+        """Words for finding the row: names, calls, the names of its runtimes, and
         their messages if they refuse it."""
         calls = (call.what for call in self.calls)
         runtimes = (f"{name} {CALLED.get(name.partition('+')[0], '')}" for name in self.runtimes)
@@ -226,7 +226,7 @@ class RecordedModel:
 
 @dataclass(frozen=True)
 class Models:
-    """All recorded answers, and the day on which they were recorded.
+    """All recorded answers, and the day of the recording.
 
     ``runtimes`` are the columns, each with the releases that were tried; those in ``software`` ran
     on an adapter that computes shaders on the processor. ``newer`` has the newest release of a

@@ -162,7 +162,7 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The words by which it can be found, each once; they have three or more characters."""
+        """Words for finding the page, each once; they have three or more characters."""
         return " ".join(sorted(set(re.findall(r"[a-z0-9_.]{3,}", self.text.lower()))))
 
 

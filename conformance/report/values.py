@@ -63,7 +63,7 @@ class Returned:
 
 
 def read_as(prepared: Prepared, returned: Returned | None) -> Prepared:
-    """The prepared case for the reading of the documentation by which the result was judged."""
+    """The prepared case for the reading of the documentation that the result names."""
     wanted = None if returned is None else returned.result.reading
     return next((prepared.by(name) for name in prepared.readings if name == wanted), prepared)
 

@@ -1,7 +1,7 @@
 """Escapes untrusted text for comments of programs and for Markdown.
 
-A results file can come from anybody. Its text must not end the comment or the code block in which
-it is, or be read as markup.
+A results file can come from anybody. Its text must not end the comment or the code block around it,
+or be read as markup.
 """
 
 from __future__ import annotations
