@@ -30,7 +30,7 @@ from conformance.targets.setup.programs import SetupError, find_npm, run_install
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pin stands: the packages whose release it is, a file, and the text around it."""
+    """A place that names a pinned release: its packages, a file, and the text around it."""
 
     packages: tuple[str, ...]
     file: str
@@ -38,7 +38,7 @@ class Place:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The text, with the release as its group."""
+        """The pattern of the text, with the release as a group."""
         before, _, after = self.text.partition("{}")
         return re.compile(f'{re.escape(before)}([^"\\s]+){re.escape(after)}')
 
@@ -49,10 +49,10 @@ _TRACT: Final = ("tract-cli", "tract")
 _WEB: Final = ("onnxruntime-web",)
 _TOOLS: Final = "conformance/targets/tools.py"
 _MANIFEST: Final = "runners/onnxruntime_web/package.json"
-#: Written by npm for the manifest, whose place comes before its own.
+#: npm writes this file for the manifest, which must be edited before it.
 _LOCK: Final = "runners/onnxruntime_web/package-lock.json"
 
-#: Every place of every pin. The first of a pin is the one whose release is the old one.
+#: All places that name pinned releases.
 PLACES: Final = (
     Place(_CPU, _TOOLS, 'ONNXRUNTIME_VERSION: Final = "{}"'),
     Place(_CPU, "pyproject.toml", 'cpu = ["onnxruntime=={}"]'),
@@ -78,7 +78,7 @@ class PinError(Exception):
 
 @dataclass(frozen=True)
 class Pin:
-    """The release that several targets share, and the places that it stands in."""
+    """A pinned release: the targets that share it, and the places that name it."""
 
     entries: tuple[TargetEntry, ...]
     places: tuple[Place, ...]
@@ -90,12 +90,12 @@ class Pin:
 
     @property
     def names(self) -> str:
-        """The targets, in a sentence."""
+        """The names of the targets, for a sentence."""
         return listed([entry.name for entry in self.entries])
 
     def releases(self) -> dict[Place, str]:
-        """The release in each place. Raises `PinError` for a place that is not there once."""
-        found = {}
+        """The release in each place. Raises `PinError` if a place does not exist exactly once."""
+        pinned = {}
         for place in self.places:
             matches = place.pattern.findall(_read(place.file))
             if len(matches) != 1:
@@ -103,12 +103,12 @@ class Pin:
                     f"{place.file} has {place.text.strip()!r} {plural(len(matches), 'time')}, not "
                     "once; correct PLACES in conformance/maintain/pin.py."
                 )
-            found[place] = matches[0]
-        return found
+            pinned[place] = matches[0]
+        return pinned
 
 
 def pin_of(target: str) -> Pin:
-    """The pin of a target. Raises `PinError` for a target that has none."""
+    """The pin of a target. Raises `PinError` if it has none."""
     own = next((entry.package for entry in TARGETS if entry.name == target), None)
     if own is None:
         names = [entry.name for entry in TARGETS]
@@ -122,7 +122,7 @@ def pin_of(target: str) -> Pin:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Move the pin; 0 if it stands at the release now, 2 for wrong arguments, 3 for a failure."""
+    """Move the pin; returns 0 for success, 2 for wrong arguments, 3 for a failure."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.pin",
         description="Moves a target, and those that share its pin, to another pinned release.",
@@ -167,7 +167,7 @@ def _failed(error: object, status: int) -> int:
 
 
 def _commands(pin: Pin, old: str, new: str) -> Iterator[str]:
-    """The commands that install the release and show what has to be decided."""
+    """The commands that install the release, and show the decisions that are left."""
     for package in pin.packages:
         if package.manager == "pip":
             yield f"{sys.executable} -m pip install {package.name}=={new}"
@@ -186,7 +186,7 @@ def _read(file: str) -> str:
 
 
 def _edited(pin: Pin, release: str) -> dict[str, str]:
-    """The new text of each file that has a release. Raises `PinError`, `SetupError`."""
+    """The new texts of all files. Raises `PinError`, `SetupError`."""
     texts: dict[str, str] = {}
     for place in pin.places:
         text = texts.get(place.file, _read(place.file))
@@ -198,7 +198,7 @@ def _edited(pin: Pin, release: str) -> dict[str, str]:
 
 
 def _lock(manifest: str) -> str:
-    """The lock file that npm writes for a package.json. Raises `PinError`, `SetupError`."""
+    """npm's lock file for a package.json. Raises `PinError`, `SetupError`."""
     npm = find_npm()
     if npm is None:
         raise PinError(f"{_LOCK} needs npm, which is not installed.")
