@@ -100,15 +100,15 @@ def legal_pairs() -> list[Pair]:
 def faults(cases: Iterable[Case]) -> list[str]:
     """The errors of the coverage: pairs with neither a case nor a rule, and pairs with both."""
     counts = pair_counts(cases)
-    found = []
+    errors = []
     for pair in all_pairs():
         rule = reason_for(pair)
         name = " × ".join(map(" ".join, pair))
         if counts[pair] and rule:
-            found.append(f"{name}: {counts[pair]} cases, although '{rule.reason}'")
+            errors.append(f"{name}: {counts[pair]} cases, although '{rule.reason}'")
         elif not counts[pair] and not rule:
-            found.append(f"{name}: no case and no reason")
-    return found
+            errors.append(f"{name}: no case and no reason")
+    return errors
 
 
 def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:

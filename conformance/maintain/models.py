@@ -202,7 +202,9 @@ def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
         "format": FORMAT,
         "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
         "suite": __version__,
-        "runtimes": {name: sorted(found, key=release_key) for name, found in runtimes.items()},
+        "runtimes": {
+            name: sorted(releases, key=release_key) for name, releases in runtimes.items()
+        },
         "software": sorted(set(software) & set(runtimes)),
     }
     lines = ",\n".join(json.dumps(_grouped(one), ensure_ascii=False) for one in rows)

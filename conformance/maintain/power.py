@@ -281,17 +281,17 @@ class Power:
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
-            for done, (case, score, found) in enumerate(self._assessed(sessions, ready, first)):
+            for done, (case, score, assessed) in enumerate(self._assessed(sessions, ready, first)):
                 watch("the correct kernel", done + 1, len(self.cases))
-                self._count(case, score, found.record)
+                self._count(case, score, assessed.record)
                 if role == PROBE:
-                    for outcome in found.outcomes:
+                    for outcome in assessed.outcomes:
                         touched[case.id] |= _touched(outcome)
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
-            for done, (case, score, found) in enumerate(self._assessed(sessions, ready, tasks)):
+            for done, (case, score, assessed) in enumerate(self._assessed(sessions, ready, tasks)):
                 watch("mutants", done + 1, len(pairs))
-                self._count(case, score, found.record)
+                self._count(case, score, assessed.record)
         order = {case.id: number for number, case in enumerate(self.cases)}
         for score in (self.correct, *self.scores):
             score.kills.sort(key=lambda kill: order[kill.case.id])

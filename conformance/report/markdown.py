@@ -86,9 +86,9 @@ def _changes(changes: Changes) -> Iterator[Section]:
     if changes.notes:
         yield Section("Notes:", [f"- {code(note)}" for note in changes.notes], "notes", 0.1)
     yield _totals(changes)
-    for heading, found in changes.kinds():
-        items = [*_groups(changes, found)]
-        yield Section(f"## {heading}: {len(found):,}", items, "more groups")
+    for heading, members in changes.kinds():
+        items = [*_groups(changes, members)]
+        yield Section(f"## {heading}: {len(members):,}", items, "more groups")
 
 
 def _totals(changes: Changes) -> Section:
@@ -102,9 +102,9 @@ def _totals(changes: Changes) -> Section:
     return Section("## Totals, before → now", rows, "targets", 0.2, head)
 
 
-def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
+def _groups(changes: Changes, changed: Iterable[Change]) -> Iterator[str]:
     """An item for each group of cases of an entry that changed from and to the same verdicts."""
-    for entry, members in changes.grouped(found):
+    for entry, members in changes.grouped(changed):
         first = members[0]
         what = f"{code(first.case)} on {code(first.target, 80)}"
         if len(members) > 1:
@@ -127,9 +127,9 @@ def _summary(table: Table) -> Iterator[Section]:
     if uncalled := uncalled_sentences(column.target for column in table.columns):
         items = [f"- {code(sentence)}" for sentence in uncalled]
         yield Section("## Parts of the operator that no case calls", items, "runtimes", 0.1)
-    found = histories(table)
-    yield from _scores(table, found)
-    for history in found:
+    series = histories(table)
+    yield from _scores(table, series)
+    for history in series:
         yield from _releases(table, history)
     yield _counts(table)
     unexpected = [cell for cell in table.cells if cell.mark == "unexpected"]
@@ -291,13 +291,13 @@ def _known(table: Table) -> Iterator[Section]:
     known = [cell for cell in table.cells if cell.result.known]
     if not known:
         return
-    found = causes(known, lambda cell: cell.result, lambda cell: cell.label)
+    by_cause = causes(known, lambda cell: cell.result, lambda cell: cell.label)
     items = [
         f"- {len(cause.members):,} {cause.verdict} on {code(cause.label, 80)}: "
         f"{code(cause.known.why)} {link(cause.known.link)}; the first is {code(cause.example.case)}"
-        for cause in found
+        for cause in by_cause
     ]
-    heading = f"## Results with a known defect: {len(known):,}, of {len(found):,} causes"
+    heading = f"## Results with a known defect: {len(known):,}, of {len(by_cause):,} causes"
     yield Section(heading, items, "causes", 0.7)
 
 

@@ -137,8 +137,8 @@ def page(
     cases = _in_order(table)
     all_changes = changes.all() if changes else ()
     changed = {(each.case, each.target): each for each in all_changes if each.after}
-    found = histories(table)
-    series, older = _places(table, found), older_labels(found)
+    release_histories = histories(table)
+    series, older = _places(table, release_histories), older_labels(release_histories)
     newest = [column.label for column in table.columns if column.label not in older]
     shared = table.shared_scores(newest)
     heads = tuple(
@@ -157,7 +157,7 @@ def page(
     links = {clean(cause.known.link) for cause in known}
     shown = Page(
         heads=heads,
-        histories=found,
+        histories=release_histories,
         themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
         unexpected=[cause for cause in listed if cause.example.unexpected],
         known=known,
@@ -173,7 +173,7 @@ def page(
         results=sum(head.total for head in heads),
         findings=tuple(sorted(link for link in links if link.startswith(PREFIX))),
     )
-    return shown, *_cells(table, heads, changed, found, series)
+    return shown, *_cells(table, heads, changed, release_histories, series)
 
 
 #: The themes that come first: real models, calls of exported models, and layers that share a cache.
@@ -191,7 +191,7 @@ def _in_order(table: Table) -> dict[str, CaseRecord | None]:
     return {id: table.cases.get(id) for id in sorted(table.rows, key=place)}
 
 
-def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
+def _places(table: Table, release_histories: Sequence[History]) -> list[dict[str, Any]]:
     """The series of the table with the indices of their columns, the oldest release first."""
     number = {column.label: n for n, column in enumerate(table.columns)}
     return [
@@ -201,7 +201,7 @@ def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
             "versions": [clean(r.version) for r in one.series.releases for _ in r.columns],
             "newest": number[one.series.tried[-1].label],
         }
-        for one in found
+        for one in release_histories
     ]
 
 
@@ -280,7 +280,7 @@ def _cells(
     table: Table,
     heads: Sequence[Head],
     changes: Mapping[tuple[str, str], Change],
-    found: Sequence[History],
+    release_histories: Sequence[History],
     series: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     pool, looks, distinct, paragraphs = _Pool(), _Pool(), _Pool(), _Pool()
@@ -314,9 +314,10 @@ def _cells(
                     if other is not cell
                 ]
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
-        if found:
+        if release_histories:
             row["history"] = [
-                pool.add(_history_details(one.cases[id], one.series.name)) for one in found
+                pool.add(_history_details(one.cases[id], one.series.name))
+                for one in release_histories
             ]
         rows.append(row)
     worst_first: list[Any] = sorted(looks.values, key=lambda look: look["severity"])

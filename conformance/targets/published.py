@@ -77,10 +77,10 @@ def pip_lists(package: Package) -> dict[str, Sequence[str]]:
     def ask_about(python: str) -> Sequence[str] | NoAnswer:
         options = ("--python-version", python, "--only-binary=:all:", "--pre")
         try:
-            found = _AVAILABLE.search(_output((*pip, "index", "versions", package.name, *options)))
+            match = _AVAILABLE.search(_output((*pip, "index", "versions", package.name, *options)))
         except NoAnswer as why:
             return why
-        return found[1].split(", ") if found else ()
+        return match[1].split(", ") if match else ()
 
     with ThreadPoolExecutor(2) as threads:  # pip takes a second for each
         answers = dict(zip(_PYTHONS, threads.map(ask_about, _PYTHONS), strict=True))
@@ -99,10 +99,14 @@ def _ask_npm(package: Package) -> Iterator[str]:
     if npm is None:
         raise NoAnswer("npm is not installed")
     try:
-        found = json.loads(_output((npm, "view", "--global", package.name, "versions", "--json")))
+        versions = json.loads(
+            _output((npm, "view", "--global", package.name, "versions", "--json"))
+        )
     except ValueError:
         raise NoAnswer("npm's answer is no JSON") from None
-    yield from (str(version) for version in (found if isinstance(found, list) else [found]))
+    yield from (
+        str(version) for version in (versions if isinstance(versions, list) else [versions])
+    )
 
 
 def _ask_cargo(package: Package) -> Iterator[str]:

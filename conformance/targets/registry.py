@@ -155,8 +155,8 @@ def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
     numbered = re.compile(rf"((?:{names_of_targets})(?:@[^#]+)?)#\d+")
     eps = []
     for label in labels:
-        found = numbered.fullmatch(label)
-        eps.append("cpu" if label in names else found[1] if found else label)
+        match = numbered.fullmatch(label)
+        eps.append("cpu" if label in names else match[1] if match else label)
     return list(dict.fromkeys(eps))
 
 
@@ -260,8 +260,8 @@ def _built_in(
     pinned = entry.package.option if release and entry.package else None
     starts = {option: option.start(value) for option, value in typed.items()}
     python_by = next((option for option, start in starts.items() if start.interpreter), None)
-    found = RunnerStart() if python_by else entry.python()
-    every = (*starts.values(), found)
+    python = RunnerStart() if python_by else entry.python()
+    every = (*starts.values(), python)
     again = [(option.flag, value) for option, value in typed.items() if value and option != pinned]
     runner = data_path("runners") / entry.runner
     target = Target(
@@ -280,7 +280,7 @@ def _built_in(
                 *(word for start in every for word in start.arguments),
             ),
             name=entry.name,
-            env={**entry.environment, **found.environment},
+            env={**entry.environment, **python.environment},
             memory_bytes=half_the_memory() if entry.maps_device else None,
         ),
         target_class=entry.target_class,

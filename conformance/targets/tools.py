@@ -134,8 +134,8 @@ def find_compute_sanitizer() -> str | None:
     The runner also searches its own interpreter, which can be another one, and the system.
     """
     packages = (glob.escape(folder) for folder in site.getsitepackages())
-    found = (glob.glob(f"{folder}/nvidia/*/bin/compute-sanitizer") for folder in packages)
-    return next((path for paths in found for path in paths), None)
+    matches = (glob.glob(f"{folder}/nvidia/*/bin/compute-sanitizer") for folder in packages)
+    return next((path for paths in matches for path in paths), None)
 
 
 def has_cuda(python: str) -> bool:
@@ -190,5 +190,5 @@ def _named(typed: str | None, flag: str, variable: str) -> tuple[str, str] | Non
 
 def as_typed(named: str) -> Path:
     """The absolute path of a program; a name without a slash is looked up in PATH."""
-    found = shutil.which(named) if os.sep not in named else None
-    return Path(found or os.path.expanduser(named)).absolute()
+    on_path = shutil.which(named) if os.sep not in named else None
+    return Path(on_path or os.path.expanduser(named)).absolute()

@@ -38,13 +38,13 @@ def wrong_elements(case: CaseRecord, result: ResultRecord) -> list[list[Any]]:
     shares = sorted(map(_share, result.errors), reverse=True)
     least = shares[_MOST - 1] if len(shares) > _MOST else -math.inf
     fields = ("output", "step", "index", "want", "budget")
-    found = [
+    elements = [
         [*error.model_dump(mode="json", include={*fields}).values()]
         for error in result.errors
         if error.output in outputs and _share(error) >= least
         if None not in (error.index, error.want, error.budget)
     ]
-    return found[:_MOST]
+    return elements[:_MOST]
 
 
 def _share(error: OutputErrorRecord) -> float:
@@ -57,12 +57,12 @@ def wrong_shapes(case: CaseRecord, result: ResultRecord) -> list[list[Any]]:
     outputs = {output.name for output in case.call.outputs}
     if result.verdict != "wrong" or is_of_the_variant(result):
         return []
-    found = [
+    shapes = [
         [fault.output, fault.step or 0, fault.want]
         for fault in result.faults
         if isinstance(fault, WrongShape) and fault.output in outputs
     ]
-    return found[:_MOST]
+    return shapes[:_MOST]
 
 
 def has_fault(result: ResultRecord, kind: FaultKind) -> bool:

@@ -36,8 +36,8 @@ class Installed:
     @property
     def size(self) -> int:
         """The disk space of its files in bytes, including files that other releases share."""
-        found = (path.lstat() for path in self.folder.rglob("*"))
-        return sum(each.st_blocks * 512 for each in found)
+        stats = (path.lstat() for path in self.folder.rglob("*"))
+        return sum(each.st_blocks * 512 for each in stats)
 
 
 def installed() -> list[Installed]:

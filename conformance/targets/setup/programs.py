@@ -66,8 +66,8 @@ def find_cargo() -> str | None:
 
 
 def _found(name: str, folder: str) -> str | None:
-    found = shutil.which(name) or shutil.which(name, path=os.path.abspath(folder))
-    return os.path.abspath(found) if found else None
+    path = shutil.which(name) or shutil.which(name, path=os.path.abspath(folder))
+    return os.path.abspath(path) if path else None
 
 
 def pip_command() -> tuple[str, ...] | None:

@@ -147,9 +147,9 @@ def _other_python(package: Package, release: str, error: SetupError) -> str:
             None if versions else listing,
         )
     for version in reversed(versions):
-        found = shutil.which(f"python{version}")
-        if found and run((found, "-I", "-c", "import venv")) == 0:  # pyenv's may not start
-            return found
+        program = shutil.which(f"python{version}")
+        if program and run((program, "-I", "-c", "import venv")) == 0:  # pyenv's may not start
+            return program
     raise SetupError(
         f"{requirement} has wheels for Python {', '.join(versions)}, and none of these is on the "
         f"PATH.\n  install one  uv python install {versions[-1]}"
