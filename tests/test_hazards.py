@@ -181,7 +181,7 @@ def test_tables_and_junit_tell_it(tmp_path: Path) -> None:
     joined = tabulate([run_of(tmp_path / "a", "pass", hazard=SENTENCE, reading="scale_of_zero")])
     (cell,) = cells(joined)
     assert (cell["hazard"], cell["reading"]) == (SENTENCE, "scale_of_zero")
-    assert f"hazard: {SENTENCE}" in junit(joined)
+    assert f"  hazard    {SENTENCE}" in junit(joined)
     (plain,) = cells(tabulate([run_of(tmp_path / "b", "pass")]))
     assert (plain["hazard"], plain["reading"]) == (None, None)
 

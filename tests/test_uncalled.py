@@ -90,10 +90,7 @@ def recorded(desk: Desk, gqa: Gqa, future: str) -> Path:
 
 
 def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Path) -> None:
-    forms = {
-        form: desk.folder / f"page.{form}"
-        for form in ("markdown", "junit", "support", "json", "html")
-    }
+    forms = {form: desk.folder / f"page.{form}" for form in ("markdown", "junit", "json", "html")}
     options = (word for form, file in forms.items() for word in (f"--{form}", str(file)))
     assert gqa("report", str(recorded), *options).status == 0
     texts = {form: file.read_text() for form, file in forms.items()}
@@ -101,7 +98,6 @@ def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Pat
     page = texts["html"]
     assert page.index('id="uncalled"') < page.index(SENTENCE) < page.index('id="matrix"')
     assert texts["junit"].count(f'<property name="uncalled" value="{SENTENCE}" />') == 1
-    assert json.loads(texts["support"])["__meta"]["uncalled"] == [SENTENCE]
     parts, none = (one["describe"]["uncalled"] for one in json.loads(texts["json"])["targets"])
     assert (parts["inputs"], none) == (["query_future"], None)
 

@@ -341,12 +341,10 @@ class History:
         return GroupHistory(self.series.name, tuple(self.cases.values()))
 
 
-def histories(joined: Table, least: int = 2) -> list[History]:
-    """The histories of the targets that were tried in at least ``least`` releases."""
+def histories(joined: Table) -> list[History]:
+    """The histories of the targets that were tried in several releases."""
     return [
-        history_of(joined, series)
-        for series in series_of(joined.columns)
-        if len(series.tried) >= least
+        history_of(joined, series) for series in series_of(joined.columns) if len(series.tried) > 1
     ]
 
 
