@@ -99,14 +99,10 @@ def _ask_npm(package: Package) -> Iterator[str]:
     if npm is None:
         raise NoAnswer("npm is not installed")
     try:
-        versions = json.loads(
-            _output((npm, "view", "--global", package.name, "versions", "--json"))
-        )
+        answer = json.loads(_output((npm, "view", "--global", package.name, "versions", "--json")))
     except ValueError:
         raise NoAnswer("npm's answer is no JSON") from None
-    yield from (
-        str(version) for version in (versions if isinstance(versions, list) else [versions])
-    )
+    yield from map(str, answer if isinstance(answer, list) else [answer])
 
 
 def _ask_cargo(package: Package) -> Iterator[str]:
