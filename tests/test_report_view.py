@@ -8,6 +8,10 @@ from synthetic_runs import case, of_results, result, small, target
 
 from conformance.report.html import render
 from conformance.report.view import page
+from conformance.results.compare import changes
+from conformance.results.records import (
+    Milliseconds,
+)
 from conformance.results.table import tabulate
 
 
@@ -44,3 +48,12 @@ def test_an_adapter_or_version_in_the_name_is_not_repeated(tmp_path: Path) -> No
         html = render([of_results(tmp_path / "a", [result(target=name)], targets=[one])])
         for shown in ("<small><bdi>1.30.0</bdi></small>", "<small>on <bdi>lavapipe</bdi></small>"):
             assert (shown in html) == (name == "webgpu")
+
+
+def test_a_broken_and_slower_case_is_listed_as_broken(tmp_path: Path) -> None:
+    old, new = (
+        tabulate([small(tmp_path / verdict, verdict, ms=Milliseconds(run=run))])
+        for verdict, run in (("pass", 1.0), ("wrong", 30.0))
+    )
+    _, data, _ = page(new, changes(new, old))
+    assert data["results"][0]["change"]["kind"] == "broken"

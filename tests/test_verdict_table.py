@@ -28,12 +28,14 @@ from conformance.harness.outcomes import Rejected
 from conformance.judge.expectations import Known, expectations_schema
 from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
+from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import json_text
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program
+from conformance.report.support import support
 from conformance.report.terminal import tell
 from conformance.results.compare import changes
 from conformance.results.reader import read
@@ -242,10 +244,15 @@ def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
 def test_accepted_has_the_colours_of_what_it_ranks_as(
     tmp_path: Path, one: ResultRecord, like: Verdict
 ) -> None:
+    colours = verdict_colours()
+    unexpected = one.model_copy(update={"unexpected": True})
+    run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [unexpected]))])
+    (badge,) = badges(run)
     for verdict in ("wrong", "accepted"):
         style = Style.parse(TABLE[verdict].style)
         number = style.render("1", color_system=ColorSystem.TRUECOLOR)
         assert (number in _shown(tmp_path, one)) == (verdict == like)
+        assert (f'fill="{colours[verdict]}"' in badge.svg) == (verdict == like)
         assert number not in _shown(tmp_path, HARMLESS)
 
 
@@ -271,9 +278,20 @@ def test_the_markdown_counts_each_and_all_silent_failures(joined: Table) -> None
     assert "## Silently wrong results: 2" in text
 
 
+def test_a_badge_has_a_colour_for_each(joined: Table) -> None:
+    file = "conformance/report/badges.py"
+    must(tuple(verdict_colours()) == VERDICTS, file, "verdict_colours() follows the table")
+    (badge,) = badges(joined)
+    for verdict, colour in verdict_colours().items():
+        must(f'fill="{colour}"' in badge.svg, file, f"the strip lacks {verdict}")
+
+
 def test_the_other_forms_have_each(joined: Table) -> None:
     cells = {cell["verdict"] for cell in json.loads(json_text(joined))["cells"]}
     must(cells == set(VERDICTS), "conformance/report/cells.py", f"only {cells}")
+    noted = json.dumps(support(joined), ensure_ascii=False)
+    for verdict in set(VERDICTS) - {"pass", "skip"}:
+        must(f"1 {verdict} of 1" in noted, "conformance/report/support.py", f"no {verdict}")
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)

@@ -25,9 +25,11 @@ from conformance.cli.common import (
 )
 from conformance.cli.console import make_console
 from conformance.cli.options import FILE
+from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
+from conformance.report.support import support_text
 from conformance.results.compare import Changes, changes
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import part_file
@@ -81,6 +83,13 @@ def _text(what: str, make: Callable[[Table], str]) -> Callable[[Material, Path],
     return lambda material, path: write_file(path, what, make(material.table))
 
 
+def _badges(material: Material, folder: Path) -> None:
+    """Write the badges to ``folder``, which is created if its parent exists."""
+    _make_folder(folder, "the badges")
+    for badge in badges(material.table):
+        write_file(folder / badge.file, "a badge", badge.svg)
+
+
 def _make_folder(folder: Path, what: str) -> None:
     """Make the folder for ``what``, if its parent exists. Raises `ResultsError`."""
     try:
@@ -94,21 +103,32 @@ def _make_folder(folder: Path, what: str) -> None:
 
 
 def _site(material: Material, folder: Path) -> None:
-    """Write the site to ``folder``: its pages, the report, and a feed of ``changes.jsonl``."""
+    """Write the site to ``folder``: its pages, the report, support data and badges.
+
+    The feed has what ``changes.jsonl`` in the folder says.
+    """
     from conformance.report.models import load_models
     from conformance.report.site import Site, read_changes  # imports jinja2, as the page does
 
     _make_folder(folder, "the site")
     _html(material, folder / "report.html", on_site=True)
+    support = support_text(material.table, indent=None)
+    write_file(folder / "support.json", "the support data", support)
+    _badges(material, folder / "badges")
+    made = sorted(file.name for file in (folder / "badges").glob("*.svg"))
     changes = read_changes(folder / "changes.jsonl")
     models = load_models().beside([column.target for column in material.table.columns])
-    for place, text in Site(models, material.address, changes).files():
+    for place, text in Site(models, material.address, made, changes).files():
         _make_folder((folder / place).parent, "the site")
         write_file(folder / place, "a page of the site", text)
 
 
 def _site_files(material: Material, folder: Path) -> Iterable[Path]:
     return [folder / "index.html", folder / "report.html"]
+
+
+def _badge_files(material: Material, folder: Path) -> Iterable[Path]:
+    return [folder / badge.file for badge in badges(material.table)]
 
 
 @dataclass(frozen=True)
@@ -130,6 +150,10 @@ FORMS: Final = (
     _Form("junit", "JUnit", "JUnit XML, a suite for each target.", _text("the JUnit XML", junit)),
     _Form("csv", "CSV", "A row for each case on each target.", _text("the CSV", csv_text)),
     _Form("json", "JSON", "The same, with targets and problems.", _text("the JSON", json_text)),
+    _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
+    _Form(
+        "support", "Support", "What a version supports.", _text("the support data", support_text)
+    ),
     _Form(
         "site",
         "Site",
@@ -194,7 +218,7 @@ def report(
     address: str,
     watched: bool,
 ) -> int:
-    """Write results as a page, Markdown, JUnit, CSV or a site.
+    """Write results as a page, Markdown, JUnit, CSV, badges or a site.
 
     There is a column for each target of each results file. Give at least one form of a report.
 

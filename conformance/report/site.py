@@ -24,7 +24,7 @@ from conformance.report.html import findings_html, rendered
 from conformance.report.model_table import USES
 from conformance.report.models import Models, RecordedModel, models_text, slug
 
-SCHEMAS: Final = ("results.schema.json", "check.schema.json")
+SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Site:
 
     models: Models
     address: str = ""
+    badges: Sequence[str] = ()
     changes: Sequence[Change] = ()
 
     def files(self) -> Iterator[tuple[str, str]]:
@@ -69,6 +70,7 @@ class Site:
             " what each release computes right, refuses, or gets silently wrong.",
             scripts=("models.js", "site/index.js"),
             models=self.models,
+            badges=self.badges,
             findings=findings,
         )
         for family, rows in self.models.families.items():
