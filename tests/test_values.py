@@ -24,7 +24,7 @@ from conformance.case.corpus import find
 from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
 from conformance.report.value_files import arrays_of
-from conformance.report.values import Asked, Element, Returned, Values, values_of
+from conformance.report.values import Element, QueryPlace, Returned, Values, values_of
 from conformance.results.records import ResultRecord
 from conformance.run.records import case_record
 
@@ -59,8 +59,8 @@ RICH = """
 """
 
 
-def shown(case: Case, asked: Asked | None = None, returned: Returned | None = None) -> Values:
-    return values_of(case, prepare(case.call), asked or Asked(), returned)
+def shown(case: Case, asked: QueryPlace | None = None, returned: Returned | None = None) -> Values:
+    return values_of(case, prepare(case.call), asked or QueryPlace(), returned)
 
 
 def drawn(case: Case, values: Values, width: int, returned: Returned | None = None) -> str:
@@ -71,7 +71,7 @@ def drawn(case: Case, values: Values, width: int, returned: Returned | None = No
 
 def test_a_query_knows_its_place_and_what_hides_its_keys(tmp_path: Path) -> None:
     (case,) = cases_of(tmp_path, RICH)
-    query = shown(case, Asked(batch=1, head=3, token=0)).query
+    query = shown(case, QueryPlace(batch=1, head=3, token=0)).query
     assert query is not None
     assert (query.place, query.kv_head, query.length) == (4, 1, 7)
     masks = ["", "", "", "", "", "causal", "causal", "no token", "no token"]
@@ -79,7 +79,7 @@ def test_a_query_knows_its_place_and_what_hides_its_keys(tmp_path: Path) -> None
     assert list(query.keys.past_row[:4]) == [0, 1, 2, 3]
     assert list(query.keys.new_token[4:7]) == [0, 1, 2]
     assert query.position == query.keys.position[4]
-    later = shown(case, Asked(batch=0, head=0, token=2)).query
+    later = shown(case, QueryPlace(batch=0, head=0, token=2)).query
     assert later is not None
     assert list(later.keys.hidden) == ["window"] * 4 + [""] * 5
 
@@ -96,7 +96,7 @@ def check(case: Case) -> str:
         draw = np.random.RandomState(zlib.crc32(f"{case.id}/{step}".encode()))
         call = computation_of(case.call, bundle, step).call
         sizes = (call.batch_size, call.num_heads, call.sequence_length)
-        asked = Asked(step, *(draw.randint(size) if size else None for size in sizes))
+        asked = QueryPlace(step, *(draw.randint(size) if size else None for size in sizes))
         values = values_of(case, bundle, asked, None)
         assert (values.query is None) == (0 in sizes)
         _check_query(case, values)
@@ -207,10 +207,10 @@ def test_without_an_element_it_is_the_last_token_that_is_not_padding(tmp_path: P
     query = shown(case).query
     assert query is not None
     assert (query.batch, query.head, query.token) == (0, 0, 1)
-    padding = shown(case, Asked(token=3)).query
+    padding = shown(case, QueryPlace(token=3)).query
     assert padding is not None
     assert (padding.undefined, set(padding.keys.hidden)) == ("the token is padding", {"padding"})
-    assert "undefined" in drawn(case, shown(case, Asked(token=3)), 80)
+    assert "undefined" in drawn(case, shown(case, QueryPlace(token=3)), 80)
 
 
 @pytest.mark.parametrize(
@@ -256,10 +256,10 @@ def test_options_go_before_the_element(tmp_path: Path) -> None:
     (case,) = cases_of(tmp_path, RICH)
     returned = of_file(fault("output", (1, 1, 49)))
     for asked, place in (
-        (Asked(head=0), (1, 0, 1)),
-        (Asked(token=0), (1, 3, 0)),
-        (Asked(batch=0), (0, 3, 2)),
-        (Asked(0, 0, 0, 0), (0, 0, 0)),
+        (QueryPlace(head=0), (1, 0, 1)),
+        (QueryPlace(token=0), (1, 3, 0)),
+        (QueryPlace(batch=0), (0, 3, 2)),
+        (QueryPlace(0, 0, 0, 0), (0, 0, 0)),
     ):
         query = shown(case, asked, returned).query
         assert query is not None
@@ -269,12 +269,12 @@ def test_options_go_before_the_element(tmp_path: Path) -> None:
 def test_a_step_of_a_loop() -> None:
     (case,) = find(["loop/chunks[dtype=float16]"]).named
     assert shown(case).step == 4
-    assert shown(case, Asked(step=1)).step == 1
-    assert "step        1 of 0 … 4" in drawn(case, shown(case, Asked(step=1)), 80)
+    assert shown(case, QueryPlace(step=1)).step == 1
+    assert "step        1 of 0 … 4" in drawn(case, shown(case, QueryPlace(step=1)), 80)
     returned = of_file(fault("output", (0, 1, 20), step=2))
     values = shown(case, None, returned)
     assert (values.step, values.element) == (2, Element("output", (0, 1, 20)))
-    assert shown(case, Asked(step=1), returned).element is None
+    assert shown(case, QueryPlace(step=1), returned).element is None
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -333,7 +333,7 @@ def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> 
         (whole[:, :2], False),
     ):
         returned = Returned("x", "cpu", fault("output", (0, 0, 0)), [{"output": strange}])
-        values = shown(case, Asked(0, 0, 0, 2), returned)
+        values = shown(case, QueryPlace(0, 0, 0, 2), returned)
         assert values.outputs["output"].known.all() == known
         assert values.outputs["output"].known.any() == known
         assert np.array_equal(values.outputs["output"].expected, right)

@@ -27,7 +27,7 @@ from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
 from conformance.report.value_files import arrays_of
-from conformance.report.values import Asked, Returned, read_as, values_of
+from conformance.report.values import QueryPlace, Returned, read_as, values_of
 from conformance.results.errors import ResultsError
 from conformance.results.shareable import shareable
 from conformance.targets.catalogue import Programs, entry_of
@@ -116,7 +116,7 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
     text = folder / "values.txt"
     with text.open("w", encoding="utf-8") as file:
         console = Console(file=file, width=100, color_system=None)
-        draw_values(console, case, values_of(case, bundle, Asked(), returned), returned)
+        draw_values(console, case, values_of(case, bundle, QueryPlace(), returned), returned)
     size = 0
     for step in range(len(bundle.expected)):
         named = arrays_of(case, bundle, step, returned)

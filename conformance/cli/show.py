@@ -19,7 +19,7 @@ from conformance.cli.completion import case_names, targets
 from conformance.cli.console import make_console
 from conformance.cli.one_result import returned_of, run_case, taken, the_one
 from conformance.cli.options import FILE
-from conformance.report.values import Asked, Element, read_as, values_of
+from conformance.report.values import Element, QueryPlace, read_as, values_of
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
@@ -88,8 +88,8 @@ def show(
     """
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
-    place = Asked(step, batch, head, token, element)
-    if not (values or everything or results or ep or place != Asked()):
+    place = QueryPlace(step, batch, head, token, element)
+    if not (values or everything or results or ep or place != QueryPlace()):
         return _show_call(case)
     if isinstance(case.call, GraphCall):
         raise BadArgument(

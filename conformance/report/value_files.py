@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 def arrays_of(
     case: Case, prepared: Prepared, step: int, returned: Returned | None
 ) -> dict[str, Array] | None:
-    """All values of one step: every batch, head and token (docs/oracle.md has the list).
+    """All values of one step, for every batch, head and token; docs/oracle.md lists the arrays.
 
     None if they do not fit into memory.
     """
@@ -32,7 +32,7 @@ def arrays_of(
     def by_head(grouped: Array) -> Array:
         return grouped.reshape(b, k * g, s, *grouped.shape[4:])
 
-    found: dict[str, Array] = {
+    arrays: dict[str, Array] = {
         "lengths": call.lengths,
         "past_lengths": call.past_lengths,
         "query_places": call.query_starts[:, None] + np.arange(s),
@@ -48,11 +48,11 @@ def arrays_of(
         "sink_probability": by_head(a.sink_probability),
     }
     for name, expected in prepared.expected[step].items():
-        found[f"expected_{name}"] = expected.value
+        arrays[f"expected_{name}"] = expected.value
         target_class: TargetClass = returned.target_class if returned is not None else "cpu"
-        found[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
+        arrays[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
         if returned is not None and returned.outputs is not None:
             got = returned.outputs[step].get(name)
             if got is not None and got.dtype == NUMPY[expected.dtype]:
-                found[f"got_{name}"] = got.astype(np.float64)
-    return found
+                arrays[f"got_{name}"] = got.astype(np.float64)
+    return arrays
