@@ -25,7 +25,6 @@ import pytest
 from as_user import Desk, Done, Gqa
 from case_files import HEAD
 from goldens import check_text
-from shipped import load_once
 
 from conformance import __version__
 from conformance.base.paths import ROOT
@@ -82,7 +81,6 @@ def py_test(
                 patch.delenv(name)
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
             patch.setenv("COLUMNS", "80")
-            patch.setattr("conformance.pytest_cases.load_file", load_once)
             if not oldest:
                 return Done(int(pytest.main([*plugins, *arguments])), *capsys.readouterr())
             folder = request.getfixturevalue("oldest_pytest")
