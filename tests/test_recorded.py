@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 from known_bugs import KnownBug, known_bugs
+from packaging.version import Version
 from recorded import FILES, FOLDER, Recorded, recorded
 from shipped import shipped_cases
 from synthetic_runs import case, result, write
@@ -18,6 +19,7 @@ from conformance.judge.expectations import id_pattern
 from conformance.maintain.recorded import main
 from conformance.results.reader import read
 from conformance.targets.releases import is_in_range
+from conformance.targets.tools import ONNXRUNTIME_VERSION, TRACT_VERSION
 
 #: Which recorded file shows the bugs of a runtime.
 SHOWN_BY: Final = {
@@ -63,8 +65,9 @@ def test_a_recorded_file_is_whole_and_expected(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "releases"),
     [
-        ("cpu", {f"1.{minor}" for minor in range(20, 32)}),
-        ("tract-wheel", {f"0.23.{patch}" for patch in range(10) if patch != 4}),  # no 0.23.4
+        ("cpu", {f"1.{minor}" for minor in range(20, Version(ONNXRUNTIME_VERSION).minor + 1)}),
+        # There is no tract 0.23.4.
+        ("tract-wheel", {f"0.23.{n}" for n in range(Version(TRACT_VERSION).micro + 1) if n != 4}),
     ],
 )
 def test_each_release_is_recorded_with_all_cases(name: str, releases: set[str]) -> None:

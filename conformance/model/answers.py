@@ -230,7 +230,7 @@ def kind_of(group: Group, record: ResultRecord) -> Kind:
     if record.verdict == "skip":
         return "untried"
     acceptance = acceptance_of(record)
-    wrong = acceptance.red if acceptance else record.verdict in ("wrong", "accepted")
+    wrong = acceptance.red if acceptance else record.verdict != "pass"
     unread = only_presents(record) and not group.form.reads_presents
     return "wrong" if wrong and not unread else "right"
 
