@@ -1,7 +1,7 @@
 """The pytest items: a case file, and its cases on each target.
 
-Separate from `conformance.pytest_plugin`, since importing this takes half a second, which pytest
-runs without case files must not pay.
+Separate from `conformance.pytest_plugin`, since importing this module takes half a second, which a
+pytest run without case files should not spend.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class TargetRuns:
 
 
 def _end_orderly_on_sigterm() -> None:
-    """SIGTERM ends pytest as Ctrl-C does, so that runners are ended and files removed."""
+    """Let SIGTERM end pytest as Ctrl-C does, so that runners are ended and files removed."""
     unhandled = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if unhandled and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -108,7 +108,7 @@ _TARGET_RUNS: Final = pytest.StashKey[TargetRuns]()
 def target_runs(config: pytest.Config) -> TargetRuns:
     """The targets of ``--ep``; their runners end with the session. Raises UsageError.
 
-    Without ``--ep``, those that ids in the arguments name, else cpu.
+    Without ``--ep``, the targets that ids in the arguments name, or else cpu.
     """
     runs = config.stash.get(_TARGET_RUNS, None)
     if runs is None:
@@ -122,7 +122,7 @@ def target_runs(config: pytest.Config) -> TargetRuns:
 def write_out_ids(config: pytest.Config) -> None:
     """Replace ids of cases in the arguments by the names of their tests.
 
-    An id may leave out axes, and the target. Raises UsageError for an id that names no case.
+    An id may leave out axes and the target. Raises UsageError for an id that names no case.
     """
     files: dict[str, list[str]] = {}
     for argument in config.args:
@@ -148,7 +148,7 @@ def write_out_ids(config: pytest.Config) -> None:
 
 
 def marks_of(expression: str) -> dict[str, Test]:
-    """The words of ``-m`` that say what a call is, each with its test."""
+    """The words of ``-m`` that describe calls, each with its test."""
     found = ((word, word_test(word)) for word in re.findall(r"[a-z]\w*", expression, re.ASCII))
     return {word: test for word, test in found if test is not None}
 
@@ -185,7 +185,7 @@ class CaseFile(pytest.File):
         for case in cases:
             for target in runs.targets:
                 name = name_on(case, target.label)
-                # As a string, in which pytest finds the name and the bracket itself.
+                # A string: pytest finds the name and the bracket in it.
                 nodeid = f"{self.nodeid}::{name}"
                 yield CaseItem.from_parent(self, name=name, nodeid=nodeid, case=case, target=target)
 
@@ -194,8 +194,10 @@ class CaseFile(pytest.File):
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Select cases by ``-k`` as ``gqa`` does, before other plugins, and leave all other tests to
-    pytest."""
+    """Select cases by ``-k`` as ``gqa`` does, before other plugins.
+
+    All other tests are left to pytest.
+    """
     expression, selects = config.option.keyword, keywords(config)
     left = [item for item in items if not isinstance(item, CaseItem)]
     if left and expression:
@@ -229,7 +231,7 @@ class CaseFailed(Exception):
 
 
 def tell_instability(records: Sequence[str]) -> Iterator[str]:
-    """Lines about results that did not repeat, by target; ``records`` are as JSON."""
+    """Lines about results that did not repeat, by target; ``records`` are results as JSON."""
     found = [InstabilityRecord.model_validate_json(record) for record in records]
     for target in dict.fromkeys(record.target for record in found):
         those = [record for record in found if record.target == target]
@@ -312,5 +314,5 @@ class CaseItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """The place of the entry in its file."""
+        """The location of the entry in its file."""
         return self.path, self.case.line - 1, self.name

@@ -1,8 +1,8 @@
 """The pytest plugin: one test for each case and target.
 
-It collects only YAML files that declare themselves case files (``format: gqa-cases/2``). Every
-pytest run in an environment with this package imports this module, so it imports nothing heavy
-until there is a case to run.
+It collects only YAML files with the line ``format: gqa-cases/2`` of a case file. Every pytest run
+in an environment with this package imports this module, so it imports nothing slow until there is a
+case to run.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> pytest.ExitCode | int | None:
-    """Start anew if a value of an option has been taken for a path to collect.
+    """Restart pytest if it has taken the value of an option for a path to collect.
 
     pytest determines its rootdir, and so its settings, before it loads plugins. At that time it
-    does not know our options and looks for tests at ``PATH`` of ``--ort-python PATH``.
+    does not know the suite's options and looks for tests at ``PATH`` of ``--ort-python PATH``.
     """
     given = list(config.invocation_params.args)
     attached = _attached(given)
@@ -80,7 +80,7 @@ def pytest_cmdline_main(config: pytest.Config) -> pytest.ExitCode | int | None:
 
 
 def _attached(arguments: list[str]) -> list[str]:
-    """The arguments, each existing path after one of our options attached to it by ``=``."""
+    """The arguments, with ``=`` between an option of the suite and an existing path after it."""
     flags = {"--ep", "--expectations", *(option.flag for option in run_options())}
     attached: list[str] = []
     rest = iter(arguments)
@@ -99,7 +99,7 @@ def _attached(arguments: list[str]) -> list[str]:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Leave out the conftest.py of this project's own tests where only the corpus is collected.
 
-    Those tests need NumPy.
+    The project's tests need NumPy.
     """
     known = early_config.known_args_namespace
     corpus = data_path("cases")
@@ -137,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _of_cases() -> Any:
-    """The module with the items, which is imported when there are cases."""
+    """The module that defines the items; it is imported only if there are cases."""
     with one_thread():
         from conformance import pytest_cases
     return pytest_cases
@@ -184,8 +184,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 class RunCounter:
     """Counts for each target how many cases were really run.
 
-    A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
-    target. A session in which a result did not repeat says so and fails.
+    A session that skipped every case of a target reports that, and fails if ``--ep`` or an id named
+    the target. A session in which a result did not repeat reports that and fails.
     """
 
     def __init__(self, config: pytest.Config, requested: bool) -> None:
@@ -200,7 +200,7 @@ class RunCounter:
         self._files: set[Path] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a report, made here or by a worker of xdist."""
+        """Count a report, made in this process or by a worker of xdist."""
         said = dict(report.user_properties)
         if report.when == "call" and "gqa_ep" in said:
             ep = str(said["gqa_ep"])
@@ -229,7 +229,7 @@ class RunCounter:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the targets on which no case was run, and what the cases do not show."""
+        """Print the targets on which no case was run, and the limits of what the cases show."""
         for ep in self._not_run():
             text = f"{ep}: every case was skipped: {self._last[ep]['gqa_reason']}"
             terminalreporter.write_line(printable(text), red=self._requested, bold=True)

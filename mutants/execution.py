@@ -1,4 +1,4 @@
-"""Executes the steps of a bundle: its model, its tensors, and what one step hands to the next."""
+"""Executes the steps of a bundle: its model, its tensors, and the values passed between steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bundles:
         return self._graph
 
     def array(self, file: str) -> np.ndarray:
-        """The tensor in ``file``, in memory of its own."""
+        """The tensor in ``file``, in separate memory."""
         tensor = self._tensors.get(file)
         if tensor is None:
             tensor = self._tensors[file] = read_tensor(f"{self._path}/{file}")

@@ -33,7 +33,7 @@ QUANTISED = {4: (np.dtype(np.uint8),), 8: (np.dtype(np.int8), FLOAT8)}
 
 
 class Refused(Exception):
-    """The kernel rejects the call; the message says why."""
+    """The kernel rejects the call; the message gives the reason."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Call:
 
     @property
     def first_prompt(self) -> bool:
-        """The queries are the first tokens of their sequences."""
+        """Whether the queries are the first tokens of their sequences."""
         return self.queries == self.total and not self.chunks
 
     @property
@@ -91,12 +91,12 @@ class Call:
 
     @property
     def borrowed(self) -> bool:
-        """All keys and values are in the past."""
+        """Whether all keys and values are in the past."""
         return self.new == 0
 
 
 class Kernel:
-    """The operator. ``memory`` is what a faulty one keeps from call to call of a session."""
+    """The operator. ``memory`` is for state that a faulty kernel keeps from call to call."""
 
     def __init__(self) -> None:
         self.memory: dict[str, Any] = {}
@@ -305,7 +305,7 @@ class Kernel:
             call.counts = counts.astype(np.int64)
 
     def check_chunks(self, call: Call) -> None:
-        """Checks what chunks padded on the right need."""
+        """Checks the requirements of chunks that are padded on the right."""
         if not call.get("causal", 1):
             self.refuse("query_seqlens needs causal 1")
         if not call.has("past_key"):
@@ -448,7 +448,7 @@ class Kernel:
                 self.refuse(f"{name} must hold positive numbers")
 
     def check_presents(self, call: Call) -> None:
-        """Checks that there are presents to join new tokens and their past in."""
+        """Checks that a call with a past and new tokens has presents, in which they are joined."""
         present = {"present_key", "present_value"} <= set(call.outputs)
         if call.chunks and not present:
             self.refuse("query_seqlens needs present_key and present_value")
@@ -512,7 +512,7 @@ class Kernel:
         return x / np.sqrt(mean + self.epsilon(call, side)) * weight.astype(np.float32)
 
     def epsilon(self, call: Call, side: str) -> np.float32:
-        """The epsilon of a side, q or k: its own, or else that of both."""
+        """The epsilon of a side, q or k: its own attribute, or else the common one."""
         both = call.get("qk_norm_epsilon", 1e-6)
         return np.float32(call.get(f"{side}_norm_epsilon", both))
 
@@ -614,7 +614,8 @@ class Kernel:
     def join(self, call: Call, side: str, new: Array) -> tuple[list[Array], Array]:
         """Joins the past and the ``new`` tokens [B, L, K, D] of a ``side``.
 
-        Returns for each sequence what attention reads, float32 [K, tokens, D], and the present.
+        Returns for each sequence the tokens that attention reads, float32 [K, tokens, D], and the
+        present.
         """
         stored = self.store(call, side, new).swapaxes(1, 2)
         width = stored.shape[3]
@@ -642,7 +643,7 @@ class Kernel:
         return call.inputs[f"past_{side}"][b]
 
     def readable(self, call: Call, b: int, tokens: int) -> int:
-        """How many rows of the joined buffer attention may read."""
+        """The number of rows of the joined buffer that attention may read."""
         return tokens
 
     def bind(self, buffer: Array, present: Array) -> None:
@@ -655,7 +656,10 @@ class Kernel:
         return np.zeros(shape, self.cache_dtype(call, side))
 
     def kept(self, call: Call, side: str, b: int, space: Array, tokens: int) -> Array:
-        """The rows [K, rows, width] of the present buffer, from ``tokens`` joined ones."""
+        """The rows [K, rows, width] of the present buffer, from the joined buffer ``space``.
+
+        ``tokens`` is the number of joined tokens.
+        """
         if not call.sliding:
             return space[:, : call.rows]
         rows = np.zeros((space.shape[0], call.rows, space.shape[2]), space.dtype)

@@ -27,7 +27,7 @@ Kind = Literal["numbers", "behaviour", "message", "hazard"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so."""
+    """One fault. ``only`` is the reason if just one theme of the corpus can detect it."""
 
     name: str
     area: str

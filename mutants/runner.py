@@ -78,7 +78,7 @@ def main() -> int:
 def kernel_of(name: str) -> type[Kernel]:
     """The kernel named ``name``; `probe` is the correct one too (see weak_mutation.py).
 
-    ``MUTANT@PREDICATE`` is at fault in some calls only (see switched.py).
+    ``MUTANT@PREDICATE`` is faulty in some calls only (see switched.py).
     """
     if name == "probe":
         return PROBE

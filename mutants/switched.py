@@ -1,4 +1,4 @@
-"""Mutants that are at fault in some calls only, and are the correct kernel elsewhere."""
+"""Mutants that are faulty in some calls only, and equal to the correct kernel in others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ Array = np.ndarray
 
 
 def in_calls(kernel: type[Kernel], predicate: str) -> type[Kernel]:
-    """``kernel`` in calls for which ``predicate`` holds, an expression over the fields and
-    properties of `Call` such as ``batch > 1 and sliding``, and the correct kernel in others."""
+    """``kernel`` in calls for which ``predicate`` holds, and the correct kernel in others.
+
+    ``predicate`` is an expression over the fields and properties of `Call`, such as ``batch > 1 and
+    sliding``.
+    """
     code = compile(predicate, "<predicate>", "eval")
 
     class Switched(Kernel):

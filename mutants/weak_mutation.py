@@ -37,7 +37,7 @@ def probe() -> type[Kernel]:
 
 
 def _told(mutant: Mutant, step: str) -> bool:
-    """Whether the comparison of one step suffices to show that the mutant equals the kernel."""
+    """Whether comparing one step is enough to show that the mutant equals the kernel."""
     own = [name for name in vars(mutant.kernel) if callable(getattr(Kernel, name, None))]
     steps = [name for name in own if not name.startswith("__")]
     return steps == [step] and mutant.area not in NOT_TOLD
@@ -75,13 +75,13 @@ def _probed(step: str, mutants: list[Mutant]) -> Callable[..., Any]:
 
 
 def shared(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same arrays, in calls and lists that are safe to write to."""
+    """The same arrays, in calls and lists that can be written to safely."""
     return tuple(copy.copy(one) if isinstance(one, Call | list) else one for one in arguments)
 
 
 @contextmanager
 def _kept(arguments: tuple[Any, ...]) -> Iterator[None]:
-    """Until the end, writing to an array among ``arguments``, or in a list, is an error."""
+    """Within this context, writing to an array among ``arguments``, or in a list, is an error."""
     given = [one for some in arguments for one in (some if isinstance(some, list) else [some])]
     arrays = [one for one in given if isinstance(one, np.ndarray) and one.flags.writeable]
     try:

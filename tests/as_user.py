@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from case_files import entries, write
 from shipped import load_once
@@ -27,6 +28,9 @@ from conformance.cli.commands import COMMANDS, command
 from conformance.cli.main import main
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
+
+#: In the environment of processes that a test looks for with ``living``.
+MARK = "GQA_TEST_MARK"
 
 #: ``three/faulty`` is the case on which the runners of tests/faulty fail.
 THREE = entries(
@@ -123,10 +127,6 @@ class Desk:
         """``gqa`` in a process of its own."""
         return self.run(sys.executable, "-m", "conformance", *arguments, environment=environment)
 
-    def paste(self, command: str) -> Done:
-        """A command line as a user pastes it into a shell."""
-        return self.run("sh", "-c", command)
-
 
 Gqa = Callable[..., Done]
 
@@ -162,8 +162,10 @@ def in_this_process(
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    """One for all tests of a file."""
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    """One for all tests of a file, with ``twenty.yaml`` beside ``three.yaml``."""
+    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    write(made.folder, TWENTY, "twenty.yaml")
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -197,6 +199,18 @@ def gqa(
         yield call
 
 
+def living(mark: str) -> list[str]:
+    """The command lines of all processes but this one with ``mark`` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found.append(" ".join(process.cmdline()))
+        except (psutil.Error, OSError):
+            continue  # ended, or another's
+    return found
+
+
 def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
     """Waits until ``what()`` is true; fails if that takes longer."""
     until = time.monotonic() + seconds
@@ -216,6 +230,12 @@ def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, s
         stderr=slave,
     )
     os.close(slave)
+    written = all_of(master)
+    return process.wait(timeout=60), written
+
+
+def all_of(master: int) -> str:
+    """What is written to a terminal until its other end is closed."""
     written = bytearray()
     try:
         while piece := os.read(master, 1 << 16):
@@ -224,4 +244,4 @@ def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, s
         pass  # the other end is closed
     finally:
         os.close(master)
-    return process.wait(timeout=60), written.decode()
+    return written.decode()

@@ -17,7 +17,9 @@ from hypothesis import settings
 from npm_packages import packages
 from recorded_models import two_models
 from reported import hostile, real, real_page
+from shipped import load_once
 
+from conformance import pytest_cases
 from conformance.base.paths import CACHE_VARIABLE
 
 #: Fixtures that several files use.
@@ -28,6 +30,8 @@ __all__ = [
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
+
+pytest_cases.load_file = load_once  # the cases that are collected are those that tests use
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

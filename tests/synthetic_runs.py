@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.case.contract import Contract
+from conformance.harness.protocol import DescribedAnswer
 from conformance.results.place import Place
 from conformance.results.reader import Run, read
 from conformance.results.records import (
+    BeyondBudget,
     CallInput,
     CallOutput,
     CallRecord,
@@ -30,6 +32,8 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.writer import Writer
+from conformance.run.target import DescribedTarget
+from conformance.targets.registry import target_for
 
 START = datetime(2026, 11, 21, 10, 29, tzinfo=UTC)
 ISSUE = "https://github.com/microsoft/onnxruntime/issues/28318"
@@ -54,6 +58,20 @@ def target(name: str = "cpu@1.31.1", **fields: Any) -> TargetRecord:
     )
     defaults = {"ep": ep, "describe": None if fields.get("unavailable") else describe}
     return TargetRecord(name=name, **defaults | fields)
+
+
+def described() -> DescribedTarget:
+    """The target cpu, which has described itself."""
+    answer = DescribedAnswer(
+        id=1,
+        outcome="described",
+        runtime="onnxruntime",
+        version="1.31.1",
+        execution_provider="CPUExecutionProvider",
+        device="a CPU",
+        dtypes=("float32", "int32"),
+    )
+    return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
 def header(targets: Sequence[TargetRecord], cases: int, results: int) -> Header:
@@ -175,6 +193,11 @@ def error(**fields: Any) -> OutputErrorRecord:
         "undefined": 0,
     }
     return OutputErrorRecord(**defaults | fields)
+
+
+def beyond(output: str = "output", got: float = 2.0, want: float = 1.0) -> BeyondBudget:
+    """An element that is ten times its error budget away."""
+    return BeyondBudget(output=output, index=(0,), got=got, want=want, budget=0.1, share=10.0)
 
 
 def expected(verdict: str = "wrong", **fields: Any) -> ExpectationRecord:

@@ -11,6 +11,7 @@ import pytest
 from as_user import Desk
 from case_files import cases_of
 from onnx import numpy_helper
+from synthetic_runs import described
 
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import data_path
@@ -19,13 +20,10 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
-from conformance.harness.protocol import DescribedAnswer
-from conformance.maintain.power import Power, known_mutants
-from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
 from conformance.run.assessment import Assessed, PreparedCase, assess
 from conformance.run.engine import TargetRun
-from conformance.run.records import case_record, header, selection_of
+from conformance.run.records import header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
 
@@ -43,19 +41,6 @@ NO = Rejected(stage="run", step=0, code=None, message="no")
 @pytest.fixture
 def related(tmp_path: Path) -> Case:
     return cases_of(tmp_path, RELATED)[0]
-
-
-def described() -> DescribedTarget:
-    answer = DescribedAnswer(
-        id=1,
-        outcome="described",
-        runtime="onnxruntime",
-        version="1.31.1",
-        execution_provider="CPUExecutionProvider",
-        device="a CPU",
-        dtypes=("float32", "int32"),
-    )
-    return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
 #: What a runtime does with a call.
@@ -160,63 +145,8 @@ def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> 
 # Cases that are not run
 
 
-PROVIDERS = """\
-- name: norm
-  contract:
-    demands: either
-    source: a document
-    disputed: https://example.org/9
-    providers:
-      CPUExecutionProvider: {demands: rejects, why: It must., mentions: [norm]}
-      CUDAExecutionProvider: {demands: computes, basis: established}
-"""
-
-
-@pytest.mark.parametrize(
-    ("provider", "verdicts", "unexpected"),
-    [
-        ("CPUExecutionProvider", ("accepted", "pass"), (False, False)),
-        ("CUDAExecutionProvider", ("pass", "unsupported"), (False, False)),
-        ("JsExecutionProvider", ("pass", "pass"), (False, False)),
-    ],
-)
-def test_the_contract_is_that_of_the_execution_provider(
-    tmp_path: Path, provider: str, verdicts: tuple[str, str], unexpected: tuple[bool, bool]
-) -> None:
-    case = cases_of(tmp_path, PROVIDERS)[0]
-    ready = described()
-    assert ready.described is not None
-    target = replace(ready.target, execution_provider=provider)
-    ready = replace(ready, target=target)
-    runtimes: list[Runtime] = [
-        lambda made: replace(correct(made), placement=provider),
-        lambda made: NO,
-    ]
-    results = [assessed(case, runtime, ready=ready).record for runtime in runtimes]
-    assert all(isinstance(result, ResultRecord) for result in results)
-    assert tuple(r.verdict for r in results) == verdicts  # type: ignore[union-attr]
-    assert tuple(r.unexpected for r in results) == unexpected  # type: ignore[union-attr]
-    about = case_record(case)
-    for result in results:
-        assert isinstance(result, ResultRecord)
-        said = "\n".join(tell(about, result))
-        own = case.contract.on(provider)
-        assert (result.contract or about.contract) == own
-        end = ", naming one of: " if own.mentions else "\n"
-        assert f"contract  {own.terms}{end}" in said
-        assert "disputed  https://example.org/9" in said
-
-
 def in_the_corpus(case: Case) -> Case:
     return replace(case, file=data_path("cases") / case.file.name)
-
-
-def test_an_insensitive_case_of_a_user_is_run_and_its_record_says_so(tmp_path: Path) -> None:
-    (wide,) = cases_of(tmp_path, INSENSITIVE)
-    record = result(wide, correct)
-    assert record.verdict == "pass"
-    assert record.insensitive.startswith("The case cannot show a fault in window: ")
-    assert f"  warning   {record.insensitive}" in list(tell(case_record(wide), record))
 
 
 def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path, desk: Desk) -> None:
@@ -227,17 +157,6 @@ def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path, desk: Des
     assert isinstance(result, ResultRecord)
     assert isinstance(problem, InfrastructureRecord)
     assert problem.message.startswith("The case cannot show a fault in window: ")
-
-
-def test_an_insensitive_case_is_not_sent_to_the_mutants(tmp_path: Path) -> None:
-    wide = in_the_corpus(*cases_of(tmp_path, INSENSITIVE))
-    fit = find(["window/prompt[dtype=float32,local_window_size=4]"]).named[0]
-    (mutant,) = (mutant for mutant in known_mutants() if mutant.name == "window_one_longer")
-    power = Power([mutant], [wide, fit])
-    power.run()
-    (trouble,) = power.troubles
-    assert trouble.startswith(f"correct on {wide.id}: The case cannot show a fault in window: ")
-    assert [kill.case.id for kill in power.scores[0].kills] == [fit.id]
 
 
 def test_the_digest_of_the_case_files_is_that_on_every_target() -> None:

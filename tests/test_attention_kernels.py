@@ -123,16 +123,6 @@ def test_everything_else_goes_on_to_standard_error() -> None:
     assert said == "one\n\x1b[36mtwo\x1b[0m\nthree\n4\nafter the last case\n"
 
 
-def test_a_flood_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = "import attention_kernels; attention_kernels.MOST_BYTES = 300\n"
-    made = "report = KernelReport()"
-    script = SCRIPT.replace(made, limit + made)
-    monkeypatch.setattr(sys.modules[__name__], "SCRIPT", script)
-    found, said = reported([line("XQA"), "x" * 1000 + "\n", line("MATH")], [line("MATH")])
-    assert found == [["xqa"], ["math"]]
-    assert "x\n[what followed on standard output is left out]\n" in said
-
-
 # The runner
 
 #: ONNX Runtime, and what its CUDA provider prints: flash for a short past, if it is asked for.
@@ -300,18 +290,6 @@ def test_another_kernel_says_nothing_about_the_one_that_was_asked_for() -> None:
 
 
 # Results and reports
-
-
-def test_the_kernels_are_kept_and_older_files_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    other = result(verdict="fallback", kernels=("flash", "math"), other_kernel=True)
-    (kept,) = read(write(path, [case()], [other])).results
-    assert kept == other
-    text = path.read_text()
-    assert text.count('"kernels":["flash","math"],"other_kernel":true,') == 1
-    path.write_text(text.replace('"kernels":["flash","math"],"other_kernel":true,', ""))
-    (old,) = read(path).results
-    assert (old.kernels, old.other_kernel) == (None, False)
 
 
 def test_the_kernel_is_shown_wherever_a_result_is(tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ from goldens import check_golden
 from shipped import cases_of_theme
 
 from conformance.case.basis import (
-    GROUNDS,
     STRENGTH,
-    TOGETHER,
     contract_on,
     grounds_of,
     weakest_of,
@@ -56,12 +54,6 @@ def test_no_contract_demands_of_a_provider_what_its_text_refuses(theme: str) -> 
                     if case.contract.on(name).demands == "computes"
                 ]
     assert not more, "\n".join(more)
-
-
-def test_every_ground_is_that_of_values_that_are_not_plain() -> None:
-    values = [*GROUNDS, *((n, v) for of, _ in TOGETHER for n, vs in of.items() for v in vs)]
-    values += [(n, v) for of, _, _ in ELSEWHERE for n, vs in of.items() for v in vs]
-    assert all(value in BY_NAME[name].values[1:] for name, value in values)
 
 
 #: In which features calls differ from a plain one.

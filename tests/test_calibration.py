@@ -12,14 +12,11 @@ from synthetic_runs import case, result, target, write
 
 from conformance.maintain.calibration import (
     MutantRecord,
-    described,
     faults,
     findings,
     killed,
     main,
-    right,
 )
-from conformance.results.reader import read
 
 
 def results_file(path: Path, *results: tuple[str, str, float | None], ep: str = "cpu") -> Path:
@@ -43,24 +40,6 @@ def mutant(name: str, numerical: bool = True, kills: int = 3, **shares: Any) -> 
 
 def entries(*mutants: dict[str, Any]) -> list[MutantRecord]:
     return [MutantRecord.model_validate_json(json.dumps(m)) for m in mutants]
-
-
-def test_correct_kernels_are_passed_results_with_numbers(tmp_path: Path) -> None:
-    ours = results_file(
-        tmp_path / "a.jsonl",
-        ("float32", "pass", 0.3),
-        ("float32", "pass", 0.1),
-        ("float16", "wrong", 37.0),
-        ("float16", "pass", None),
-    )
-    others = results_file(tmp_path / "b.jsonl", ("bfloat16", "pass", 0.2), ep="exec:correct")
-    points = right([read(ours), read(others)])
-    assert {dtype: [share for share, _ in found] for dtype, found in points.items()} == {
-        "float32": [0.1, 0.3],
-        "float16": [],
-        "bfloat16": [0.2],
-    }
-    assert points["bfloat16"][0][1] == "sink/entry_0[dtype=bfloat16] on exec:correct"
 
 
 def test_faults_are_the_numerical_mutants_that_were_killed() -> None:
@@ -90,12 +69,6 @@ def test_the_limits_are_half_a_budget_and_two_budgets() -> None:
     ]
 
 
-def test_a_distribution_is_summarised_in_one_line() -> None:
-    points = [(share, "a") for share in (0.0, 0.0493, 12345.0)]
-    assert described(points, "result") == "3 results: least 0, median 0.0493, largest 1.23e+04"
-    assert described([(math.inf, "a")], "mutant") == "1 mutant: least inf, median inf, largest inf"
-
-
 def test_the_command_prints_a_summary_and_fails_beyond_a_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,9 +95,3 @@ def test_a_file_that_cannot_be_read_is_named(
     for arguments in ([results, "--power", power], [power]):
         assert main([*map(str, arguments)]) == 3
         assert "power.json" in capsys.readouterr().err
-
-
-def test_several_runs_of_the_mutants_are_joined_by_the_largest_share() -> None:
-    one = MutantRecord(mutant="a", kills=2, largest_share={"float32": 3.0, "float16": None})
-    two = MutantRecord(mutant="a", numerical=True, largest_share={"float32": 2.0, "float16": 7.0})
-    assert killed([[one], [two]]) == {"a": {"float32": 3.0, "float16": 7.0}}

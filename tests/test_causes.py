@@ -6,14 +6,10 @@ import math
 from typing import Any
 
 import pytest
-from case_files import cases_of
-from synthetic_runs import error, expected, result
+from synthetic_runs import beyond, error, expected, result
 
-from conformance.case.case import Case
-from conformance.cli.listing import by_cause
 from conformance.results.causes import causes, symptom
 from conformance.results.records import (
-    BeyondBudget,
     RelationBroken,
     ResultRecord,
     RunsDiffer,
@@ -56,10 +52,6 @@ ALONE = "The runner died of {}, and again when it was tried alone"
 )
 def test_the_symptom_of_a_crash_is_the_signal_and_the_last_words(message: str, shown: str) -> None:
     assert symptom(result(verdict="crash", message=message, reason=message)) == shown
-
-
-def beyond(output: str = "output", got: float = 2.0, want: float = 1.0) -> BeyondBudget:
-    return BeyondBudget(output=output, index=(0,), got=got, want=want, budget=0.1, share=10.0)
 
 
 DTYPE = WrongDtype(output="output", got="float32", want="float16")
@@ -193,44 +185,3 @@ def test_the_stage_is_named_if_all_have_it_and_makes_no_other_cause() -> None:
     three = [unexpected(0, "unsupported", stage=each, message="no kernel") for each in stages]
     assert sentences(*three[:2]) == [(2, f"unsupported at run on {TARGET}: no kernel")]
     assert sentences(*three) == [(3, f"unsupported on {TARGET}: no kernel")]
-
-
-# What is printed
-
-
-@pytest.fixture(scope="module")
-def a_case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    (case,) = cases_of(tmp_path_factory.mktemp("one"), "- name: a")
-    return case
-
-
-def lines(case: Case, *results: ResultRecord) -> list[str]:
-    return [line for text in by_cause([(case, r) for r in results]) for line in text.split("\n")]
-
-
-def test_many_causes_fill_about_a_screen(a_case: Case) -> None:
-    """First some in full, then some in a line, and then the number."""
-    words = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
-    printed = lines(
-        a_case,
-        *(unexpected(n, "unsupported", message=f"no kernel {words[n % 100]}") for n in range(1004)),
-    )
-    assert len(printed) < 80
-    full = sum(line.endswith(". One of them:") for line in printed)
-    short = [line for line in printed if line.startswith("  10 unsupported at run on ")]
-    assert full >= 3
-    assert len(short) == 8
-    left = 100 - full - len(short)
-    # 4 of the 100 have 11 results, and come first
-    assert f"  and {10 * left} results of {left} other causes" in printed
-    assert printed[-1].startswith("1004 unexpected results of 100 causes; ")
-
-
-def test_hostile_messages_stay_on_one_line(a_case: Case) -> None:
-    evil = "\x1b[31mred\x1b]0;title\x07\r\n" + "x" * 100_000
-    every = [unexpected(n, "unsupported", message=evil) for n in range(9)]
-    printed = "\n".join(lines(a_case, *every))
-    head = printed.split("\n")[1]
-    assert head.startswith(f"9 unsupported at run on {TARGET}: … xxx")
-    assert len(head) < 250
-    assert "\x1b" not in printed

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
-from as_user import Desk, Done, Gqa
+from as_user import Desk, Done, Gqa, in_terminal
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from check_graphs import KINDS, graph_of
 from goldens import check_golden
-from jsonschema import Draft202012Validator
 from onnx import TensorProto, helper
 
 from conformance.base.paths import data_path
@@ -347,6 +345,16 @@ def test_a_target_that_is_silently_wrong(
     assert f"a prompt of 12 tokens case {wanted}" in words
 
 
+@pytest.mark.parametrize("number", [1, 3])
+def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int) -> None:
+    """100 columns are enough for one target beside the layers; each of three has a block."""
+    runners = ("correct", "rejects", "wrong_values")[:number]
+    eps = [word for name in runners for word in ("--ep", desk.runner(name))]
+    _, text = in_terminal(desk, "check", str(tiny), *eps, "--lengths", "3", FAULT_ON="/")
+    assert sum(text.count(sign) for sign in "✓○✗") == 6 * number
+    assert ("\nminiature@1.0#3\r\n" in text) == (number == 3)
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
@@ -365,35 +373,6 @@ def test_the_target_says_what_is_wrong_with_a_node(
     done = check(file, *FEW, status=1)
     assert ": refused to load the model." in done.out
     assert message in " ".join(done.out.split())
-
-
-def test_no_node_can_be_checked(check: Check, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    file = saved(decoder(Layer(attributes={"num_heads": 0, "windw": 8})), tmp_path)
-    done = check(file, status=2)
-    assert done.out == ""
-    _, second, third = done.err.splitlines()
-    assert second.endswith("must be at least 1")
-    assert third.startswith("cpu@")
-
-
-def test_the_answers_for_programs(
-    check: Check, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "answers.json"
-    monkeypatch.setenv("FAULT_ON", "/")
-    check(tiny, "--ep", desk.runner("rejects"), *FEW, "--json", str(file), status=1)
-    answers = json.loads(file.read_text())
-    schema = json.loads((data_path("reports") / "check.schema.json").read_text())
-    Draft202012Validator.check_schema(schema)
-    Draft202012Validator(schema).validate(answers)
-    assert (answers["exit_status"], answers["model"]["not_checked"]) == (1, {})
-    assert [row["layers"] for row in answers["rows"]] == [[0], [1], [2], [3], [0, 2], [1, 3]]
-    first = answers["rows"][0]["answers"]["miniature@1.0"]
-    assert first["answer"] == "refused"
-    said = {use: parts[0]["answer"] for use, parts in first["uses"].items()}
-    assert said == {"one chat": "refused", "chunked prompts": "refused"}
-    assert first["uses"]["one chat"][0]["cases"][0] == "tiny/window_8[stage=prompt_3]"
 
 
 @needs_onnxruntime

@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from attention_models import GEMMA, Layer, decoder, saved
 from goldens import check_golden
-from rich.console import Console
 
-from conformance.cli.check_terminal import CheckTerminal
 from conformance.judge.expectations import load_pinned
 from conformance.model.answers import Answer, answer
 from conformance.model.groups import Group
@@ -195,45 +192,3 @@ def test_what_is_said(subjects: dict[str, Subject], table: Callable[..., ModelTa
     for name, seen in SEEN.items():
         made += told(name, table(subjects["plain"], {"it@1": right}, seen))
     check_golden("answers.txt", "\n".join(made))
-
-
-# Widths
-
-
-def printed(made: ModelTable, subject: Subject, width: int, *, terminal: bool) -> str:
-    """What a console of this width shows; a pipe has no width of its own."""
-    shows = CheckTerminal(subject, [], [])
-    if terminal:
-        shows.out = Console(width=width, force_terminal=True, color_system=None)
-    with shows.out.capture() as kept:
-        shows._print(made)
-    return kept.get()
-
-
-@pytest.mark.parametrize("number", [1, 3, 5])
-@pytest.mark.parametrize(
-    ("width", "terminal"),
-    [*((width, True) for width in (60, 80, 110, *range(146, 152), 200)), (0, False)],
-)
-def test_no_column_vanishes(
-    subjects: dict[str, Subject],
-    table: Callable[..., ModelTable],
-    width: int,
-    terminal: bool,
-    number: int,
-) -> None:
-    behave = (right, like_tract, in_batches_only, refused, wrong)
-    names = ("cpu@1.32.0", "tract-wheel@0.23.9", "wasm@1.30.0", "cuda@1.32.0", "it@1.0")
-    targets = dict(zip(names[:number], behave, strict=False))
-    made = table(subjects["gemma"], targets)
-    text = printed(made, subjects["gemma"], width, terminal=terminal)
-    folded = "".join(text.split())
-    for name in targets:
-        assert name in folded
-    cells = [cell for row in made.rows for line in row.lines for cell in line.cells]
-    assert sum(text.count(sign) for sign in "✓○✗") == len(cells)
-    shown = Counter(text.split())
-    wanted = Counter(word for cell in cells for word in cell.sentence.split())
-    assert all(shown[word] >= number for word, number in wanted.items())
-    if number == 5 and width in (60, 80, 110):
-        assert "\ntract-wheel@0.23.9\n  layer 0: sliding window of 8" in text

@@ -16,12 +16,6 @@ def test_each_thread_was_found_or_says_how_it_was_looked_for() -> None:
         assert thread.kind == "pull" or thread.state != "merged", name
 
 
-def test_threads_are_sorted() -> None:
-    parts = [name.lower().partition("#") for name in citations()[0]]
-    keys = [(repository, int(number)) for repository, _, number in parts]
-    assert keys == sorted(keys)
-
-
 def test_a_known_bug_affects_no_release_that_has_its_correction() -> None:
     threads, _ = citations()
     for bug in known_bugs():

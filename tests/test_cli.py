@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import signal
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
-from as_user import TWENTY, Desk, Gqa, in_terminal, wait_for
+from as_user import MARK, TWENTY, Desk, Gqa, in_terminal, living, wait_for
 from case_files import write
 
-from conformance.base.paths import ROOT
 from conformance.results.reader import read
-from conformance.targets.registry import target_for
-from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION, has_cuda
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -48,31 +43,7 @@ def test_the_real_cpu_target(desk: Desk) -> None:
     assert target.name == f"cpu@{target.describe.version}"
 
 
-# Results files
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_results_path_without_permission(gqa: Gqa, desk: Desk) -> None:
-    folder = desk.folder / "locked"
-    folder.mkdir(mode=0o500)
-    done = gqa("run", "three.yaml", "--results", "locked/file")
-    assert (done.status, done.out) == (3, "")
-    assert done.err == "Cannot write results to locked/file: permission denied.\n"
-
-
 # Interruptions
-
-
-def living(mark: str) -> list[str]:
-    """The command lines of all processes with ``mark`` in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("GQA_TEST_MARK") == mark:
-                found.append(" ".join(process.cmdline()))
-        except (psutil.Error, OSError):
-            continue
-    return found
 
 
 def results_in(file: Path) -> int:
@@ -88,7 +59,7 @@ def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
     write(desk.folder, TWENTY, "twenty.yaml")
     file = desk.folder / f"{number.name}.jsonl"
     mark = f"{file}"
-    environment = {"GQA_TEST_MARK": mark, "FAULT_ON": "/", "FAULT_SECONDS": "0.3"}
+    environment = {MARK: mark, "FAULT_ON": "/", "FAULT_SECONDS": "0.3"}
     command = ("run", "twenty.yaml", "--ep", desk.runner("waits"), "--jobs", "2")
     process = desk.start(
         sys.executable,
@@ -137,45 +108,3 @@ def test_known_rejections_are_not_defects(gqa: Gqa) -> None:
     refused = "power/many_keys_alike[dtype=bfloat16]"
     assert "1 result, 0 unexpected, 1 known failure\n" in gqa("run", wanted).out
     assert "1 result, 0 unexpected, 1 known rejection\n" in gqa("run", refused).out
-
-
-@has_onnxruntime
-def test_the_sample_in_the_docs_is_what_the_command_prints(
-    gqa: Gqa, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = ROOT / "docs" / "kernel_work.md"
-    if not page.is_file():
-        pytest.skip("not a checkout")
-    monkeypatch.chdir(ROOT)
-    text = page.read_text(encoding="utf-8")
-    command, _, sample = text.partition("\n$ gqa run ")[2].partition("\n…\n")
-    printed = gqa("run", command.strip("'")).out
-    version = re.findall(r" on (cpu@\S+): ", sample)[0]
-    if version not in printed:
-        pytest.skip(f"the sample is of {version}")
-    without_lines = [re.sub(r"\.yaml:\d+", ".yaml", text) for text in (sample, printed)]
-    assert without_lines[0].partition("\n```")[0] in without_lines[1]
-
-
-# The other commands
-
-
-@has_onnxruntime
-def test_doctor_says_which_python_cuda_takes_and_how_to_get_one(
-    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if has_cuda(sys.executable):
-        pytest.skip("this interpreter's onnxruntime has CUDA")
-    monkeypatch.setenv("GQA_TOOLS", str(tmp_path))
-    monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: [target_for("cuda")])
-    lines = gqa("doctor").out.splitlines()
-    assert lines[0].startswith("✗ cuda  the installed wheel onnxruntime ")
-    assert lines[1:3] == [
-        "    fix       gqa setup cuda",
-        f"    needs     {target_for('cuda').needs}",
-    ]
-    environment = tmp_path / f"onnxruntime-gpu-{ONNXRUNTIME_GPU_VERSION}"
-    (environment / "bin").mkdir(parents=True)
-    (environment / "bin" / "python").symlink_to(sys.executable)
-    lines = gqa("doctor").out.splitlines()
-    assert f"    program   {environment}/bin/python, from gqa setup cuda" in lines

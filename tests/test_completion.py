@@ -4,52 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 
 import pytest
 from as_user import Desk
-from click.shell_completion import BashComplete
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
 from conformance.case.corpus import shipped_files
 from conformance.case.properties import VOCABULARY
-from conformance.cli.commands import gqa
 from conformance.cli.completion import case_names, words
 from conformance.cli.run import run
-from conformance.targets.catalogue import ADAPTERS, TARGETS
-
-
-def offered(line: str) -> list[str]:
-    """What is offered for the last word of a command line, without the note on files."""
-    *words, last = line.split(" ")
-    shell = BashComplete(gqa, {}, "gqa", "_GQA_COMPLETE")
-    return [item.value for item in shell.get_completions(words[1:], last) if item.type == "plain"]
-
-
-@pytest.mark.parametrize(
-    ("line", "names"),
-    [
-        ("gqa di", ["diff"]),
-        ("gqa setup tr", ["tract", "tract-plain", "tract-wheel"]),
-        ("gqa run --ep ", [*(entry.name for entry in TARGETS), "exec:", "ort-plugin:"]),
-        ("gqa doctor --compute-sanitizer ", ["auto"]),
-        ("gqa run --tract ", []),
-        ("gqa export smoke/prompt x --ep webg", ["webgpu", "webgpu-jsep"]),
-        ("gqa run --adapter ", list(ADAPTERS)),
-        ("gqa run --maxf", ["--maxfail"]),
-        ("gqa run -k smo", ["smoke", "smooth_softmax"]),
-        ("gqa list borr", ["borrowed"]),
-        ("gqa list softcap bounds_l", ["bounds_lengths"]),
-        ("gqa run bounds_l", ["bounds_lengths"]),
-        ("gqa show smoke/pr", ["smoke/prompt"]),
-        ("gqa list decoding smoke/pr", ["smoke/prompt"]),
-        ("gqa run no_such_theme/", []),
-        ("gqa run ../../etc/", []),
-    ],
-)
-def test_what_is_offered(line: str, names: list[str]) -> None:
-    assert offered(line) == names
 
 
 def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
@@ -67,15 +31,6 @@ def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
         assert texts([*case_names(context, parameter, f"{file.stem}/")]) == entries
     tags = {tag for case in loaded for tag in case.tags}
     assert texts([*words(context, parameter, "")]) == {*tags, *VOCABULARY}
-
-
-def test_names_and_tags_are_found_without_loading_the_corpus() -> None:
-    """Loading it takes more than a second of CPU time."""
-    context, parameter = run.make_context("run", []), run.params[0]
-    since = time.process_time()
-    assert words(context, parameter, "smo")
-    assert case_names(context, parameter, "smoke/")
-    assert time.process_time() - since < 0.2
 
 
 # In the shells themselves

@@ -12,7 +12,6 @@ from conformance.base.paths import data_path
 from conformance.case.corpus import (
     find,
     name_on,
-    names_of,
     shipped_files,
     shipped_tags,
     split_target,
@@ -35,33 +34,6 @@ def named(*arguments: str) -> list[str]:
     return [case.id for case in find(arguments).named]
 
 
-OWN = ["own/a[seed=1]", "own/a[seed=2]", "own/ab"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "ids"),
-    [
-        (".", [*OWN, "other/a"]),
-        (". own.yaml::ab", [*OWN, "other/a"]),
-        ("sub", ["other/a"]),
-        ("sub/", ["other/a"]),
-        ("{}/sub", ["other/a"]),
-        ("own.yaml", OWN),
-        ("own.yaml ./own.yaml own.yaml::a", OWN),
-        ("sub/other.yaml own.yaml", ["other/a", *OWN]),
-        ("own.yaml::a", OWN[:2]),  # not the entries whose names begin with it
-        ("own.yaml::a[seed=2]", [OWN[1]]),
-        ("./sub/other.yaml::a", ["other/a"]),
-        ("own.yaml::ab sub/other.yaml", ["own/ab", "other/a"]),
-        (f"own.yaml::ab {SOME}", ["own/ab", SOME]),
-    ],
-)
-def test_paths_and_ids_select_cases_in_their_order(
-    own: Path, arguments: str, ids: list[str]
-) -> None:
-    assert named(*arguments.format(own).split()) == ids
-
-
 @pytest.mark.parametrize("argument", ["own.yaml::a[seed=2]", SOME])
 def test_the_theme_of_a_case_is_loaded_and_no_other(own: Path, argument: str) -> None:
     corpus = find([argument])
@@ -78,45 +50,10 @@ def test_the_shipped_corpus_is_selected_by_nothing_or_all_of_its_files() -> None
     assert find([str(file) for file in shipped_files().values()]).whole
 
 
-def test_an_id_selects_its_case_or_all_of_an_entry_or_theme() -> None:
-    assert named(SOME) == [SOME]
-    whole_entry = named("shared_kv/zero_length_kv")
-    assert SOME in whole_entry
-    assert all(one.startswith("shared_kv/zero_length_kv[") for one in whole_entry)
-    assert {case.theme for case in find(["window"]).named} == {"window"}
-
-
-def test_a_shipped_file_and_the_id_of_a_case_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two paths name the same file."""
-    monkeypatch.chdir(SHIPPED.parent)
-    assert named("cases/shared_kv.yaml", SOME) == named("cases/shared_kv.yaml")
-    assert named(SOME, "cases/rotary.yaml::prompt")[0] == SOME
-
-
-def test_an_existing_path_is_not_an_id(own: Path) -> None:
-    """Even if it looks like one."""
-    (own / "rotary").mkdir()
-    write(own, entries("- name: mine"), "rotary/prompt/mine.yaml")
-    assert named("rotary/prompt") == ["mine/mine"]
-
-
 def test_the_tags_that_are_searched_for_are_those_of_the_cases() -> None:
     tags = shipped_tags()
     assert len(tags) == len(set(tags))
     assert set(tags) == {tag for case in shipped_cases() for tag in case.tags}
-
-
-# Names that -k matches
-
-
-def test_names_are_folder_file_test_and_tags(own: Path) -> None:
-    (case,) = find(["sub/other.yaml"]).named
-    assert names_of(case, "cuda") == ("sub", "other.yaml", "a[ep=cuda]", "good")
-    assert names_of(case, None) == ("sub", "other.yaml", "a", "good")
-    (case,) = find([SOME]).named
-    folder, file, test, *tags = names_of(case, "cpu")
-    assert (folder, file, test) == ("cases", "shared_kv.yaml", f"{case.label[:-1]},ep=cpu]")
-    assert "shared_kv" in tags
 
 
 # Targets in ids
@@ -163,35 +100,3 @@ def test_the_name_of_a_test_has_one_bracket_at_its_end_and_can_be_read_back(
     assert name.startswith(f"{case.name}[")
     assert name.endswith("]")
     assert split_target(f"own.yaml::{name}") == (f"own.yaml::{case.label}", target)
-
-
-def test_an_id_with_a_target_selects_the_case_on_that_target(own: Path) -> None:
-    corpus = find(["own.yaml::a[seed=1,ep=cpu]", "own.yaml::a[seed=2]", "own.yaml::ab[ep=cuda]"])
-    assert corpus.targets == ["cpu", "cuda"]
-    first, second, third = corpus.named
-    chosen = [
-        (case.label, t)
-        for case in corpus.named
-        for t in ("cpu", "cuda", "x")
-        if corpus.selects(case, t)
-    ]
-    assert chosen == [
-        (first.label, "cpu"),
-        *((second.label, target) for target in ("cpu", "cuda", "x")),
-        (third.label, "cuda"),
-    ]
-
-
-# Some of the axes
-
-
-def test_an_id_with_some_axes_selects_all_cases_that_agree(own: Path) -> None:
-    every = [case for case in find(["shared_kv"]).named if case.name == "zero_length_kv"]
-    some = [case.id for case in every if case.axes["dtype"] == "float16"]
-    assert 1 < len(some) < len(every)
-    assert named("shared_kv/zero_length_kv[dtype=float16]") == some
-    both = named("shared_kv/zero_length_kv[batch_size=1,dtype=float16]")
-    assert both == named("shared_kv/zero_length_kv[dtype=float16,batch_size=1]")
-    assert 1 <= len(both) < len(some)
-    file = SHIPPED / "shared_kv.yaml"
-    assert named(f"{file}::zero_length_kv[dtype=float16,ep=cpu]") == some

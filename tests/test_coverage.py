@@ -9,12 +9,10 @@ import pytest
 from case_files import cases_of
 from shipped import shipped_cases
 
-from conformance.base.paths import ROOT
 from conformance.case.case import Case
 from conformance.case.features import features_of
 from conformance.maintain.coverage import faults, legal_pairs, looked_at, pair_counts, pairs_of
 from conformance.maintain.covering import Pair, goals_of, line_of, new_rows
-from conformance.maintain.looked_at import text as inputs_text
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +59,6 @@ def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
     missing = {pair for pair in legal_pairs() if not counts[pair]}
     # bfloat16's coarse rounding hides scales; cases/quantised_types.yaml has sharper numbers.
     assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
-
-
-@pytest.mark.slow
-def test_the_committed_page_on_inputs_is_what_the_command_writes(corpus: list[Case]) -> None:
-    page = ROOT / "docs" / "inputs.md"
-    fresh = page.read_text(encoding="utf-8") == inputs_text(corpus)
-    generate = "python -m conformance.maintain.generate"
-    assert fresh, f"out of date: {generate} docs/inputs.md docs/coverage.md"
 
 
 def test_the_rows_have_all_legal_pairs(corpus: list[Case]) -> None:

@@ -99,7 +99,6 @@ class Session(SimpleNamespace):
 
 def answered(
     module: Modules,
-    monkeypatch: pytest.MonkeyPatch,
     provider: str,
     compute: Callable[..., Any],
     to_host: Callable[..., Any] | None = None,
@@ -115,12 +114,14 @@ def answered(
     case = execution.Case(runtime, session, [step({})], [{}], "/")
     case.compute = compute
     cases = [case]
-    monkeypatch.setattr(execution, "run_case", lambda runtime, request: cases.pop().run(0))
     session_there = weakref.ref(session)
     del case, session
     target = object.__new__(runner.Target)
     target.missing = target.runtime = None
-    target.provider, target.execution = SimpleNamespace(name=provider), execution
+    target.provider = SimpleNamespace(name=provider)
+    target.execution = SimpleNamespace(
+        run_case=lambda runtime, request: cases.pop().run(0), Rejected=execution.Rejected
+    )
     answer: dict[str, Any] = target.answer({"cmd": "run"})
     ANSWERS.validate({"id": 1, **answer})
     # It lives as long as the process only where its end could abort the process.
@@ -135,7 +136,7 @@ def raising(message: str) -> Callable[..., Any]:
     return run
 
 
-def test_a_sticky_error_is_a_crash(module: Modules, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sticky_error_is_a_crash(module: Modules) -> None:
     message = next(iter(MESSAGES))
     crash = {
         "outcome": "crashed",
@@ -145,19 +146,19 @@ def test_a_sticky_error_is_a_crash(module: Modules, monkeypatch: pytest.MonkeyPa
         "replace_process": True,
     }
     failing = raising(message)
-    assert answered(module, monkeypatch, CUDA, failing) == crash
+    assert answered(module, CUDA, failing) == crash
     # It may come with the copy of an output.
-    copied = answered(module, monkeypatch, CUDA, lambda *arguments: (["y"], 0.0), failing)
+    copied = answered(module, CUDA, lambda *arguments: (["y"], 0.0), failing)
     assert copied == crash
 
 
 def test_another_error_is_a_rejection_and_replaces_only_the_process_of_a_device(
-    module: Modules, monkeypatch: pytest.MonkeyPatch
+    module: Modules,
 ) -> None:
     for provider, message in (
         (CUDA, f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument"),
         ("CPUExecutionProvider", "Failed to allocate memory for requested buffer of size 8589934"),
     ):
-        answer = answered(module, monkeypatch, provider, raising(message))
+        answer = answered(module, provider, raising(message))
         assert (answer["outcome"], answer["message"]) == ("rejected", message)
         assert answer.get("replace_process", False) is (provider == CUDA)

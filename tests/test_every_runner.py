@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import sys
@@ -308,18 +307,3 @@ def test_an_unusable_package_is_unavailable(
         assert runner.run(tmp_path, step({})) == answer
         assert runner.end() == 0
         assert runner.stderr() == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "packages"),
-    [("onnxruntime", {"numpy"}), ("tract", set()), ("onnxruntime_web", set())],
-)
-def test_a_runner_imports_only_what_it_declares(name: str, packages: set[str]) -> None:
-    files = [file for folder in (name, "common") for file in (RUNNERS / folder).glob("*.py")]
-    imported: set[str] = set()
-    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text()))):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add((node.module or "").partition(".")[0])
-    assert imported <= {file.stem for file in files} | packages | sys.stdlib_module_names

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 import synthetic_runs as runs
-from as_user import Desk, Gqa
 from case_files import cases_of, write
 from goldens import check_golden
-from shipped import shipped_cases
 
 from conformance.base.paths import data_path
 from conformance.case.case import Case
@@ -26,8 +24,7 @@ from conformance.judge.expectations import (
 from conformance.maintain.known.expect import Expected, expect
 from conformance.maintain.known.observed import observed
 from conformance.maintain.known.update import TODO, unexpected_in
-from conformance.results.records import BeyondBudget, ResultRecord, RunsDiffer
-from conformance.results.verdicts import was_tried
+from conformance.results.records import RunsDiffer
 from conformance.run.records import case_record
 
 #: Features, axes, entries without axes, and calls that must be rejected.
@@ -43,9 +40,7 @@ RELEASES = ("1.0.0", "1.1.0", "1.2.3", "1.3.0")
 #: What a run may say of a case: the verdict and fields of its result.
 Said = tuple[str, Mapping[str, Any]]
 PASS: Said = ("pass", {})
-KEY = BeyondBudget(
-    output="present_key", index=(0,), got=0.0, want=1.0, budget=0.1, share=10.0, step=None
-)
+KEY = runs.beyond("present_key")
 
 
 def rejected(message: str = "Unrecognized attribute: softcap for operator 7", **more: Any) -> Said:
@@ -277,27 +272,7 @@ def test_a_case_that_was_not_run_is_not_covered(lab: Lab) -> None:
     assert not any(line.covers(case) for line in lab.lines())
 
 
-def test_a_flaky_case_that_fails_otherwise_is_unexpected(lab: Lab) -> None:
-    for said in ({}, {"capped": wrong()}):
-        lab.release("1.0.0", said)
-    lab.expect()
-    lab.release("1.0.0", {"capped": crashed()})
-    assert lab.unexpected() == 4
-
-
 # The shipped files
-
-
-def test_a_variant_that_is_as_its_usual_target_gets_no_file(gqa: Gqa, desk: Desk) -> None:
-    """The lines of tract.yaml are for the package, too."""
-    id = "smoke/decode[dtype=float32]"
-    (passes,) = (case for case in shipped_cases() if case.id == id)
-    results = [runs.result(id, "tract-wheel@0.23.9")]
-    runs.write(desk.folder / "r.jsonl", [case_record(passes)], results)
-    done = gqa("expect", "--ep", "tract-wheel", "--from", "r.jsonl", "--dry-run")
-    assert (done.status, done.err) == (0, "")
-    assert "tract-wheel.yaml: 0 new lines for 0 unexpected" in done.out
-    assert "+target: tract-wheel" not in done.out
 
 
 def test_no_shipped_expectation_has_a_reason_to_be_written() -> None:
@@ -320,13 +295,3 @@ def test_a_shipped_line_that_names_a_theme_is_not_for_a_users_case(tmp_path: Pat
     assert not shipped.covers(case)
     wide = replace(shipped, known=line.known.model_copy(update={"cases": ("*",)}))
     assert wide.covers(case)
-
-
-def test_only_results_that_were_tried_are_observed(lab: Lab) -> None:
-    lab.release("1.0.0", {"plain": ("skip", {})})
-    found = observed(TARGET, lab.results, ())
-    assert list(found.at.values()).count(()) == 6
-    lab.release("1.0.0", {})
-    counts = [len(results) for results in observed(TARGET, lab.results, ()).at.values()]
-    assert (counts.count(1), counts.count(2)) == (6, len(lab.cases) - 6)
-    assert not was_tried(ResultRecord.model_validate(runs.result(verdict="skip").model_dump()))

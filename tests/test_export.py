@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from as_user import Desk, Done, Gqa
+from as_user import Desk, Gqa
 from synthetic_runs import result, target, write
 
 from conformance.case.corpus import find
@@ -27,25 +26,12 @@ has_onnxruntime = pytest.mark.skipif(
 CASE = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
 
 
-def results_file(
-    path: Path, *names: str, id: str = CASE, verdict: Verdict = "wrong", old: bool = False
-) -> Path:
-    """A results file in which the case has the verdict on each target in ``names``."""
+def results_file(path: Path, name: str, id: str, verdict: Verdict) -> Path:
+    """A results file in which the case has the verdict on this target."""
     (case,) = find([id]).named
-    record = case_record(case)
-    if old:
-        inputs = tuple(t.model_copy(update={"recipe": None}) for t in record.call.inputs)
-        call = record.call.model_copy(update={"inputs": inputs, "later": ()})
-        record = record.model_copy(update={"call": call})
     reason = "It ran, but \x1b[31moutput is 2."
-    results = [result(id, name, verdict, reason=reason, errors=()) for name in names]
-    return write(path, [record], results, targets=[target(name) for name in names])
-
-
-def sentence(done: Done, status: int) -> str:
-    assert (done.status, done.out) == (status, "")
-    (line,) = done.err.splitlines()
-    return line
+    results = [result(id, name, verdict, reason=reason, errors=())]
+    return write(path, [case_record(case)], results, targets=[target(name)])
 
 
 @has_onnxruntime
@@ -89,35 +75,6 @@ def test_a_graph_is_written(gqa: Gqa, desk: Desk) -> None:
     assert "logits[" in ran.stdout
 
 
-@pytest.mark.parametrize(
-    ("ep", "program", "command"),
-    [
-        ("tract", "repro.py", "python3 by_name/repro.py"),
-        ("webgpu@1.30.0+lavapipe", "repro.mjs", "node "),
-        ("tract-wheel", "repro.py", "python3 by_name/repro.py"),
-    ],
-)
-def test_of_several_targets_one_must_be_named(
-    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ep: str, program: str, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = ("cpu@1.31.1", "tract@0.23.9", "webgpu@1.30.0+lavapipe", "tract-wheel@0.23.9")
-    results_file(tmp_path / "several.jsonl", *names)
-    told = sentence(gqa("export", CASE, "by_name", "--results", "several.jsonl"), 2)
-    assert told == f"several.jsonl has results of {CASE} on {', '.join(names)}; name one with --ep."
-    done = gqa("export", CASE, "by_name", "--results", "several.jsonl", "--ep", ep)
-    assert done.status == 0, done.err
-    assert (tmp_path / "by_name" / program).is_file()
-    assert "\x1b" not in done.out + (tmp_path / "by_name" / "issue.md").read_text()
-    assert command in done.out
-
-
-def test_a_results_file_without_recipes_is_accepted(gqa: Gqa, desk: Desk) -> None:
-    file = results_file(desk.folder / "old.jsonl", "cpu@1.31.1", old=True)
-    assert gqa("export", CASE, "of_old", "--results", str(file)).status == 0
-    assert '"stream": "0/0/query"' in (desk.folder / "of_old" / "repro.py").read_text()
-
-
 #: A case of each kind; whether there is a program depends on the target for the first two.
 KINDS = [
     CASE,
@@ -137,11 +94,12 @@ def test_the_texts_agree_with_the_files_about_the_program(
     results: list[tuple[str, Verdict]] = [*((id, "wrong") for id in ids), (ids[0], "skip")]
     for number, (id, verdict) in enumerate(results):
         file, folder = tmp_path / f"{number}.jsonl", tmp_path / str(number)
-        results_file(file, f"{ep}@1.0", id=id, verdict=verdict)
+        results_file(file, f"{ep}@1.0", id, verdict)
         done = gqa("export", id, str(folder), "--results", str(file))
         assert (done.status, done.err) == (0, ""), (id, verdict)
         written = [found.name for found in folder.iterdir() if found.name.startswith("repro.")]
         text, line = (folder / "issue.md").read_text(), done.out.splitlines()[-1]
+        assert "\x1b" not in done.out + text
         refused = re.fullmatch(r"Program: there is none\. (.+)", line)
         assert bool(written) == (refused is None) == ("Save it as" in text), (id, verdict)
         if refused:
@@ -149,21 +107,6 @@ def test_the_texts_agree_with_the_files_about_the_program(
         else:
             assert f"Save it as `{written[0]}`" in text
             assert "verdict: " in (folder / written[0]).read_text()
-
-
-def test_an_input_that_is_described_wrongly_gives_no_program_and_no_file(
-    gqa: Gqa, desk: Desk
-) -> None:
-    file = results_file(desk.folder / "wrongly.jsonl", "cpu@1.31.1")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    lines[1]["call"]["inputs"][0]["dims"] = ["one of three"]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = gqa("export", CASE, "of_wrongly", "--results", "wrongly.jsonl")
-    assert done.status == 0, done.err
-    reason = "The results file describes an input wrongly."
-    assert done.out.splitlines()[-1] == f"Program: there is none. {reason}"
-    assert (desk.folder / "of_wrongly" / "issue.md").read_text().endswith(f"\n{reason}\n")
-    assert not (desk.folder / "of_wrongly" / "repro.py").exists()
 
 
 @has_onnxruntime
@@ -188,24 +131,3 @@ def test_the_values_are_written_with_what_was_returned(gqa: Gqa, desk: Desk) -> 
     made = onnx.load_tensor(str(folder / "bundle" / "test_data_set_0" / "output_0.pb"))
     rounded = found["expected_output"].astype(np.float32)
     assert np.array_equal(onnx.numpy_helper.to_array(made), rounded)
-
-
-def test_arrays_that_are_too_large_are_not_written(
-    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results_file(desk.folder / "large.jsonl", "cpu@1.31.1", id=KINDS[2])
-    monkeypatch.setattr("conformance.cli.export.MOST_BYTES", 20_000)
-    done = gqa("export", KINDS[2], "of_large", "--results", "large.jsonl")
-    assert done.status == 0, done.err
-    said = "step 0 of_large/values; those of all queries would take more than 0 MiB\n"
-    assert f"values.txt, and up to {said}" in done.out
-    files = (desk.folder / "of_large").rglob("*.npz")
-    assert [file.name for file in files] == ["step_0.npz"]
-
-
-def test_a_call_without_a_meaning_has_no_values(gqa: Gqa, desk: Desk) -> None:
-    results_file(desk.folder / "no.jsonl", "cpu@1.31.1", id=KINDS[3], verdict="accepted")
-    done = gqa("export", KINDS[3], "of_none", "--results", "no.jsonl")
-    why = "The call has no defined meaning: Attribute qk_output must be 0 or 1 or 2, not -1."
-    assert f"Values:  there are none. {why}\n" in done.out
-    assert not (desk.folder / "of_none" / "values.txt").exists()

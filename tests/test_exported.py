@@ -6,14 +6,12 @@ import hashlib
 import math
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import onnx
 import pytest
 import yaml
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
 from conformance.base.paths import ROOT
@@ -26,7 +24,6 @@ if not EXPORTED.is_dir():
     pytest.skip("not a checkout", allow_module_level=True)
 
 sys.path.insert(0, str(ROOT / ".ci" / "exports"))
-weightless = pytest.importorskip("weightless")
 
 RECIPES: Final[dict[str, Any]] = yaml.safe_load(
     (EXPORTED / "recipes.yaml").read_text(encoding="utf-8")
@@ -87,49 +84,6 @@ def test_the_graphs_have_the_calls_that_make_exports_differ() -> None:
     attributes = {attribute.name for node in nodes for attribute in node.attribute}
     assert attributes >= {"do_rotary", "local_window_size", "sliding_window_cache", "softcap"}
     assert attributes >= {"k_quant_type", "qk_norm_epsilon", "kv_cache_bit_width"}
-
-
-def test_weights_are_taken_out_and_what_shapes_depend_on_stays(tmp_path: Path) -> None:
-    table = numpy_helper.from_array(np.ones((3, 2), np.float32), "table")
-    chosen = helper.make_node("Constant", [], ["chosen"], value=table, doc_string="scope")
-    branch = helper.make_graph([chosen], "branch", [], [value("chosen", [3, 2])])
-    nodes = [
-        helper.make_node("If", ["right"], ["rows"], then_branch=branch, else_branch=branch),
-        helper.make_node("MatMul", ["rows", "weight"], ["wide"], doc_string="scope"),
-        helper.make_node("Reshape", ["wide", "shape"], ["output"]),
-    ]
-    weights = {
-        "weight": np.arange(8, dtype=np.float32).reshape(2, 4),
-        "codes": np.zeros(5000, np.int64),
-        "shape": np.array([12], np.int64),
-        "right": np.array(True),
-    }
-    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "graph", [], [value("output", [12])], tensors)
-    graph.metadata_props.add(key="scope", value="/home/somebody")
-    file = tmp_path / "model.onnx"
-    made = helper.make_model(graph, producer_name="exporter", producer_version="1.2")
-    onnx.save(made, file, save_as_external_data=True, size_threshold=0)
-
-    model = weightless.read_weightless(file, "name.data")
-
-    places = {
-        tensor.name: {entry.key: entry.value for entry in tensor.external_data}
-        for tensor in tensors_of(model.graph)
-    }
-    branches = {"location": "name.data", "length": "24"}
-    assert places == {
-        "weight": {"location": "name.data", "offset": "0", "length": "32"},
-        "codes": {"location": "name.data", "offset": "4096", "length": "40000"},
-        "shape": {},
-        "right": {},
-        "table": branches | {"offset": places["table"]["offset"]},
-    }
-    kept = {tensor.name: tensor for tensor in model.graph.initializer}
-    assert numpy_helper.to_array(kept["shape"]).tolist() == [12]
-    assert not kept["weight"].raw_data
-    assert (model.producer_name, model.producer_version) == ("exporter", "1.2")
-    assert b"scope" not in model.SerializeToString()
 
 
 def value(name: str, shape: list[int]) -> onnx.ValueInfoProto:

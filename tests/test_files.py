@@ -11,8 +11,6 @@ import pytest
 
 from conformance.base.files import (
     TOO_LARGE,
-    identity,
-    own_descriptor,
     read_plain,
     replacing,
     writing,
@@ -75,13 +73,6 @@ def test_a_link_to_a_replaced_file_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_a_fifo_is_not_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(OSError, match="not a regular file"), replacing(tmp_path / "fifo"):
-        pass
-    assert stat.S_ISFIFO((tmp_path / "fifo").stat().st_mode)
-
-
 def test_a_device_and_an_open_descriptor_are_written_directly(tmp_path: Path) -> None:
     with writing(Path("/dev/null")) as file:
         file.write(b"x")
@@ -92,40 +83,3 @@ def test_a_device_and_an_open_descriptor_are_written_directly(tmp_path: Path) ->
     assert (tmp_path / "log").read_bytes() == b"old new"
     os.close(log)
     assert os.listdir(tmp_path) == ["log"]
-
-
-def test_paths_that_name_an_open_descriptor() -> None:
-    for path, number in (
-        ("/dev/stdin", 0),
-        ("/dev/stdout", 1),
-        ("/dev/./fd/63", 63),
-        ("/proc/self/fd/7", 7),
-        ("/dev/null", None),
-        ("/dev/fd/x", None),
-        ("dev/fd/3", None),
-        ("", None),
-    ):
-        assert own_descriptor(path) == number
-
-
-def test_one_file_has_one_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("a").touch()
-    Path("link").symlink_to("a")
-    os.link("a", "hard")
-    Path("other").touch()
-    same = {identity(Path(p)) for p in ("a", "./a", "link", "hard", f"{tmp_path}/a")}
-    assert len(same) == 1
-    assert identity(Path("other")) not in same
-    Path("broken").symlink_to("new")
-    assert identity(Path("broken")) == identity(Path("new")) != identity(Path("newer"))
-    assert identity(Path("/dev/null")) is None
-
-
-@pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc")
-def test_a_file_whose_size_is_not_known_is_read() -> None:
-    content = Path("/proc/version").read_bytes()
-    assert Path("/proc/version").stat().st_size == 0
-    assert read_plain("/proc/version", len(content)) == content
-    with pytest.raises(OSError, match="larger than 5 bytes"):
-        read_plain("/proc/version", 5)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import synthetic_runs as runs
-from case_files import cases_of
 from pydantic import ValidationError
-from rich.console import Console
 
-from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, Known
-from conformance.report.cells import cells
-from conformance.report.markdown import summary_markdown
-from conformance.report.terminal import tell
 from conformance.results.differences import differences
 from conformance.results.records import FlakyRecord
-from conformance.results.table import tabulate
-from conformance.results.verdicts import note_of
 
 FLAKY = FlakyRecord(verdicts=("wrong", "pass"), failed=3, runs=10)
 KNOWN = runs.expected("wrong", flaky=FLAKY)
@@ -71,26 +62,6 @@ def test_a_flaky_case_has_one_of_its_verdicts(
 def test_a_flaky_line_needs_a_share_and_another_verdict(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         line(**fields)
-
-
-@pytest.mark.parametrize("verdict", ["wrong", "pass"])
-def test_every_view_says_how_often_it_fails_and_a_run_is_green(
-    tmp_path: Path, verdict: str
-) -> None:
-    run = runs.small(tmp_path / verdict, verdict, expectation=KNOWN, unexpected=False)
-    (result,) = run.results
-    said = "flaky, 3 of 10 runs"
-    assert said in note_of(result)
-    assert said in next(iter(tell(runs.case(), result)))
-    joined = tabulate([run])
-    assert said in summary_markdown(joined)
-    assert [cell["flaky"] for cell in cells(joined)] == [said]
-    summary, screen = RunSummary(), io.StringIO()
-    summary.add(cases_of(tmp_path, "- name: a")[0], result)
-    out = Console(file=screen, width=200)
-    Terminal(out, out).summary(summary)
-    assert "1 result, 0 unexpected, 1 flaky" in screen.getvalue()
-    assert summary.status() == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from as_user import Gqa
 from case_files import cases_of
 
 from conformance.base.array_types import NUMPY
@@ -18,7 +17,7 @@ from conformance.case.call import Call, GivenCall
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, write_given
 from conformance.case.tensors import steps_of
-from conformance.run.records import case_record, corpus_digest
+from conformance.run.records import corpus_digest
 
 ENTRY = """\
   - name: given
@@ -89,32 +88,3 @@ def test_a_file_that_changes_after_loading_is_not_used(tmp_path: Path) -> None:
     write_given(tmp_path / "values.npz", {**values(), "query": values()["query"] + 1})
     with pytest.raises(GivenError, match=r"has changed since the case was loaded; run it again"):
         prepare(case.call)
-
-
-def test_the_record_says_where_the_values_are_from(tmp_path: Path) -> None:
-    record = case_record(given(tmp_path, values()))
-    for tensor in record.call.inputs:
-        if tensor.state == "connected":
-            assert str(tensor.values).startswith("from the file values.npz (SHA-256 ")
-
-
-def test_few_values_are_listed_and_many_are_in_the_bundle(gqa: Gqa, tmp_path: Path) -> None:
-    """A stand-alone program can only have those that are listed."""
-    recipe = case_record(given(tmp_path, values())).call.inputs[0].recipe
-    assert recipe is not None
-    assert recipe.numbers == tuple(values()["query"].astype(float).ravel().tolist())
-    longer = ENTRY.replace("sequence_length: 3", "sequence_length: 40", 1)
-    case = given(tmp_path, values(sequence_length=40), longer)
-    assert case_record(case).call.inputs[0].recipe is None
-    pytest.importorskip("onnxruntime")
-    done = gqa("export", f"{case.file}::given", str(tmp_path / "out"), "--ep", "cpu")
-    assert done.status == 0, done.both
-    assert "Program: there is none. " in done.out
-
-
-def test_a_missing_file_is_told_when_it_is_read(tmp_path: Path) -> None:
-    case = given(tmp_path, values())
-    (tmp_path / "values.npz").unlink()
-    assert isinstance(case.call, GivenCall)
-    with pytest.raises(GivenError, match="cannot be read: No such file"):
-        given_inputs(case.call, case.steps[0])

@@ -165,15 +165,3 @@ def test_a_standard_attention_computes_what_the_operator_computes() -> None:
             np.testing.assert_array_equal(given[name], array)
         for name in ("output", "borrower_output"):
             np.testing.assert_allclose(one[name].value, other[name].value, rtol=1e-12, atol=1e-12)
-
-
-def test_the_record_of_a_graph_has_its_content_and_its_constants() -> None:
-    case = next(case for case in cases_of_theme("blocks") if case.name == "decoder")
-    graph = case_record(case).call.graph
-    assert graph is not None
-    assert graph.file == "blocks/decoder_float32.onnx"
-    assert graph.nodes["MatMul"] == 8
-    assert [weight.name for weight in graph.weights if weight.shape == (96, 64)] == [
-        "embed_tokens.weight"
-    ]
-    assert all(weight.recipe is not None for weight in graph.weights)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from reported import run_of
-from synthetic_runs import case, result, target
 from test_verdict import EITHER, Values, ran, rejected, right, verdict_on
 
 from conformance.bundle.prepare import prepare
 from conformance.case.call import Call
 from conformance.judge.verdict import Judgement
-from conformance.report.cells import cells
-from conformance.report.junit import junit
-from conformance.report.repro.issue import issue
-from conformance.report.repro.program import program_of
-from conformance.report.terminal import tell
-from conformance.results.table import tabulate
 
 
 def spoilt(name: str, *places: tuple[int, ...], number: float = np.nan) -> dict[str, Any]:
@@ -162,34 +153,3 @@ def test_only_a_result_that_passes_has_a_hazard() -> None:
     found = judged(one, values)
     assert (found.verdict, found.hazard) == ("wrong", None)
     assert verdict_on(rejected("no present"), one, EITHER).hazard is None
-
-
-# Every view
-
-
-SENTENCE = "output[0, 0, 1] is nan, not 0: there is nothing to attend to for it."
-
-
-def test_the_terminal_tells_it() -> None:
-    told = [*tell(case(), result(hazard=SENTENCE))]
-    assert told[0].endswith(": pass (hazard)")
-    assert f"  hazard    {SENTENCE}" in told
-    assert not any("hazard" in line for line in tell(case(), result()))
-
-
-def test_tables_and_junit_tell_it(tmp_path: Path) -> None:
-    joined = tabulate([run_of(tmp_path / "a", "pass", hazard=SENTENCE, reading="scale_of_zero")])
-    (cell,) = cells(joined)
-    assert (cell["hazard"], cell["reading"]) == (SENTENCE, "scale_of_zero")
-    assert f"hazard: {SENTENCE}" in junit(joined)
-    (plain,) = cells(tabulate([run_of(tmp_path / "b", "pass")]))
-    assert (plain["hazard"], plain["reading"]) == (None, None)
-
-
-def test_a_bug_report_tells_it() -> None:
-    judged = result(hazard=SENTENCE)
-    program = program_of(case(), judged, target())
-    assert f"hazard:   {SENTENCE}" in program.text
-    text = issue(case(), judged, target(), program)
-    assert text.startswith("# GroupQueryAttention has a hazard: ")
-    assert "documentation does not define this: output\\[0, 0, 1\\] is nan" in text

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from as_user import LAUNCH, Desk, Gqa
 from jsonschema import Draft202012Validator
-from synthetic_runs import case, expected, of_results, result, target, write
+from synthetic_runs import case, expected, of_results, result, target
 
 from conformance.base.paths import data_path
 from conformance.report.history import sentence
-from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
 from conformance.results.records import FlakyRecord, InstabilityRecord
 from conformance.results.table import Table, tabulate
@@ -130,8 +127,7 @@ def of_group(folder: Path, **verdicts: Sequence[str]) -> Any:
 
 def test_an_entry_with_an_untried_or_unstable_case_is_not_called_right(tmp_path: Path) -> None:
     entry = of_group(tmp_path, a=("pass", "pass", "pass"), b=("skip", "unstable", "pass"))
-    assert [group.state for group in entry.tried] == ["unknown", "unknown", "full"]
-    assert entry.since.since == "1.22.0"
+    assert [(span.state, span.since) for span in entry.spans] == [("full", "1.22.0")]
 
 
 def test_a_regression_in_an_entry_that_never_was_right_is_found(tmp_path: Path) -> None:
@@ -151,86 +147,3 @@ def test_support_data_has_the_history_of_each_case(tmp_path: Path) -> None:
     # Of one release there is none.
     document = support(joined(tmp_path, a=("pass",)))
     assert "history" not in document["t"]["a"]["__compat"]
-
-
-def test_the_summary_has_what_regressed(tmp_path: Path) -> None:
-    text = summary_markdown(joined(tmp_path, a=("pass", "wrong"), b=("wrong", "pass")))
-    assert "## Releases of `cpu`" in text
-    assert "| `1.21.0` | 1 of 2 | 1 | 1 | 0 |" in text
-    assert "## Regressed on `cpu`: 1" in text
-    assert "- `t/a`: 1 of 1; the first is `t/a`: `right until 1.20.1, wrong since 1.21`" in text
-    assert "## Regressed" not in summary_markdown(joined(tmp_path, a=("wrong", "pass")))
-
-
-# ── gqa history ─────────────────────────────────────────────────────────────────────────────────
-
-
-def releases(desk: Desk, program: str, *environments: str) -> list[str]:
-    """The ``--ep`` of each release of a runtime, which its environment makes."""
-    launch = (sys.executable, "-S", str(LAUNCH), program)
-    commands = (
-        desk.program(f"{program}-{n}", "env", *each.split(), *launch)
-        for n, each in enumerate(environments)
-    )
-    return [word for command in commands for word in ("--ep", f"exec:{command}")]
-
-
-def lines(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines()]
-
-
-def test_the_releases_of_a_runtime_are_run(gqa: Gqa, desk: Desk) -> None:
-    eps = releases(desk, "released", *(f"RELEASE={n}.0" for n in range(1, 6)))
-    done = gqa("history", "three.yaml", *eps, "--results", "h.jsonl", "--json", "h.json")
-    assert done.status == 3  # 5.0 does not start, and does not end the history
-    assert "A library is missing." in done.out
-    table = lines(done.out)
-    for row in (
-        ["1.0", "2", "of", "3", "·", "·", "·", "·", "·"],
-        ["2.0", "3", "of", "3", "·", "·", "·", "1", "·"],
-        ["3.0", "2", "of", "3", "1", "·", "1", "·", "·"],
-        ["4.0", "3", "of", "3", "·", "·", "·", "1", "·"],
-    ):
-        assert row in table
-    assert ["three/faulty", "·", "of", "1", "4.0", "3.0", "2.0,", "4.0", "1", "pass"] in table
-    told = json.loads((desk.folder / "h.json").read_text())["targets"]["released"]
-    assert [r["broken"] for r in told["releases"] if r["version"] == "3.0"] == [1]
-    assert told["entries"]["three/faulty"]["regressed"] == []
-    assert told["features"]["phase=prefill"]["broken_in"] == {"3.0": ["three/faulty"]}
-    assert told["cases"]["three/faulty"]["since"] == "4.0"
-    assert told["cases"]["three/one"] == {
-        "since": "≤1.0",
-        "broken_in": [],
-        "fixed_in": [],
-        "spans": [{"state": "pass", "first": "≤1.0", "last": "4.0"}],
-    }
-    # The command that it prints tells the same from what was recorded.
-    more = next(line for line in done.out.splitlines() if "gqa history --from" in line)
-    again = gqa(*more.partition("gqa ")[2].split())
-    assert (again.status, again.err) == (3, "")
-    assert ["three/one", "·", "of", "1", "≤1.0", "·", "·", "1", "pass"] in lines(again.out)
-
-
-def test_of_many_releases_few_runners_live(gqa: Gqa, desk: Desk) -> None:
-    """A runner counts those that are alive: of many releases four are."""
-    place = desk.folder / "peers"
-    place.mkdir()
-    eps = releases(desk, "counts_peers", *(f"PEERS={place} RELEASE=1.{n}" for n in range(6)))
-    assert gqa("history", "three.yaml", *eps).status == 0
-    counts = [int(file.read_text()) for file in place.glob("*.alive")]
-    assert (len(counts), max(counts)) == (6, 4)
-
-
-def test_a_feature_works_where_calls_that_must_compute_are_right(gqa: Gqa, desk: Desk) -> None:
-    """A call that may be rejected and is, is right, and says nothing of the feature."""
-    computes = "softcap/prompt[dtype=float32,softcap=2.0]"
-    either = "bounds_lengths/seqlens_k_within_the_buffer[dtype=float32,call=softcap]"
-    results = [
-        result(id, f"cpu@{release}", verdict)
-        for id, verdict in ((computes, "unsupported"), (either, "pass"))
-        for release in RELEASES[:2]
-    ]
-    write(desk.folder / "r.jsonl", [case(computes), case(either)], results)
-    assert gqa("history", "--from", "r.jsonl", "--json", "h.json").status == 0
-    told = json.loads((desk.folder / "h.json").read_text())["targets"]["cpu"]["features"]
-    assert (told["softcap=given"]["since"], told["softcap=given"]["partly"]) == (None, False)

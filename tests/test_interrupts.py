@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from conformance.base import interrupts, processes
+from conformance.base import interrupts
 from conformance.base.interrupts import undisturbed
 from conformance.bundle.prepare import digest_of
 from conformance.case.call import Call
@@ -60,19 +58,3 @@ def test_no_interrupt_is_lost_while_the_digest_of_a_call_is_made() -> None:
         interrupts.install()
         with pytest.raises(KeyboardInterrupt):
             interrupted(5e-5 + delay * 5e-6)
-
-
-def test_an_interrupt_while_a_program_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupts.install()
-    started: list[subprocess.Popen[bytes]] = []
-    start = processes.start
-
-    def interrupted(*of: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(start(*of, **options))
-        os.kill(os.getpid(), signal.SIGTERM)
-        return started[0]
-
-    monkeypatch.setattr(processes, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        processes.run(["/bin/sleep", "30"])
-    assert started[0].poll() == -signal.SIGTERM

@@ -19,11 +19,6 @@ def test_every_known_bug_has_cases_with_its_link_or_a_reason() -> None:
             assert all(bug.link in (*case.links, case.contract.source) for case in found), bug.id
 
 
-def test_entries_are_sorted_and_have_different_ids() -> None:
-    keys = [(bug.id[0], int(bug.id[1:])) for bug in known_bugs()]
-    assert keys == sorted(set(keys))
-
-
 def test_every_case_of_the_theme_belongs_to_a_known_bug() -> None:
     """So each case has a documented reason."""
     links = {bug.link for bug in known_bugs()}

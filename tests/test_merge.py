@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,6 @@ from conformance.results.records import (
     CaseRecord,
     InfrastructureRecord,
     InstabilityRecord,
-    ResultRecord,
 )
 from conformance.results.table import tabulate
 
@@ -47,50 +45,10 @@ def shards(tmp_path: Path) -> list[Path]:
     return [shard(tmp_path / f"{n}.jsonl", n, CASES[n - 1 :: 3]) for n in (1, 2, 3)]
 
 
-def judged(run: Run) -> dict[tuple[str, str], ResultRecord]:
-    return {(record.case, record.target): record for record in run.results}
-
-
 def merge_to(out: Path, *parts: Path, **how: bool) -> Path:
     with out.open("wb") as file:
         merge(list(parts), file, **how)
     return out
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_shards_are_the_whole_run(
-    gqa: Gqa, tmp_path: Path, shards: list[Path], packed: bool
-) -> None:
-    out = tmp_path / ("all.jsonl.xz" if packed else "all.jsonl")
-    done = gqa("merge", *map(str, reversed(shards)), "-o", str(out))
-    assert done.status == 0, done.both
-    assert done.out == f"Results: {out}, 7 results of 7 cases on 1 target\n"
-    assert out.read_bytes().startswith(b"\xfd7zXZ") == packed
-    whole, merged = read(run(tmp_path / "whole.jsonl")), read(out)
-    assert merged.problems == ()
-    assert judged(merged) == judged(whole)
-    assert merged.cases == whole.cases
-    assert merged.header == whole.header
-    assert merged.header.shard is None
-    assert merged.footer is not None
-    assert whole.footer is not None
-    assert merged.footer.counts == whole.footer.counts
-
-
-def test_targets_are_side_by_side_in_packed_files_too(tmp_path: Path) -> None:
-    new, old = run(tmp_path / "new.jsonl"), run(tmp_path / "old.jsonl", OLD)
-    packed = tmp_path / "old.jsonl.xz"
-    packed.write_bytes(lzma.compress(old.read_bytes()))
-    out = merge_to(tmp_path / "out.jsonl", new, packed)
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    kinds = [line["kind"] for line in lines]
-    assert kinds == ["header", *["case", "result", "result"] * 7, "footer"]
-    for described, *results in zip(lines[1::3], lines[2::3], lines[3::3], strict=False):
-        assert [(r["case"], r["target"]) for r in results] == [
-            (described["id"], NEW),
-            (described["id"], OLD),
-        ]
-    assert read(out).problems == ()
 
 
 def test_everything_is_counted(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Gqa
-from attention_models import Layer, decoder, saved
 from case_files import entries, write
 
 from conformance.case.case import Case
@@ -108,12 +106,3 @@ def test_what_a_target_does_with_each_feature(corpus: dict[str, Case], target: K
     assert found["softcap", "given"] == ({"unsupported": 2}, refused)
     assert found["window", "shorter"] == ({"pass": 1, "unsupported": 1}, refused)
     assert found["phase", "decode"] == ({"pass": 2, "unsupported": 2}, refused)
-
-
-def test_an_attribute_that_the_operator_does_not_have_is_explained_too(
-    gqa: Gqa, desk: Desk, tmp_path: Path
-) -> None:
-    model = saved(decoder(Layer(attributes={"rotary_embedding_dim": 8})), tmp_path)
-    done = gqa("check", str(model), "--ep", desk.runner("correct"), "--explain", "0")
-    assert done.status == 0, done.both
-    assert "rotary_embedding_dim=8" in done.out

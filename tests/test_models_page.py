@@ -57,7 +57,8 @@ def site(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (json.dumps(asdict(change)) for change in CHANGES)
     (folder / "changes.jsonl").write_text("\n".join(lines), encoding="utf-8")
     form = next(form for form in FORMS if form.option == "site")
-    form.write(Material([run], tabulate([run]), None, address="https://a.example/gqa"), folder)
+    material = Material([run], tabulate([run]), address="https://a.example/gqa")
+    form.write(folder, form.files(material, folder))
     return folder
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from case_files import cases_of
 from shipped import shipped_cases
 
@@ -43,14 +42,6 @@ def test_an_equal_call_is_nearest_and_then_the_nearer_size(tmp_path: Path) -> No
     assert [one.case.name for one in found] == ["capped", "capped_more", "capped_less"]
     (only,) = near(tmp_path, most=1, sequence_length=4, softcap=20.0)
     assert (only.case.name, only.features, only.sizes) == ("capped_less", {}, {})
-
-
-@pytest.mark.parametrize("theme", ["models", "shared_kv", "bounds_attributes"])
-def test_each_shipped_case_is_nearest_to_itself(theme: str) -> None:
-    """Except for cases that differ in numbers alone."""
-    case = next(case for case in shipped_cases() if case.theme == theme)
-    (first, *_) = nearest(case.call, case.steps, shipped_cases())
-    assert (first.features, first.sizes) == ({}, {})
 
 
 def test_the_layer_of_a_model_is_nearest_to_its_model() -> None:

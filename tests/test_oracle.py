@@ -6,7 +6,7 @@ in test_oracle_closed_forms.py, calls that it rejects in test_oracle_undefined.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +16,7 @@ from gqa_calls import ALL, Arrays, Attributes, inputs_of, random_call, rotary_ca
 from numpy.random import RandomState
 
 from conformance.base.paths import ROOT
-from conformance.base.signature import ATTRIBUTE_BY_NAME
+from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
 from conformance.case.tensors import attributes_of, steps_of
@@ -457,10 +457,10 @@ def test_attributes_at_their_defaults_equal_unset_ones() -> None:
 
 
 class Read(dict[str, Any]):
-    """Attributes that remember which of them were looked at, set or not."""
+    """Attributes or inputs that remember which of them were looked at, set or not."""
 
-    def __init__(self, attributes: Attributes) -> None:
-        super().__init__(attributes)
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        super().__init__(given)
         self.names: set[str] = set()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -476,18 +476,19 @@ class Read(dict[str, Any]):
         return super().__contains__(name)
 
 
-def test_every_attribute_is_read_and_documented() -> None:
-    """On calls with rotary, a quantised cache and a norm: every attribute has a meaning there."""
+def test_every_attribute_and_input_is_read_and_documented() -> None:
+    """On calls with rotary, a quantised cache and a norm: all of them have a meaning there."""
     kinds = {"cache_dtype": "int8", "k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
-    unread = set(ATTRIBUTE_BY_NAME)
+    names = {*ATTRIBUTE_BY_NAME, *INPUT_NAMES}
+    unread = set(names)
     for fields in ({"past_sequence_length": 3, "rotary": "half_split", **kinds}, {"qk_norm": True}):
         call = Call.model_validate(fields)
-        read = Read(attributes_of(call))
-        read_call(draw_inputs(call, steps_of(call)[0]), read, ["output"])
-        unread -= read.names
+        attributes, inputs = Read(attributes_of(call)), Read(draw_inputs(call, steps_of(call)[0]))
+        read_call(inputs, attributes, ["output"])
+        unread -= attributes.names | inputs.names
     assert not unread, f"conformance/oracle/call.py does not read {sorted(unread)}"
     page = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
-    missing = {name for name in ATTRIBUTE_BY_NAME if f"`{name}`" not in page}
+    missing = {name for name in names if f"`{name}`" not in page}
     assert not missing, f"docs/oracle.md does not say what {sorted(missing)} mean"
 
 

@@ -35,21 +35,6 @@ def owner(place: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_a_folder_is_removed_after_an_interrupt_while_it_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fcntl.flock", interrupted)
-    folder = OwnedFolder(str(tmp_path))
-    with pytest.raises(KeyboardInterrupt):
-        folder.make()
-    assert len(list(tmp_path.iterdir())) == 1
-    folder.remove()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(
     tmp_path: Path, number: signal.Signals

@@ -7,13 +7,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from conformance.base.paths import ROOT
-from conformance.maintain.generate import FILES
 
 pytestmark = pytest.mark.slow
 
@@ -74,32 +72,3 @@ def test_the_sdist_has_every_file_of_the_repository(tmp_path: Path) -> None:
         packed = {name.partition("/")[2] for name in source.getnames()}
     assert {"LICENSE", "CHANGELOG.md"} <= packed
     assert [name for name in tracked.stdout.splitlines() if name not in packed] == []
-
-
-def test_packages_do_not_contain_node_modules(installed: Path, tmp_path: Path) -> None:
-    checkout = tmp_path / "checkout"
-    leave = shutil.ignore_patterns(".git", ".venv", "node_modules", "tests", "*_cache")
-    shutil.copytree(ROOT, checkout, ignore=leave)
-    (checkout / ".gitignore").unlink()
-    module = checkout / "runners" / "onnxruntime_web" / "node_modules" / "webgpu" / "index.js"
-    module.parent.mkdir(parents=True)
-    module.touch()
-    built = run(sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path), cwd=checkout)
-    assert built.returncode == 0, built.stderr
-    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
-    with tarfile.open(sdist) as source:
-        packed = source.getnames()
-    for names in (zipfile.ZipFile(wheel).namelist(), packed):
-        assert any(name.endswith("/onnxruntime_web/launch.py") for name in names)
-        assert not [name for name in names if "node_modules" in name]
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_an_installed_package_is_not_changed(installed: Path, tmp_path: Path, file: str) -> None:
-    place = installed / "conformance" / "data" / file
-    before = place.read_bytes() if place.exists() else None
-    command = (sys.executable, "-m", "conformance.maintain.generate", file)
-    done = run(*command, cwd=tmp_path, PYTHONPATH=str(installed))
-    says = f"{file} can only be written in a checkout of the project.\n"
-    assert (done.returncode, done.stderr) == (1, says)
-    assert (place.read_bytes() if place.exists() else None) == before

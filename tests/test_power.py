@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from graph_models import model_of
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
@@ -62,14 +55,6 @@ def power(mutants: dict[str, Mutant], names: list[str], *cases: str) -> Power:
     return made
 
 
-def test_every_mutant_describes_its_fault(mutants: dict[str, Mutant]) -> None:
-    assert len(mutants) >= 100
-    for mutant in mutants.values():
-        assert mutant.what.endswith("."), mutant.name
-        assert len(mutant.what) <= 100, mutant.name
-    assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
-
-
 @pytest.mark.parametrize("file", sorted(MUTANTS.rglob("*.py")), ids=lambda file: file.name)
 def test_the_mutants_share_no_code_with_the_suite(file: Path) -> None:
     tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -106,53 +91,6 @@ def test_a_mutant_that_ends_its_process_is_not_retried_forever(mutants: dict[str
     assert score.given_up
     assert score.tried < made.correct.tried == 8
     assert len(score.kills) <= 4
-
-
-def printed_beside_the_mutants(script: str) -> str:
-    """What a program prints that imports modules of the mutants."""
-    folders = [MUTANTS, ROOT / "runners" / "common"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
-    argv = [sys.executable, "-c", textwrap.dedent(script)]
-    return subprocess.run(
-        argv, env=environment, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
-
-
-def test_numbers_are_rounded_to_float16_as_numpy_does() -> None:
-    script = """
-        import areas
-        import numpy as np
-        from areas.precision import rounded
-
-        np.seterr(all="ignore")
-        halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype("f")
-        near = [np.nextafter(halves, np.float32(to)) for to in (np.inf, -np.inf)]
-        numbers = np.concatenate([halves, *near, (halves[1:] + halves[:-1]) / 2])
-        wanted = numbers.astype(np.float16).astype("f")
-        print(np.array_equal(rounded(numbers, np.float16), wanted, equal_nan=True))
-    """
-    assert printed_beside_the_mutants(script) == "True\n"
-
-
-@pytest.mark.slow
-def test_mutants_that_the_probe_skips_pass(mutants: dict[str, Mutant]) -> None:
-    """A mutant that is not run on a case, because none of its steps differs, passes there."""
-    ids = [
-        "window/rotary[dtype=float16]",
-        "static_cache/ragged[dtype=float32]",
-        "refusals/query_width[dtype=float32]",
-        "quantised_cache/prompt[dtype=float32,stored=int4,scales=channel]",
-    ]
-    cases = list(find(ids).named)
-    told = Power(list(mutants.values()), cases, jobs=2)
-    told.run()
-    every = Power(list(mutants.values()), cases, jobs=2, only=dict.fromkeys(mutants, ids))
-    every.run()
-    for score, whole in zip(told.scores, every.scores, strict=True):
-        shown = [[kill.case.id for kill in one.kills] for one in (score, whole)]
-        assert shown[0] == shown[1], score.mutant.name
-    tried = [sum(score.tried for score in power.scores) for power in (told, every)]
-    assert tried[0] < tried[1] * 0.6
 
 
 @pytest.mark.parametrize(
@@ -208,73 +146,9 @@ def test_a_survivor_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (record["mutant"], record["kills"], record["first"]) == ("sink_ignored", 0, None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--mutant", "nonsense"], "There is no mutant 'nonsense'."),
-        (["--record", "smoke"], "--record requires the whole corpus and all mutants."),
-    ],
-)
-def test_bad_input(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.strip() == says
-
-
 @pytest.mark.slow
 def test_the_correct_kernel_passes_the_whole_corpus() -> None:
     made = Power([], [case for case in shipped_cases() if can_run(case)], jobs=2)
     made.run()
     assert made.troubles == []
     assert [f"{kill.case.id}: {kill.reason}" for kill in made.correct.kills] == []
-
-
-def test_graphs_and_large_calls_are_left_out() -> None:
-    left = [case for case in shipped_cases() if not can_run(case)]
-    assert {case.is_graph for case in left} == {True, False}
-    longest = [case.id for case in left if not case.is_graph]
-    assert longest == ["tiles/prompt_of_thousands[dtype=float16,call=8000]"]
-
-
-#: Other operators are computed by onnx's own reference; two nodes share one kernel.
-GRAPH = """
-g (float[1, 3, 16] query, float[1, 3, 8] key, float[1, 3, 8] value, int32[1] seqlens_k,
-   int32 total_sequence_length) => (float[1, 3, 16] output) <float[1, 0, 8] nothing = {}> {
-  first, pk, pv = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
-    (query, key, value, , , seqlens_k, total_sequence_length)
-  doubled = Add (first, first)
-  output = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
-    (doubled, nothing, nothing, pk, pv, seqlens_k, total_sequence_length)
-}
-"""
-
-
-def test_a_graph_of_several_nodes(tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(model_of(GRAPH))
-    random = np.random.RandomState(0)
-    widths = {"query": 16, "key": 8, "value": 8}
-    feeds = {name: random.rand(1, 3, width).astype("f") for name, width in widths.items()}
-    feeds |= {"seqlens_k": np.array([2], "i4"), "total_sequence_length": np.array(3, "i4")}
-    for name, array in feeds.items():
-        onnx.save_tensor(onnx.numpy_helper.from_array(array, name), tmp_path / name)
-    (tmp_path / "out").mkdir()
-    request = {
-        "id": 1, "cmd": "run", "bundle": str(tmp_path), "out": str(tmp_path / "out"), "repeat": 1,
-        "steps": [{"files": {name: name for name in feeds}, "carry": {}, "share": {}}],
-    }  # fmt: skip
-    argv = [sys.executable, str(MUTANTS / "runner.py")]
-    line = json.dumps(request)
-    done = subprocess.run(argv, input=line, capture_output=True, text=True, check=True)
-    answer = json.loads(done.stdout)
-    assert answer["outcome"] == "ran"
-    path = tmp_path / "out" / answer["runs"][0][0]["output"]
-    got = onnx.numpy_helper.to_array(onnx.load_tensor(str(path)))
-
-    def attend(query: np.ndarray) -> np.ndarray:
-        heads = query.reshape(3, 2, 8).swapaxes(0, 1)
-        scores = heads @ feeds["key"][0].T / np.sqrt(8)
-        scores[:, np.arange(3)[:, None] < np.arange(3)] = -np.inf
-        weights = np.exp(scores)
-        weights /= weights.sum(axis=2, keepdims=True)
-        return (weights @ feeds["value"][0]).swapaxes(0, 1).reshape(1, 3, 16)
-
-    np.testing.assert_allclose(got, attend(2 * attend(feeds["query"])), rtol=1e-5)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from conformance.base.paths import ROOT
-from conformance.cli.commands import gqa
+from conformance.cli.commands import command, gqa
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "runners" / "README.md"]
 
-#: The most words of a page; of all others in `docs`, 1,500.
+#: The most words of a page; None where it may be long.
 MAX_WORDS = {
+    **dict.fromkeys((ROOT / "docs").glob("*.md"), 1_500),
+    **dict.fromkeys((ROOT / "docs" / "oracle.md", ROOT / "docs" / "tolerance.md")),
     ROOT / "README.md": 1_300,
     ROOT / "CONTRIBUTING.md": 1_800,
-    **dict.fromkeys((ROOT / "docs").glob("*.md"), 1500),
 }
-LONG = {ROOT / "docs" / "oracle.md", ROOT / "docs" / "tolerance.md"}
 
 pytestmark = pytest.mark.skipif(not (ROOT / "CONTRIBUTING.md").is_file(), reason="not a checkout")
 
@@ -30,7 +31,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_commands_of_a_page_exist(page: Path) -> None:
+def test_links_and_scripts_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     prose = re.sub(r"(?s)```.*?```", "", text)
     for link in re.findall(r"\]\(([^)\s]+)\)", prose):
@@ -43,18 +44,24 @@ def test_links_and_commands_of_a_page_exist(page: Path) -> None:
         assert (ROOT / script).is_file(), script
 
 
-@pytest.mark.parametrize("page", sorted(MAX_WORDS.keys() - LONG), ids=lambda page: page.name)
-def test_a_page_is_short(page: Path) -> None:
-    assert len(page.read_text(encoding="utf-8").split()) <= MAX_WORDS[page]
+#: Commands with their arguments; what is quoted may have any character.
+COMMANDS = re.compile(r"""(?m)(?:^|\s)(gqa [a-z]+(?:"[^"\n]*"|'[^'\n]*'|[^\n`|&;>#"'])*)""")
 
 
 @pytest.mark.parametrize("page", MAX_WORDS, ids=lambda page: page.name)
-def test_the_commands_of_a_page_exist(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
+def test_a_page_is_short_and_its_commands_are_commands(page: Path) -> None:
+    """In examples with their options, which are not run."""
+    assert len(page.read_text(encoding="utf-8").split()) <= (MAX_WORDS[page] or 10_000)
+    text = page.read_text(encoding="utf-8").replace("\\\n", "")
     commands = gqa.list_commands(gqa.make_context("gqa", [], resilient_parsing=True))
     assert set(re.findall(r"(?m)(?:^|[`&|] ?)gqa ([a-z]+)\b", text)) <= {*commands}
     for module in re.findall(r"python -m (conformance[\w.]+)", text):
         assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
+    for block in re.findall(r"(?s)```\w*\n(.*?)```", text):
+        for line in COMMANDS.findall(block):
+            name, *arguments = shlex.split(re.sub(r"\$\{\{[^}]*\}\}|\$\w+", "4", line))[1:]
+            above = gqa.make_context("gqa", [name])
+            command(name).make_context(name, arguments, parent=above)  # fails for unknown options
 
 
 def test_the_version_policy_names_every_format() -> None:

@@ -8,7 +8,7 @@ from shipped import shipped_cases
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.case.call import Call
 from conformance.case.features import FEATURES
-from conformance.case.properties import NAMES, OPERATORS, VOCABULARY, WORDS
+from conformance.case.properties import NAMES, OPERATORS
 from conformance.case.selection import SelectionError, compile_expression
 
 
@@ -55,22 +55,6 @@ def test_of_a_graph_the_main_node_counts() -> None:
         assert compile_expression("past_key=connected or past_key=omitted")((), case)
         heads = case.call.num_heads
         assert compile_expression(f"num_heads={heads} and dtype={case.call.dtype}")((), case)
-
-
-def test_every_value_of_a_feature_has_words_or_says_nothing_alone() -> None:
-    """A value that is added needs a decision: words here, or its feature's name and ``=``."""
-    without = {
-        *{("presents", value) for value in ("both", "none", "one")},
-        *{("batch", value) for value in ("one", "more")},
-        *{("head_size", value) for value in ("16", "8", "40", "64", "80", "128", "256", "512")},
-        ("head_size", "other"),
-    }
-    for feature in FEATURES:
-        values = {value for value in feature.values if value not in WORDS.get(feature.name, {})}
-        plain = set() if feature.name in ("phase", "heads", "dtype") else {feature.values[0]}
-        assert {(feature.name, value) for value in values - plain} <= without, feature.name
-        assert WORDS.get(feature.name, {}).keys() <= {*feature.values}
-    assert {"softcap", "window", "ragged", "borrowed", "float16"} <= {*VOCABULARY}
 
 
 def test_everything_that_a_call_has_can_be_compared() -> None:

@@ -14,7 +14,6 @@ from conformance.harness.protocol import (
     ProtocolError,
     RunRequest,
     StepFiles,
-    announces,
     parse_answer,
     schemas,
     to_line,
@@ -122,20 +121,6 @@ def test_good_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "announced"),
-    [
-        (COMPILING, True),
-        ({**COMPILING, "id": 7}, False),
-        ({**COMPILING, "extra": 1}, False),
-        (UNAVAILABLE, False),
-        ("compiling", False),
-    ],
-)
-def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: bool) -> None:
-    assert announces(json.dumps(line).encode(), RUN) is announced
-
-
-@pytest.mark.parametrize(
     ("answer", "words"),
     [
         (8, "an object: 8"),
@@ -162,28 +147,6 @@ def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: 
 )
 def test_wrong_answers_to_run(answer: object, words: str) -> None:
     assert words in refusal(answer)
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (without(DESCRIBED, "execution_provider"), "lacks execution_provider"),
-        ({**DESCRIBED, "features": ["Shared Buffer"]}, "features.0"),
-        ({**DESCRIBED, "adapter": "NVIDIA H200"}, 'adapter is "NVIDIA H200": string should match'),
-        ({**DESCRIBED, "adapter": "a" * 61}, "adapter"),
-        ({**DESCRIBED, "name": "cpu\n"}, "name is"),
-        ({**DESCRIBED, "runtime": "r" * 101}, "runtime is"),
-        ({**DESCRIBED, "operator": {}}, "lacks operator.declared_by"),
-        (with_operator(inputs={"x": ["t"] * 9, "y" * 101: []}), "operator.inputs."),
-        (with_operator(outputs={f"x{n}": [] for n in range(201)}), "operator.outputs is "),
-        (with_operator(inputs={"x": [f"t{n}" for n in range(51)]}), "operator.inputs.x is "),
-        (with_operator(declared_by="x" * 201), "operator.declared_by is "),
-        ({**DESCRIBED, "threads": "all"}, 'in the answer, threads is "all": '),
-        ({**RAN, "id": 1}, "'ran' found using 'outcome'"),
-    ],
-)
-def test_wrong_answers_to_describe(answer: object, words: str) -> None:
-    assert words in refusal(answer, DESCRIBE)
 
 
 @pytest.mark.parametrize("name", ["request.json", "answer.json"])

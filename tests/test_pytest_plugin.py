@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,14 +12,8 @@ from pathlib import Path
 
 import pytest
 from as_user import Desk, Done
-from case_files import entries, write
-from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
-from conformance.bundle.prepare import digest_of
-from conformance.case.corpus import name_on
-from conformance.case.load import load
-from conformance.targets.catalogue import target_names, target_options
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -31,7 +24,6 @@ in_checkout = pytest.mark.skipif(
 
 #: The tests, not the entry point, decide whether the plugin is loaded.
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-NONE = {**ALONE, "FAULT_ON": "no bundle"}
 
 
 @pytest.fixture(scope="module", params=["this", pytest.param("oldest", marks=pytest.mark.slow)])
@@ -115,73 +107,3 @@ def test_a_node_id_and_an_option_with_a_path(desk: Desk) -> None:
     plugin = ("-p", "conformance.pytest_plugin", "--collect-only", "cases/smoke.yaml")
     done = in_root(desk, "--ep", "cpu", "--ort-python", sys.executable, *plugin)
     assert f"rootdir: {ROOT}\nconfigfile: pyproject.toml" in done.out
-
-
-@pytest.mark.slow
-@in_checkout
-def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
-    eps = ("cpu", desk.runner("correct"))
-    done = in_root(desk, "--collect-only", "-q", "--ep", eps[0], "--ep", eps[1])
-    assert done.status == 0, done.both
-    found = [line for line in done.out.splitlines() if "::" in line]
-    cases = shipped_cases()
-    assert found == [
-        f"{case.file.relative_to(ROOT)}::{name_on(case, ep)}" for case in cases for ep in eps
-    ]
-    assert (
-        "cases/shared_kv.yaml::"
-        "zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1,ep=cpu]"
-    ) in found
-
-
-@pytest.mark.slow
-def test_a_program_with_an_odd_path(desk: Desk) -> None:
-    body = "- {name: a, matrix: {seed: [1, 2], head_size: [8, 16]}}\n- {name: b, seed: 3}"
-    file = write(desk.folder, entries(body), "axes.yaml")
-    (failing,) = (c for c in load([file]) if c.axes == {"seed": "2", "head_size": "8"})
-    odd = desk.folder / "odd [x], ep=y::z\n%41é"
-    odd.mkdir(exist_ok=True)
-    program = desk.runner("wrong_values").removeprefix("exec:")
-    (odd / "a b]").unlink(missing_ok=True)
-    (odd / "a b]").symlink_to(program)
-    target = f"exec:./{odd.name}/a b]"
-    shutil.rmtree(desk.folder / ".pytest_cache", ignore_errors=True)
-    faulty = {**ALONE, "FAULT_ON": digest_of(failing.call)}
-    junit = f"--junitxml={desk.folder}/odd.xml"
-    done = py_test(desk, "axes.yaml", "-q", "--ep", target, junit, environment=faulty)
-    assert (done.status, last(done)) == (1, "1 failed, 4 passed")
-    shown = target.replace("%", "%25").replace("\n", "%0A")
-    ids = [f"a[seed={s},head_size={size},ep={shown}]" for s in (1, 2) for size in (8, 16)]
-    tests = ElementTree.parse(desk.folder / "odd.xml").iter("testcase")
-    assert [test.attrib["name"] for test in tests] == [*ids, f"b[ep={shown}]"]
-    again = py_test(desk, "axes.yaml", "--lf", "--ep", target, environment=NONE)
-    assert (again.status, last(again)) == (0, "1 passed, 4 deselected")
-    pasted = f"axes.yaml::{ids[2]}"
-    for done in (py_test(desk, pasted, environment=NONE), desk.gqa("run", pasted)):
-        assert done.status == 0, done.both
-    spread = py_test(desk, "-p", "xdist", "-n", "2", pasted, "--ep", target, environment=NONE)
-    assert (spread.status, last(spread)) == (0, "1 passed")
-
-
-# Options
-
-
-def test_the_options_are_in_the_help(desk: Desk) -> None:
-    done = py_test(desk, "--help")
-    assert "--ep=TARGET" in done.out
-    # The oldest pytest breaks lines at hyphens, too.
-    assert "".join(f"({', '.join(target_names())})".split()) in "".join(done.out.split())
-    for option in target_options():
-        assert f"{option.flag}=" in done.out
-
-
-def test_the_tests_of_the_project_are_not_loaded_where_only_the_corpus_is_collected() -> None:
-    script = (
-        "import sys, pytest\n"
-        "status = pytest.main([*sys.argv[1:], '-q', '--collect-only', '-p', 'no:cacheprovider'])\n"
-        "print(status.name, 'as_user' in sys.modules)"
-    )
-    for arguments, loaded in ((["--ep", "cpu"], False), (["tests/test_files.py"], True)):
-        command = [sys.executable, "-c", script, *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == f"OK {loaded}"

@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from as_user import TWENTY, Desk, Gqa
-from case_files import write
+from as_user import Gqa
 
 from conformance.base.paths import data_path
 from conformance.results.reader import Run, read
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-    write(made.folder, TWENTY, "twenty.yaml")
-    return made
 
 
 @pytest.fixture

@@ -89,18 +89,6 @@ def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
     assert marks(desk, "dies_at_random").stat().st_size == 2 * 12
 
 
-def test_only_so_many_unexpected_results_are_tried_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then the reason of a result says that it was not."""
-    monkeypatch.setattr("conformance.run.instability.RETRIES", {"wrong": 3})
-    monkeypatch.setenv("FAULT_ON", "/")
-    _, run = bench("wrong_alone")
-    assert verdicts(run) == dict.fromkeys(NAMES, "wrong")
-    told = "It was not tried alone, since 3 unexpected results of this target with this verdict"
-    assert [told in result.reason for result in run.results] == [False] * 3 + [True] * 9
-
-
 def test_of_results_that_are_alike_only_two_are_tried_alone(
     desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
 ) -> None:

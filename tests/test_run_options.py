@@ -1,29 +1,15 @@
-"""Options of ``gqa run`` for work on a kernel: stop early, run failures again, times, bisect."""
+"""``gqa run`` as it is used for work on a kernel: stopped early, and in a terminal."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import signal
-import sys
-from pathlib import Path
 
 import pytest
-from as_user import TWENTY, Desk, Done, Gqa, in_terminal, wait_for
-from case_files import write
+from as_user import Desk, Done, Gqa, in_terminal
 
-from conformance.base.paths import ROOT
 from conformance.results.reader import read
 
 ALL = {"FAULT_ON": "/"}
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-    write(made.folder, TWENTY, "twenty.yaml")
-    return made
 
 
 def closing(done: Done) -> str:
@@ -54,91 +40,6 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk) -> 
     assert whole.results[: len(first.results)] == first.results
 
 
-# The last failures
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_notes_what_it_ran(desk: Desk, tmp_path: Path) -> None:
-    cache = {"GQA_CACHE": str(tmp_path)}
-    arguments = ("run", "twenty.yaml", "--ep", desk.runner("rejects"))
-    gqa = (sys.executable, "-m", "conformance")
-    desk.run(*gqa, *arguments, "-k", "seed=1 or seed=2", environment={**cache, **ALL})
-    slow = ("run", "twenty.yaml", "--ep", desk.runner("waits"), "--results", "cut.jsonl")
-    waiting = {**cache, **ALL, "FAULT_SECONDS": "0.2"}
-    process = desk.start(*gqa, *slow, environment=waiting)
-    file = desk.folder / "cut.jsonl"
-    wait_for(lambda: file.is_file() and file.read_text().count('"kind":"result"') >= 2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    done = desk.run(*gqa, *arguments, "--lf", environment={**cache, **ALL})
-    assert "--lf: 4 of 20 failed" in done.out  # seeds 1 and 2
-
-
-# Exit statuses for git bisect
-
-
-def _recipe() -> str:
-    """The script of the section on git bisect in docs/kernel_work.md."""
-    page = (ROOT / "docs" / "kernel_work.md").read_text(encoding="utf-8")
-    section = page.partition("## Find the commit that broke a case")[2]
-    return section.partition("```sh\n")[2].partition("```")[0]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_the_documented_bisect_finds_the_first_bad_commit(desk: Desk, tmp_path: Path) -> None:
-    """Of the runtime's nine commits one cannot be built, and one does not start."""
-    repository = tmp_path / "runtime"
-    repository.mkdir()
-    nobody = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org"}
-    nobody |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org"}
-    environment = {**desk.environment, **nobody, **ALL, "GIT_CONFIG_GLOBAL": os.devnull}
-
-    def sh(command: str) -> str:
-        done = desk.run("sh", "-c", f"cd {repository}; {command}", environment=environment)
-        assert done.status == 0, done.both
-        return done.out
-
-    # The documented commands, on this runtime.
-    recipe = _recipe()
-    for generic, here in (
-        ("./build.sh", "sh build.sh"),
-        ("--ort-python build/venv/bin/python", "--ep exec:./built"),
-        ("'smoke/decode[dtype=float16]'", f"{desk.folder}/three.yaml::faulty"),
-        ("v1.30.0", "first"),
-    ):
-        assert generic in recipe, generic
-        recipe = recipe.replace(generic, here)
-
-    sh("git init -q . && echo built > .gitignore")
-    good = desk.runner("correct").removeprefix("exec:")
-    bad = desk.runner("wrong_values").removeprefix("exec:")
-    build = "set -e; cp runner built; chmod +x built\n"
-    runner = '#!/bin/sh\nexec {} "$@"\n'
-    strange = {
-        "not built": ("exit 1\n", runner.format(good)),
-        "does not start": (build, "#!/bin/sh\nexit 7\n"),
-        "the bad one": (build, runner.format(bad)),
-        "bad": (build, runner.format(bad)),
-    }
-    commits = "good,good,not built,good,does not start,good,the bad one,bad,bad"
-    for number, subject in enumerate(commits.split(",")):
-        script, program = strange.get(subject, (build, runner.format(good)))
-        (repository / "build.sh").write_text(script)
-        (repository / "runner").write_text(program)
-        (repository / "number").write_text(f"{number}\n")
-        sh(f"git add -A && git commit -qm '{subject}'")
-        if not number:
-            sh("git tag first")
-    told = sh(recipe)
-    found = sh("git log --all --format='%H %s'")
-    (bad_one,) = re.findall(r"([0-9a-f]{40}) the bad one", found)
-    assert f"{bad_one} is the first bad commit" in told
-    # In the middle of the nine is the one that does not start.
-    assert re.search(r"^# skip: \[[0-9a-f]{40}\] does not start$", told, re.M)
-
-
 # Terminals
 
 
@@ -162,13 +63,6 @@ def test_no_word_of_the_counts_is_cut_in_a_terminal(
         assert word in table, word
     assert bool(re.search(r"\x1b\[(?:\d+;)*3\dm", text)) is not no_color
     assert "6 results, 3 unexpected" in plain
-
-
-def test_a_narrow_table_of_one_target_with_a_long_name_is_not_cut(desk: Desk) -> None:
-    name = "a-build-with-a-name-of-39-characters-ab"
-    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"), "--name", name)
-    _, text = in_terminal(desk, *arguments, COLUMNS="18", NO_COLOR="1")
-    assert f"three on {name}@1.0: 1 unsupported, 2 pass, 1 unexpected" in text
 
 
 def test_in_ci_the_output_is_plain(desk: Desk) -> None:

@@ -327,24 +327,6 @@ def test_the_probe_is_a_valid_model_and_never_falls_back(
             availability.run_probe(onnxruntime, availability.PROVIDER, {"device_id": "0"})
 
 
-@pytest.mark.parametrize(
-    ("name", "cuda", "package"),
-    [
-        ("libcublasLt.so.13", 13, "nvidia-cublas"),
-        ("libcublas.so.12", 12, "nvidia-cublas-cu12"),
-        ("libcudart.so.13", 13, "nvidia-cuda-runtime"),
-        ("libcudnn.so.9", 13, "nvidia-cudnn-cu13"),
-        ("libcudnn_adv.so.9", 12, "nvidia-cudnn-cu12"),
-        ("libcufft.so.11", 12, "nvidia-cufft-cu12"),
-        ("libcurand.so.10", 13, "nvidia-curand"),
-        ("libnvrtc.so.12", 12, "nvidia-cuda-nvrtc-cu12"),
-        ("libnvJitLink.so.13", 13, "nvidia-nvjitlink"),
-    ],
-)
-def test_the_package_of_a_library(module: Modules, name: str, cuda: int, package: str) -> None:
-    assert module("cuda_availability").package_of(name, cuda) == package
-
-
 # The file of the provider
 
 

@@ -1,4 +1,4 @@
-"""The ONNX Runtime runner on other providers: plugins, memory of a device, captured graphs."""
+"""The ONNX Runtime runner on other providers: plugins, placement, memory of a device."""
 
 from __future__ import annotations
 
@@ -42,9 +42,6 @@ RUNNER = RUNNERS / "onnxruntime" / "runner.py"
 start = starting(RUNNER, scope="module")
 module = importing("onnxruntime")
 CPU = "CPUExecutionProvider"
-LAVAPIPE = Path("/usr/share/vulkan/icd.d/lvp_icd.json")
-
-
 # Plugins
 
 
@@ -180,23 +177,6 @@ def test_the_program_of_a_result_loads_the_plugin(tmp_path: Path, case: str, ver
 # Placement
 
 
-class Silent:
-    """A session that reports nothing about the placement of its nodes."""
-
-    def get_provider_graph_assignment_info(self) -> list[Any]:
-        return []
-
-
-def test_a_build_that_reports_no_placement_is_profiled(
-    module: Modules, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    execution, providers = module("ort_execution"), module("ort_providers")
-    provider = providers.BuiltIn(onnxruntime, CPU)
-    provider.name = "OtherExecutionProvider"
-    monkeypatch.setattr(provider, "session", lambda *_: SimpleNamespace(_sess=Silent()))
-    assert execution.Runtime(onnxruntime, provider).by_profile
-
-
 class Placed:
     """A session whose nodes were assigned to providers."""
 
@@ -310,69 +290,3 @@ def test_an_output_without_a_value_is_an_empty_tensor(
 ) -> None:
     nothing = SimpleNamespace(has_value=lambda: False)
     assert module("ort_memory").content_of("y", nothing).dims == (0,)
-
-
-# A provider with memory of its own, in an environment of its own
-
-
-@pytest.fixture(scope="session")
-def webgpu_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter with onnxruntime-webgpu, whose WebGPU provider runs on lavapipe."""
-    if not LAVAPIPE.exists():
-        pytest.skip("needs lavapipe: .ci/lavapipe")
-    folder = tmp_path_factory.mktemp("webgpu")
-    python = str(folder / "bin" / "python")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    wheel = [python, "-m", "pip", "install", "-q", "onnxruntime-webgpu==1.27.0", "numpy"]
-    if subprocess.run(wheel, check=False).returncode:
-        pytest.skip("onnxruntime-webgpu cannot be installed here")
-    return python
-
-
-def run_on_webgpu(
-    python: str, tmp_path: Path, steps: list[dict[str, Any]], *arguments: str
-) -> dict[str, Any]:
-    """The answer of the WebGPU provider to a case."""
-    command = [python, str(RUNNER), "--plugin", "WebGpuExecutionProvider", *arguments]
-    environment = {"VK_ICD_FILENAMES": str(LAVAPIPE), "XDG_RUNTIME_DIR": str(tmp_path)}
-    runner = Runner(command, tmp_path / "stderr", **environment)
-    assert runner.ask(cmd="describe")["name"] == "ort-webgpu"
-    answer = runner.run(tmp_path, *steps)
-    assert runner.end() == 0
-    return answer
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("graphs", [False, True])
-def test_a_shared_buffer_on_a_real_device(webgpu_python: str, tmp_path: Path, graphs: bool) -> None:
-    first = gqa_inputs(past=8, total=4)
-    second = gqa_inputs(past=8, total=5)
-    files = bundle(tmp_path, gqa_model(), first, second)
-    share = {"present_key": "past_key", "present_value": "past_value"}
-    carry = {name: output for output, name in share.items()}
-    later = {name: file for name, file in files[1].items() if name not in carry}
-    steps = [step(files[0], share=share), step(later, carry=carry, share=share)]
-    answer = run_on_webgpu(webgpu_python, tmp_path, steps, *(["--graphs"] if graphs else []))
-    assert answer["outcome"] == "ran", answer
-    assert answer["placement"] == "WebGpuExecutionProvider"
-    session = onnxruntime.InferenceSession(gqa_model(), providers=[CPU])
-    names = [output.name for output in session.get_outputs()]
-    for arrays in answer["arrays"]:
-        feeds = dict(first)
-        for at, found in enumerate(arrays):
-            wanted = dict(zip(names, session.run(None, feeds), strict=True))
-            total = int(feeds["total_sequence_length"])
-            for name, array in found.items():
-                rows = slice(None) if name == "output" else slice(0, total)
-                axis = (...,) if name == "output" else (slice(None), slice(None), rows)
-                np.testing.assert_allclose(array[axis], wanted[name][axis], atol=1e-4)
-            if at == 0:
-                feeds = {**second, **{name: wanted[output] for name, output in carry.items()}}
-
-
-@pytest.mark.slow
-def test_a_growing_cache_is_not_captured(webgpu_python: str, tmp_path: Path) -> None:
-    [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4, total=5))
-    answer = run_on_webgpu(webgpu_python, tmp_path, [step(files)], "--graphs")
-    assert answer["outcome"] == "unavailable"
-    assert "one buffer" in answer["reason"]

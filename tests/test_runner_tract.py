@@ -38,10 +38,7 @@ from conformance.harness.outcomes import TimedOut
 from conformance.harness.protocol import StepFiles
 from conformance.harness.runner import Command, Limits
 from conformance.harness.session import Session
-from conformance.judge.expectations import load_expectations
-from conformance.targets.catalogue import Programs
-from conformance.targets.registry import target_for
-from conformance.targets.tools import TRACT_VERSION, find_tract
+from conformance.targets.tools import find_tract
 
 CLI = RUNNERS / "tract" / "cli.py"
 VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
@@ -388,13 +385,3 @@ def test_a_real_panic(start: Start, real: Path, tmp_path: Path) -> None:
     assert (answer["outcome"], answer["ended"]) == ("crashed", "panic")
     assert answer["message"].startswith("panicked at tract-data-")
     assert answer["message"].endswith("attempt to divide by zero")
-
-
-def test_the_pinned_release_is_the_one_that_setup_builds() -> None:
-    target = target_for("tract", Programs(tract="/no/such"))
-    assert target.program is not None
-    assert target.command.argv[-3:] == ("--tract", "/no/such", "--named")
-    plain = target_for("tract-plain", Programs(tract="/x")).command.argv
-    assert plain[2:] == ("--plain", "--tract", "/x", "--named")
-    lines = load_expectations(target.expectations)
-    assert any(line.known.holds_for(TRACT_VERSION) for line in lines)

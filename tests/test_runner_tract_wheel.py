@@ -52,9 +52,6 @@ def wheel(tract: Any, start: Start) -> Runner:
     return start(RUST_BACKTRACE="1")
 
 
-# describe
-
-
 # ran
 
 
@@ -68,30 +65,6 @@ def test_an_output_has_the_dtype_that_tract_returned(wheel: Runner, tmp_path: Pa
     [files] = bundle(tmp_path, content, {"x": array, "one": np.array(1, np.float32)})
     [[got]] = wheel.run(tmp_path, step(files), repeat=1)["arrays"]
     assert_same(got, {"y": array > 1})
-
-
-def test_a_model_is_prepared_once_for_each_set_of_shapes(
-    tract: Any,
-    module: Modules,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wheel_execution = module("wheel_execution")
-    arrays = {rows: {"x": np.ones(rows, np.float32)} for rows in (2, 3)}
-    files = bundle(tmp_path, one_node("Neg", FLOAT, 1), arrays[2], arrays[3], arrays[2])
-    (tmp_path / "out").mkdir()
-    engine = wheel_execution.Engine(tract, tract.runtime_for_name("default"))
-    prepared: list[str] = []
-    prepare = engine.prepare
-
-    def counted(path: str, facts: dict[str, str]) -> Any:
-        prepared.append(facts["x"])
-        return prepare(path, facts)
-
-    monkeypatch.setattr(engine, "prepare", counted)
-    request = {"bundle": str(tmp_path), "out": str(tmp_path / "out"), "repeat": 2}
-    wheel_execution.run_case(engine, {**request, "steps": [step(file) for file in files]})
-    assert prepared == ["2,f32", "3,f32"]
 
 
 # rejected

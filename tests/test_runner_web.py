@@ -285,22 +285,6 @@ def test_only_the_operator_counts_where_another_node_ran_on_the_cpu(
     assert "fallback to CPU EP has been explicitly disabled" in webgpu.stderr()
 
 
-@pytest.mark.slow
-def test_a_static_cache_is_carried_from_step_to_step(webgpu: Runner, folder: Path) -> None:
-    first, second = gqa_inputs(past=8, total=4), gqa_inputs(past=8, total=5, seed=1)
-    del second["past_key"], second["past_value"]
-    files = bundle(folder, gqa_model(), first, second)
-    share = {"present_key": "past_key", "present_value": "past_value"}
-    carry = {past: present for present, past in share.items()}
-    answer = webgpu.run(
-        folder, step(files[0], share=share), step(files[1], carry=carry, share=share)
-    )
-    for one, two in answer["arrays"]:
-        np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"][:, :, :4])
-        np.testing.assert_array_equal(two["present_key"][0, 0, 4], second["key"][0, 0])
-    assert_same(answer["arrays"][0][0], answer["arrays"][1][0])
-
-
 def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
     webgpu: Runner, folder: Path
 ) -> None:
@@ -364,12 +348,3 @@ def test_an_error_outside_of_any_call_is_reported_with_its_case(
     [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
     assert runner.run(folder, step(files))["outcome"] == "ran"
     assert "GPUValidationError outside of any call: " in runner.stderr()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["swiftshader", "lavapipe"])
-def test_an_adapter_can_be_chosen(start: Start, webgpu: Runner, packages: Path, name: str) -> None:
-    answer = start("--ep", "webgpu", "--modules", packages, "--adapter", name).ask(cmd="describe")
-    if answer["outcome"] == "unavailable":
-        pytest.skip(answer["reason"])
-    assert answer["adapter"] == name

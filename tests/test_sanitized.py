@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from spoken_runner import (
 
 from conformance.results.reader import read
 from conformance.targets import catalogue
-from conformance.targets.catalogue import Programs, TargetError
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
@@ -141,15 +140,6 @@ def test_a_tool_that_does_not_look_is_unavailable(start: Start) -> None:
     assert "it reports an error before any case was run: Invalid __global__ read" in reason
 
 
-def test_what_the_runner_lacks_is_said_before_what_the_tool_lacks(
-    start: Start, tmp_path: Path
-) -> None:
-    """Where there is no driver, the tool ends any program."""
-    (tmp_path / "onnxruntime.py").write_text("raise ImportError('no driver')")
-    reason, _ = unavailable(start("/bin/false", PYTHONPATH=str(tmp_path)))
-    assert reason.endswith("no driver")
-
-
 def test_what_is_no_compute_sanitizer_is_unavailable(start: Start, tmp_path: Path) -> None:
     assert unavailable(start("/bin/true"))[0] == (
         "/bin/true is no compute-sanitizer: it does not say its version."
@@ -222,49 +212,12 @@ def test_each_allocation_is_one_of_cuda(module: Modules) -> None:
     freed(second)
 
 
-@pytest.mark.parametrize(
-    ("asked", "name", "separate"),
-    [
-        ("1", "CUDAExecutionProvider", True),
-        ("", "CUDAExecutionProvider", False),
-        ("1", "CPUExecutionProvider", False),
-    ],
-)
-def test_only_cuda_gets_an_allocator_and_only_if_asked(
-    module: Modules,
-    monkeypatch: pytest.MonkeyPatch,
-    asked: str,
-    name: str,
-    separate: bool,
-) -> None:
-    allocations, providers = module("cuda_allocations"), module("ort_providers")
-    onnxruntime = sys.modules["onnxruntime"]
-    own = {"gpu_external_alloc": "1", "gpu_external_free": "2"}
-    monkeypatch.setattr(allocations, "cuda_runtime", lambda onnxruntime: None)
-    monkeypatch.setattr(allocations, "provider_options", lambda runtime: own)
-    monkeypatch.setenv(allocations.VARIABLE, asked)
-    provider = providers.BuiltIn(onnxruntime, name, 1, {"use_tf32": "0"})
-    assert provider.options["use_tf32"] == "0"
-    assert (own.items() <= provider.options.items()) == separate
-    options = onnxruntime.SessionOptions()
-    provider.add_to(options)
-    assert options.enable_mem_pattern is not separate
-
-
 # The option
 
 
 def test_what_is_known_under_the_tool_and_what_is_known_of_cuda_hold() -> None:
     files = target_for("cuda", Programs(compute_sanitizer=str(FAKE))).expectations
     assert [file.name for file in files] == ["cuda-sanitized.yaml", "cuda.yaml"]
-
-
-@pytest.mark.parametrize("what", ["is a folder, not the program", "does not exist"])
-def test_a_path_without_a_program_is_an_error(tmp_path: Path, what: str) -> None:
-    path = tmp_path if "folder" in what else tmp_path / "none"
-    with pytest.raises(TargetError) as error:
-        target_for("cuda", Programs(compute_sanitizer=str(path)))
-    assert str(error.value) == f"{path}, named by --compute-sanitizer, {what}."
 
 
 @pytest.mark.parametrize("tool", FOUND)

@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from as_user import Gqa
 
 from conformance.case.corpus import names_cases
-
-
-def test_the_corpus_has_the_call_that_help_and_readme_ask_for(gqa: Gqa) -> None:
-    done = gqa("list", "softcap and window and head_size=256 and shared_kv")
-    assert done.status == 0
-    assert int(done.out.splitlines()[-1].partition(" of ")[0]) >= 2
-
-
-def test_long_expressions_are_not_told_part_by_part(gqa: Gqa) -> None:
-    done = gqa("list", "three.yaml", "-k", " or ".join(f"sofcap{n}x" for n in range(900)))
-    assert done.status == 2
-    assert len(done.err.splitlines()) == 1
-    assert done.err.count("No case has") <= 20
 
 
 @pytest.mark.parametrize(

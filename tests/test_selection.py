@@ -134,7 +134,3 @@ def test_a_word_matches_from_the_start_of_a_word_on(word: str, name: str, select
     assert compile_expression(word)([name]) is selected
     assert compile_expression(f"not {word}")([name]) is not selected
     assert found(word, [name]) is selected
-
-
-def test_a_word_does_not_span_two_names() -> None:
-    assert compile_expression("ab")(["xa", "b"]) is False

@@ -23,7 +23,6 @@ from conformance.bundle.sensitivity import (
     enough,
     insensitive,
     part_of,
-    sufficient,
     why_insensitive,
 )
 from conformance.case.call import Call
@@ -133,15 +132,6 @@ def test_a_forgotten_token_equals_one_hidden_by_a_bias(past: int) -> None:
     assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
 
 
-def test_without_other_tokens_a_missing_past_leaves_nothing() -> None:
-    found = all_effects_of(key_value="zero_length", past_sequence_length=1)
-    assert found["past"] == found["past_token"] > THRESHOLD
-
-
-def test_a_loop_has_the_largest_effect_of_its_steps() -> None:
-    assert effects_of(loop=(5, 1, 1), local_window_size=3)["past"] > THRESHOLD
-
-
 def test_every_name_that_a_case_may_list_is_checked() -> None:
     assert set(get_args(EffectName)) == {part_of(name) for name in THRESHOLDS}
 
@@ -228,11 +218,6 @@ def test_a_bias_with_rows_of_another_length_is_seen() -> None:
     fields = {"max_sequence_length": 16, "past_sequence_length": 5, "sequence_length": 3}
     found = all_effects_of(**fields, attention_bias="full")
     assert found["total_sequence_length/rows"] > EDGE_THRESHOLD
-
-
-def test_a_step_is_not_measured_again_where_another_shows_enough() -> None:
-    found = {"window": 20.0, "softcap": 19.9, "key/zeros": 2.0, "past_token": 9.0}
-    assert sufficient(found) == {"window", "key/zeros"}
 
 
 # A case

@@ -8,7 +8,6 @@ import onnx
 import pytest
 from packaging.version import Version
 
-from conformance.base.array_types import NUMPY, ONNX, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.signature import (
     ATTRIBUTE_BY_NAME,
     ATTRIBUTES,
@@ -20,7 +19,6 @@ from conformance.base.signature import (
     OUTPUT_NAMES,
     OUTPUTS,
     TYPES,
-    Parameter,
 )
 from conformance.case.call import AttributeName, Call, InputName, OutputName
 
@@ -34,10 +32,6 @@ TENSORS = {
     "tensor(int32)": "int32",
     "tensor(int64)": "int64",
 }
-
-
-#: TensorProto's names, where they differ from the common ones that the suite uses.
-ONNX_NAMES = {"float32": "float"}
 
 
 @pytest.fixture(scope="module")
@@ -117,21 +111,6 @@ def test_a_case_can_name_each_of_them() -> None:
     assert get_args(InputName) == INPUT_NAMES, f"InputName {where}"
     assert get_args(OutputName) == OUTPUT_NAMES, f"OutputName {where}"
     assert get_args(AttributeName) == tuple(ATTRIBUTE_BY_NAME), f"AttributeName {where}"
-
-
-def test_every_type_is_a_known_dtype() -> None:
-    assert {word for words in TYPES.values() for word in words} <= set(NUMPY)
-    assert set(NUMPY) == set(ONNX)
-    assert all(WORD_OF_ONNX[ONNX[word]] == word for word in NUMPY)
-    for word, dtype in NUMPY.items():
-        assert ONNX_OF_NUMPY[dtype] == ONNX[word]
-        assert onnx.TensorProto.DataType.Name(ONNX[word]).lower() == ONNX_NAMES.get(word, word)
-
-
-@pytest.mark.parametrize("side", [INPUTS, OUTPUTS], ids=["inputs", "outputs"])
-def test_parameters_were_only_ever_added_at_the_end(side: tuple[Parameter, ...]) -> None:
-    releases = [Version(parameter.since) for parameter in side]
-    assert releases == sorted(releases)
 
 
 def test_each_attribute_is_a_field_or_follows_from_one() -> None:

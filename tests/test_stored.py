@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from as_user import Gqa
 from synthetic_runs import case, header, realistic, result, target, writing
 
-from conformance.results import store as module
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.results.store import stored
@@ -75,16 +73,3 @@ def test_a_file_is_as_it_is_read_into_memory(
             assert getattr(alone, name) == getattr(whole, name)
         columns = [[(c.label, c.target) for c in each.columns] for each in (alone, whole)]
         assert columns[0] == columns[1]
-
-
-def test_a_database_without_room_gives_one_sentence(
-    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = odd(tmp_path / "run.jsonl")
-    monkeypatch.setattr(module, "_TABLES", f"PRAGMA max_page_count = 6; {module._TABLES}")
-    done = gqa("diff", str(path), str(path))
-    assert done.status == 3
-    assert done.err == (
-        f"Cannot compare {path} and {path}: database or disk is full, in the folder for temporary"
-        " files; TMPDIR can name another one.\n"
-    )

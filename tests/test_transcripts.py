@@ -5,7 +5,7 @@
 in a shell.
 ``exec:programs/NAME`` is a miniature of tests/faulty or tests/runners_for_cli, which fails on
 ``three.yaml::faulty``; ``cases FILE`` writes a case file of the entries that it is given. What is
-exported holds for the commands of gqa below.
+exported holds for the commands of gqa below; in them, ``$PWD`` is the folder.
 
 ``pytest --rewrite-transcripts`` writes what the commands say now, and ``git diff`` shows what has
 changed.
@@ -25,7 +25,6 @@ import pytest
 from as_user import Desk, Done, Gqa
 from case_files import HEAD
 from goldens import check_text
-from shipped import load_once
 
 from conformance import __version__
 from conformance.base.paths import ROOT
@@ -82,7 +81,6 @@ def py_test(
                 patch.delenv(name)
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
             patch.setenv("COLUMNS", "80")
-            patch.setattr("conformance.pytest_cases.load_file", load_once)
             if not oldest:
                 return Done(int(pytest.main([*plugins, *arguments])), *capsys.readouterr())
             folder = request.getfixturevalue("oldest_pytest")
@@ -101,7 +99,8 @@ def done(desk: Desk, gqa: Gqa, py_test: Call, monkeypatch: pytest.MonkeyPatch) -
         for name in re.findall(r"exec:programs/(\w+)", line):
             desk.runner(name)
         command, _, filtered = line.partition(" | ")
-        words = shlex.split(command.removesuffix(" 2>&1"))
+        here = command.removesuffix(" 2>&1").replace("$PWD", str(desk.folder))
+        words = shlex.split(here)
         if words[0] == "export":
             monkeypatch.setenv(*words[1].split("=", 1))
             return Done(0, "", "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,25 +70,10 @@ def test_what_the_signature_has_is_no_news() -> None:
     assert uncalled_sentences([nothing, target()]) == []
 
 
-# Through all views
-
-
-@pytest.fixture
-def future(desk: Desk) -> str:
-    """The target that has more than the suite knows."""
-    return desk.runner("future_schema")
-
-
-@pytest.fixture
-def recorded(desk: Desk, gqa: Gqa, future: str) -> Path:
-    """Results of it, beside those of a correct one."""
-    file = desk.folder / "future.jsonl"
-    options = ("--ep", future, "--ep", desk.runner("correct"), "--results", str(file))
-    assert gqa("run", "three.yaml", *options).status == 0
-    return file
-
-
-def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Path) -> None:
+def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa) -> None:
+    recorded = desk.folder / "future.jsonl"
+    runners = ("--ep", desk.runner("future_schema"), "--ep", desk.runner("correct"))
+    assert gqa("run", "three.yaml", *runners, "--results", str(recorded)).status == 0
     forms = {
         form: desk.folder / f"page.{form}"
         for form in ("markdown", "junit", "support", "json", "html")
@@ -101,14 +85,5 @@ def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Pat
     page = texts["html"]
     assert page.index('id="uncalled"') < page.index(SENTENCE) < page.index('id="matrix"')
     assert texts["junit"].count(f'<property name="uncalled" value="{SENTENCE}" />') == 1
-    assert json.loads(texts["support"])["__meta"]["uncalled"] == [SENTENCE]
     parts, none = (one["describe"]["uncalled"] for one in json.loads(texts["json"])["targets"])
     assert (parts["inputs"], none) == (["query_future"], None)
-
-
-def test_doctor_says_so(desk: Desk, gqa: Gqa, future: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = [target_for(future), target_for(desk.runner("correct"))]
-    monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
-    out = gqa("doctor").out
-    assert f"    uncalled  {SENTENCE}" in out.splitlines()
-    assert out.count("uncalled") == 1

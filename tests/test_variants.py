@@ -156,11 +156,11 @@ EXACT = entries("- {name: faulty, relation: scale_in_query, batch_size: 2, scale
 
 @pytest.fixture
 def run_exact(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What a run says whose runner has its fault in the variant, or in the call itself."""
+    """What a run says whose runner has its fault in the variant."""
 
-    def run(runner: str, status: int, relation: str | None = "scale_in_query") -> str:
+    def run(runner: str, status: int) -> str:
         (case,) = load([write(desk.folder, EXACT, "exact.yaml")])
-        monkeypatch.setenv("FAULT_ON", digest_of(case.call, relation))
+        monkeypatch.setenv("FAULT_ON", digest_of(case.call, "scale_in_query"))
         done = gqa("run", "exact.yaml", "--ep", desk.runner(runner))
         assert done.status == status, done.both
         return " ".join(done.both.split())
@@ -185,8 +185,6 @@ CHANGED = "the same call with the query multiplied by four and the scale divided
         ),
         ("correct", 0, ["the scale divided by four) agrees bit for bit."]),
         ("dies", 1, [": crash", f"The variant ({CHANGED}): "]),
-        ("rejects", 1, [": unsupported", f"The variant ({CHANGED}): "]),
-        ("one_file", 3, ["Infrastructure"]),
     ],
 )
 def test_a_fault_in_the_variant_is_one_of_the_case(
@@ -194,13 +192,6 @@ def test_a_fault_in_the_variant_is_one_of_the_case(
 ) -> None:
     said = run_exact(runner, status)
     assert [part for part in parts if part not in said] == []
-
-
-def test_a_failing_call_needs_no_variant(run_exact: Callable[..., str]) -> None:
-    said = run_exact("dies", 1, None)
-    assert ": crash" in said
-    assert "variant" not in said.partition("contract")[0]
-    assert "1 result, 1 unexpected" in said
 
 
 # Case files

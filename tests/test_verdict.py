@@ -43,7 +43,6 @@ from conformance.results.wrong_outputs import wrong_outputs
 Values = list[dict[str, np.ndarray]]
 
 PROMPT = Call(sequence_length=5)
-ROTATED = Call(sequence_length=5, rotary="half_split")
 #: The first sequence of the batch has 2 tokens of 4: the other rows are undefined.
 RAGGED = Call(batch_size=2, sequence_length=4, total_sequence_lengths=(2, 4))
 #: 7 of 12 rows of the buffer are undefined.

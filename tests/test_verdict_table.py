@@ -10,7 +10,7 @@ import json
 import re
 from itertools import groupby
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -28,6 +28,7 @@ from conformance.harness.outcomes import Rejected
 from conformance.judge.expectations import Known, expectations_schema
 from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
+from conformance.model.answers import kind_of
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import json_text
 from conformance.report.html import render
@@ -226,10 +227,6 @@ def _shown(tmp_path: Path, *results: ResultRecord) -> str:
     return written.getvalue()
 
 
-def _styled(verdict: Verdict, text: str) -> str:
-    return Style.parse(TABLE[verdict].style).render(text, color_system=ColorSystem.TRUECOLOR)
-
-
 def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
     text = _shown(tmp_path, *map(_result, VERDICTS))
     for row in TABLE.values():
@@ -335,6 +332,13 @@ def test_a_mutant_is_killed_by_what_is_red(row: VerdictRow, tmp_path: Path) -> N
         told = kills(mutant, one, _result(row.name))
         rejected = (row.name, basis) == ("unsupported", "established")
         must(told is (rejected or row.red_under(basis)), "conformance/maintain/power.py", row.name)
+
+
+@ROWS
+def test_a_model_is_right_only_where_its_calls_pass(row: VerdictRow) -> None:
+    group: Any = None  # asked only of results whose presents alone are wrong
+    right = kind_of(group, _result(row.name)) == "right"
+    must(right == (row.name == "pass"), "conformance/model/answers.py", f"kind_of({row.name})")
 
 
 @ROWS

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from case_files import cases_of
 
-from conformance.base.words import plural
 from conformance.case.features import FEATURES
 from conformance.case.wording import words
 
@@ -27,11 +26,6 @@ def test_every_value_has_words(feature: Any) -> None:
             text for text, value in zip(said, feature.values, strict=True) if value not in known
         ]
         assert len(set(told)) == len(told)
-
-
-def test_features_without_a_value_are_not_mentioned() -> None:
-    assert words({**PLAIN, "phase": None, "rotary": None, "softcap": "given"}) == "Softcap"
-    assert words({}) == "Call"
 
 
 # Entries without a title
@@ -57,7 +51,3 @@ def test_features_without_a_value_are_not_mentioned() -> None:
 )
 def test_the_titles_of_an_entry(tmp_path: Path, fields: str, titles: list[str]) -> None:
     assert [case.title for case in cases_of(tmp_path, f"- {{name: a, {fields}}}")] == titles
-
-
-def test_only_one_is_singular() -> None:
-    assert [plural(n, "case") for n in range(3)] == ["0 cases", "1 case", "2 cases"]

@@ -100,13 +100,3 @@ def test_a_bug_report_says_it() -> None:
     assert "\nWrong in presents. The output is right.\n" in text(PRESENTS)
     assert "\nWrong in output and output_qk.\n" in text(wrong_in("output", "output_qk"))
     assert "\nWrong in" not in text(result("t/c"))
-
-
-def test_a_result_s_first_line_says_it() -> None:
-    accepted = wrong_in("present_key", verdict="accepted", values_right=False)
-    heads = [next(tell(case("t/c"), one)) for one in (PRESENTS, BOTH, accepted)]
-    assert [head.partition(": ")[2] for head in heads] == [
-        "wrong (only in presents)",
-        "wrong",
-        "accepted (wrong values, only in presents)",
-    ]

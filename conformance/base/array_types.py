@@ -1,7 +1,7 @@
-"""The NumPy and ONNX types that the suite's names of dtypes stand for.
+"""The NumPy and ONNX types for the suite's names of dtypes.
 
-Importing NumPy and ONNX takes as long as all else of a command that lists cases, so the names are
-apart (:mod:`conformance.base.dtypes`).
+Importing NumPy and ONNX takes as long as the rest of a command that lists cases, so the names are
+in a separate module (:mod:`conformance.base.dtypes`).
 """
 
 from __future__ import annotations

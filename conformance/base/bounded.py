@@ -1,4 +1,4 @@
-"""Runs code of a library that nothing can interrupt, on input that may make it run for hours."""
+"""Runs library code that cannot be interrupted, on input that may keep it busy for hours."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Final
 
 from conformance.base import interrupts
 
-#: The memory that the work may use beside what this process has, in bytes.
+#: The memory that the work may use in addition to that of this process, in bytes.
 _MEMORY: Final = 4 << 30
 
 
 def bounded(work: Callable[[], bytes], seconds: float) -> bytes:
-    """What ``work`` returns, which runs in a copy of this process, and for so many ``seconds``.
+    """Run ``work`` in a copy of this process for at most ``seconds``, and return its result.
 
-    Raises ValueError: with the message of an exception in ``work``, or that it took too long, too
-    much memory, or ended its process. On systems where a process cannot be copied safely, it runs
-    here.
+    Raises ValueError: with the message of an exception in ``work``, or if it took too long, used
+    too much memory, or ended its process. On systems where a process cannot be copied safely, it
+    runs in this process.
     """
     if sys.platform != "linux":
         return work()

@@ -59,7 +59,7 @@ def validated(source: Source, model: type[M], fields_at: Callable[[Key], Sequenc
 def explained(
     source: Source, details: Iterable[ErrorDetails], fields_at: Callable[[Key], Sequence[str]]
 ) -> list[Problem]:
-    """The first of pydantic's errors, as many as :class:`InputError` lists and one more."""
+    """The first of pydantic's errors: one more than :class:`InputError` lists."""
     listed = itertools.islice(details, MAX_PROBLEMS + 1)
     return [explain(source, detail, fields_at) for detail in listed]
 

@@ -71,10 +71,10 @@ def write_files(folder: Path | str, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of ``path`` once it is complete; until then the old stays.
+    """A new file that replaces ``path`` once it is complete; until then the old file stays.
 
-    A link is followed, and the old file's permissions are kept. Raises :class:`OSError`: where
-    writing failed, and for a ``path`` that is there and is not a regular file.
+    A link is followed, and the old file's permissions are kept. Raises :class:`OSError` if writing
+    fails, or if ``path`` exists and is not a regular file.
     """
     place = Path(os.path.realpath(path))
     if place.exists() and not place.is_file():
@@ -94,17 +94,18 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """``path`` to write whole: `replacing`, or directly where `open_direct` can."""
+    """A file for the whole content of ``path``: `open_direct` if it can open it, or `replacing`."""
     direct = open_direct(path)
     with replacing(path) if direct is None else os.fdopen(direct, "wb") as file:
         yield file
 
 
 def open_direct(path: Path) -> int | None:
-    """A descriptor for writing ``path`` where there is no old content to keep; None elsewhere.
+    """A descriptor for writing directly to ``path``; None if it must be replaced as a file.
 
-    That is so for this process's own descriptors (``/dev/stdout``, and what a shell writes for
-    ``>(…)``) and for character devices (``/dev/null``). Never blocks. Raises :class:`OSError`.
+    A path is written directly if it has no old content to keep: this process's own descriptors
+    (``/dev/stdout``, and the path that a shell passes for ``>(…)``) and character devices
+    (``/dev/null``). Never blocks. Raises :class:`OSError`.
     """
     own = own_descriptor(path)
     if own is not None:
@@ -116,7 +117,7 @@ def open_direct(path: Path) -> int | None:
 
 
 def own_descriptor(path: Path | str) -> int | None:
-    """The open descriptor of this process that ``path`` names, as ``/dev/stdin`` does; or None."""
+    """The open descriptor of this process that ``path`` names, as ``/dev/stdin`` does, or None."""
     match = _OWN.fullmatch(os.path.normpath(path))
     return None if match is None else int(match[1] or _STANDARD.index(match[2]))
 
@@ -126,9 +127,9 @@ _STANDARD: Final = ("stdin", "stdout", "stderr")
 
 
 def identity(path: Path) -> object:
-    """Equal for two paths to one file, whether by links or by spelling; None for what is no file.
+    """A key that is equal for two paths to one file, whether by links or by spelling.
 
-    A file that does not exist yet is known by its path.
+    None for a path that is not a file. A file that does not exist yet is identified by its path.
     """
     own = own_descriptor(path)
     try:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds that a command has to end after the first signal. Until then further ones are ignored;
-#: after that one ends the process at once.
+#: Seconds that a command has to end after the first signal. During this time further signals are
+#: ignored; after it, a signal ends the process at once.
 GRACE_SECONDS: Final = 5.0
-#: Seconds after which an interrupt is raised again that Python could not raise where it came.
+#: Seconds after which an interrupt is raised again if Python could not raise it at first.
 _AGAIN_SECONDS: Final = 0.02
 
 

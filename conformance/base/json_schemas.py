@@ -1,7 +1,7 @@
-"""JSON Schemas of models, with what stands below each field as its description.
+"""JSON Schemas of models, with the text below each field as its description.
 
 pydantic can do that, too, but then it reads the source of each model whenever it is imported, which
-takes a tenth of a short command.
+takes a tenth of the time of a short command.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 SHADERS: Final = "shaders"
 
 
-#: How the names of case files end.
+#: The endings of the names of case files.
 CASE_FILE_ENDINGS: Final = (".yaml", ".yml")
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -41,7 +41,7 @@ def data_path(name: str) -> Path:
 def file_to_write(name: str) -> Path:
     """The file ``name`` of the checkout, for a command that generates it.
 
-    Raises :class:`SystemExit` with one sentence where there is no checkout: an installed package is
+    Raises :class:`SystemExit` with one sentence if there is no checkout: an installed package is
     never changed.
     """
     if INSTALLED:
@@ -64,7 +64,7 @@ def shown(path: Path) -> str:
 
 
 def is_case_file(path: Path) -> bool:
-    """Whether ``path`` declares itself a case file, in any version (``format: gqa-cases/…``)."""
+    """Whether ``path`` has the ``format: gqa-cases/…`` line of a case file, in any version."""
     try:
         with os.fdopen(open_plain(path), "rb") as file:
             return bool(_MARKER.search(file.read(1 << 16).decode("utf-8-sig", "replace")))

@@ -1,7 +1,7 @@
-"""Starts every program: never in the user's current folder, which may be a stranger's download.
+"""Starts every program in a safe folder: the user's current one may be a stranger's download.
 
-Python imports from its current folder, npm, cargo and uv are configured by files there and above,
-and so is the search for libraries where a variable has an empty entry. So programs start in the
+Python imports from its current folder. npm, cargo and uv are configured by files in it and above
+it. The search for libraries uses it where a variable has an empty entry. So programs start in the
 root folder, where nobody but the system's owner can put a file.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from conformance.base.interrupts import undisturbed
 
-#: Where programs start that need no folder of their own.
+#: The folder in which programs start, unless they need another one.
 START: Final = "/"
 
 #: Time between SIGTERM and SIGKILL, in seconds.
@@ -34,9 +34,10 @@ def start(
     folder: str | Path | None = None,
     **options: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command``, whose paths are absolute; ``environment`` is added to this process's.
+    """Start ``command``, whose paths are absolute.
 
-    ``options`` are those of `subprocess.Popen`. Raises OSError.
+    ``environment`` is added to that of this process. ``options`` are those of `subprocess.Popen`.
+    Raises OSError.
     """
     return subprocess.Popen(command, env=_env(environment), cwd=folder or START, **options)
 
@@ -49,7 +50,7 @@ def ask(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run ``command`` to its end, with ``given`` as its input.
 
-    Raises OSError, and `subprocess.TimeoutExpired` after the ``seconds``.
+    Raises OSError, and `subprocess.TimeoutExpired` after ``seconds``.
     """
     env = _env(environment)
     return subprocess.run(
@@ -62,9 +63,10 @@ def run(
     environment: Mapping[str, str] | None = None,
     folder: str | Path | None = None,
 ) -> int:
-    """Run ``command`` to its end and return its exit status; what it prints goes to stderr.
+    """Run ``command`` to its end and return its exit status; its output goes to stderr.
 
-    An exception, such as an interrupt, ends it and what it started. Raises OSError.
+    An exception, such as an interrupt, ends the program and all programs that it started. Raises
+    OSError.
     """
     process = None
     try:
@@ -94,7 +96,7 @@ def _env(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _absolute(names: Sequence[str] = (*_FOLDERS, *_PATHS)) -> dict[str, str]:
-    """Environment variables with relative paths made absolute, to mean the same in any folder.
+    """Environment variables with relative paths made absolute: they mean the same in any folder.
 
     An empty entry, usually an oversight, means the current folder.
     """

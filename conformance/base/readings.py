@@ -1,7 +1,7 @@
 """The readings of the operator's documentation where its words can be read in two ways.
 
-A contract that names a reading accepts the values of that reading, too, beside those of the
-oracle's usual one. This module has the names and descriptions; the oracle computes them.
+A contract that names a reading accepts the values of that reading in addition to those of the
+oracle's usual one. This module has the names and descriptions; the oracle computes the values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ReadingName = Literal[
     "prompts_of_query_seqlens",
 ]
 
-#: What each reading takes the words to mean, as a sentence.
+#: The meaning of the words in each reading, as a sentence.
 READINGS: Final[dict[ReadingName, str]] = {
     "scale_of_zero": "A scale of 0 is a scale like any other: all scores are 0.",
     "position_ids_of_each_row": (

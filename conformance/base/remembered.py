@@ -1,4 +1,4 @@
-"""Remembers what was made last."""
+"""Keeps the last result of a function."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _Made = TypeVar("_Made")
 
 
 def of_the_last(make: Callable[[_Of], _Made]) -> Callable[[_Of], _Made]:
-    """Wrap ``make`` to return the same result again while it is asked for the same object.
+    """Wrap ``make`` so that it returns its last result while it is called with the same object.
 
-    For objects that follow each other and cannot be keys of a dictionary. Nobody may change the
-    result.
+    For objects that come one after another and cannot be keys of a dictionary. The result must not
+    be changed.
     """
     last: list[tuple[_Of, _Made]] = []
 

@@ -102,5 +102,5 @@ ATTRIBUTE_BY_NAME: Final = {attribute.name: attribute for attribute in ATTRIBUTE
 
 #: Names of a graph's inputs and outputs: they become names of files.
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]+")
-#: What the name of a graph's output contains if it is a present, and no other output's name does.
+#: A text in the name of each of a graph's outputs that is a present, and of no other output.
 PRESENT: Final = re.compile(r"(?<![a-z])presents?(?![a-z])", re.IGNORECASE)

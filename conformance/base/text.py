@@ -1,8 +1,8 @@
-"""Text from outside, made safe to show; every form of output cleans with this module.
+"""Text from outside, made safe to show; every form of output cleans its text with this module.
 
 The messages of runtimes can contain terminal colours, NUL, characters that reverse the reading
-direction, and a megabyte of text. What a syntax needs beyond that (markup, formulas, comments) is
-escaped where it is written.
+direction, and a megabyte of text. Characters that have a meaning in an output format (markup,
+formulas, comments) are escaped where that format is written.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """The same JSON value as ``text``, with escapes for the characters that `printable` marks."""
+    """The same JSON value as ``text``, with the characters that `printable` replaces escaped."""
     return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def clean(text: str, limit: int = 16_000) -> str:
-    """``text`` as `printable` has it, without terminal sequences, of about ``limit`` characters.
+    """``text`` cleaned by `printable`, without terminal sequences, of about ``limit`` characters.
 
-    Of longer texts the beginning and the end are kept, with a note between them.
+    A longer text keeps its beginning and its end, with a note between them.
     """
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text  # the usual case
@@ -57,18 +57,18 @@ def clean(text: str, limit: int = 16_000) -> str:
 
 
 def one_line(text: str, most: int = 600) -> str:
-    """``text`` as `clean` has it, on one line of at most ``most`` characters."""
+    """``text`` cleaned by `clean`, on one line of at most ``most`` characters."""
     text = " ".join(clean(text).split())
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def exact_line(text: str, most: int = 120) -> str:
-    """Like `one_line`, but terminal sequences are marked, not dropped: names stay distinct."""
+    """Like `one_line`, but terminal sequences are shown, not removed: names stay distinct."""
     return one_line(printable(text), most)
 
 
 def deep_clean(value: object) -> object:
-    """``clean`` for every text in a JSON value, keys too."""
+    """A JSON value with `clean` applied to every text in it, including keys."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""How a process of the suite uses the machine: its threads, its memory, its search for garbage."""
+"""How a process of the suite uses the machine: threads, memory and garbage collection."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from functools import cache
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """NumPy, if it is first imported now, uses one thread: processes fill the cores.
+    """Within this context, NumPy, if it is first imported here, uses one thread.
 
-    With several, each of them waits busily for the others. What is started later has the
-    environment as it was.
+    The suite's processes already use all cores, and with several threads each thread waits busily
+    for the others. Programs that are started later get the unchanged environment.
     """
     if "OPENBLAS_NUM_THREADS" in os.environ:
         yield
@@ -28,10 +28,10 @@ def one_thread() -> Iterator[None]:
 
 
 def collect_seldom() -> None:
-    """Look for garbage seldom from now on, in a process that makes very many objects which stay.
+    """Collect garbage rarely from now on, in a process that makes very many objects which stay.
 
-    A search would visit all of them again and again: reading 7,000 results takes 1.3 s instead of
-    3 s. Arrays and records are freed without one.
+    Each collection would visit all of them again: reading 7,000 results takes 1.3 s instead of 3 s.
+    Arrays and records are freed without a collection.
     """
     gc.set_threshold(50_000, 50, 100)
 
@@ -41,7 +41,7 @@ def reuse_memory() -> None:
     """Keep freed memory in this process for its next arrays. Does nothing without glibc.
 
     By default glibc returns every array of 128 kB to the system, which clears each page again for
-    the next one: a quarter of the time in which reference values are computed.
+    the next array: a quarter of the time in which reference values are computed.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt  # with glibc's numbers of parameters

@@ -8,9 +8,9 @@ from packaging.version import Version
 
 
 def ordered_version(version: str) -> Version | None:
-    """A key to sort versions by; None for a text that is no version.
+    """A key to sort versions by; None for a text that is not a version.
 
-    ``1.31.0-dev.20261101-0a1b2c3``, as npm has it, is a release before 1.31.0.
+    A version of npm such as ``1.31.0-dev.20261101-0a1b2c3`` sorts before 1.31.0.
     """
     try:
         found = re.sub(r"-dev\.(\d+).*", r".dev\1", version)
@@ -20,6 +20,6 @@ def ordered_version(version: str) -> Version | None:
 
 
 def release_key(version: str) -> tuple[bool, Version]:
-    """A sort key by version; texts that are no version come first, in the order given."""
+    """A sort key by version; texts that are not a version come first, in the order given."""
     ordered = ordered_version(version)
     return ordered is not None, ordered or Version("0")

@@ -1,6 +1,6 @@
 """YAML with positions: the data, and the line and column of each path in it.
 
-Loading is safe: plain data only, of a regular file of a limited size.
+Loading is safe: it reads plain data only, from a regular file of limited size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN_TAGS: Final = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 
 Key = tuple[str | int, ...]
 
-#: What begins the rows of a case file, and each of them.
+#: The texts at the beginning of the rows of a case file, and of each row.
 _CASES: Final = "\ncases:\n"
 _ROW: Final = "  - {"
 
@@ -52,8 +52,8 @@ class Problem:
 class InputError(Exception):
     """The user's files contain errors; ``problems`` has them, sorted by file and line.
 
-    The message lists them, but not more than `MAX_PROBLEMS`. Who collects them can stop when it has
-    so many: `too_many`.
+    The message lists at most `MAX_PROBLEMS` of them. Code that collects problems can stop when
+    `too_many` is true.
     """
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -65,7 +65,7 @@ class InputError(Exception):
 
 
 def too_many(problems: Sized) -> bool:
-    """Whether there are more problems than are listed."""
+    """Whether there are more problems than the message lists."""
     return len(problems) > MAX_PROBLEMS
 
 
@@ -101,7 +101,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def yaml_text(data: object) -> str:
-    """``data`` as YAML, with mappings of plain values on one line, and what repeats as aliases."""
+    """``data`` as YAML: mappings of plain values on one line, repeated values as aliases."""
     return str(
         yaml.dump(
             data,
@@ -155,8 +155,10 @@ def read_yaml(file: Path) -> Source:
 
 
 def _rows(text: str) -> tuple[str, list[Any]]:
-    """The text without its cases, and these, if each is a line that is JSON, too; else the whole
-    text. JSON is read thirty times faster."""
+    """The text without its cases, and the cases, if each is a line that is also JSON.
+
+    Otherwise the whole text. JSON is read thirty times faster.
+    """
     head, mark, rest = text.partition(_CASES)
     lines = rest.splitlines()
     if mark and lines and all(line.startswith(_ROW) for line in lines):

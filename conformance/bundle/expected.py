@@ -1,4 +1,4 @@
-"""What the oracle expects of one output, and where a runtime's output is unlike it."""
+"""The oracle's expectation for one output, and where a runtime's output differs from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Array = np.ndarray
 class Unlike(NamedTuple):
     """The defined elements of an output that may differ from the expected ones.
 
-    ``at`` are their places in the flat output; the others are float64 and have its length.
+    ``at`` are their indices in the flat output; the other arrays are float64 and have the same
+    length.
     """
 
     at: Array
@@ -32,7 +33,7 @@ class Unlike(NamedTuple):
 class Expected:
     """The oracle's result for one output.
 
-    ``name`` is the output's. ``units`` are those of the error model (tolerance.py), with the
+    ``name`` is the output's name. ``units`` are those of the error model (tolerance.py), with the
     output's shape. ``past_error`` are the errors of the past, in a loop.
     """
 
@@ -77,7 +78,7 @@ class Expected:
 
     @cached_property
     def watched(self) -> dict[Watched, Array]:
-        """The units of undefined elements that are watched, by why; NaN for all others."""
+        """The units of undefined elements that are watched, by the reason; NaN for all others."""
         there = self.reference.watched
         return {why: np.where(mask, self.units, np.nan) for why, mask in there.items()}
 
@@ -88,7 +89,7 @@ class Expected:
 
     @cached_property
     def defined_count(self) -> int:
-        """How many elements are defined."""
+        """The number of defined elements."""
         return int(np.count_nonzero(self.defined))
 
     def defined_of(self, array: Array) -> Array:
@@ -100,13 +101,13 @@ class Expected:
 
     @cached_property
     def _inexact(self) -> Array:
-        """A flat mask of the defined elements of which even a copy has to be compared."""
+        """A flat mask of the defined elements that have to be compared even in an exact copy."""
         exact = self.rounded.astype(np.float64) == self.value
         mask: Array = ((self.units != 0) | ~exact) & self.defined
         return mask.reshape(-1)
 
     def unlike(self, got: Array) -> Unlike:
-        """Where ``got``, of the output's shape and dtype, is not a copy without an error."""
+        """The elements of ``got``, of the output's shape and dtype, that may have an error."""
         copies = _bits_of(got) == _bits_of(self.rounded)
         at = np.flatnonzero(self._inexact | (self.defined.reshape(-1) & ~copies))
         with np.errstate(invalid="ignore"):  # a signalling NaN
@@ -115,5 +116,5 @@ class Expected:
 
 
 def _bits_of(array: Array) -> Array:
-    """Its elements as unsigned integers, in an array of rank 1."""
+    """The array's elements as unsigned integers, in an array of rank 1."""
     return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")

@@ -27,28 +27,27 @@ ROTARY_BASE: Final = 500.0
 ROTARY_FACTOR: Final = 0.75
 
 #: The inputs that stay the same in all calls of a loop. Scales must, because the codes in a cache
-#: are only valid with the scale that they were quantised with, and so must rotary tables, by which
-#: the keys in a cache are rotated.
+#: are only valid with the scale that they were quantised with. Rotary tables must, because the keys
+#: in a cache are rotated by them.
 _OF_THE_MODEL: Final = (
     "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache",
 )  # fmt: skip
 
-#: Seeded anew for each input: a new one takes 90 microseconds, a seed 1.5.
+#: Seeded again for each input: a new generator takes 90 microseconds, a seed 1.5.
 _RANDOM: Final = np.random.RandomState()
 
-#: Numbers of at most so many elements are kept: calls that follow one another often differ in
-#: something else than an input.
+#: The most elements of numbers that are kept: consecutive calls often have the same inputs.
 _MAX_KEPT: Final = 1 << 18
 
 Array = np.ndarray
 
 
 def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
-    """All connected inputs of ``step``, constants included, each with its shape and dtype.
+    """All connected inputs of ``step``, including constants, each with its shape and dtype.
 
-    In a loop only the first step has a drawn past. Later steps take theirs from the step before
+    In a loop only the first step has a drawn past. Later steps take their past from the step before
     (:func:`conformance.bundle.prepare.answers_to`), so it is missing here. Raises
-    :class:`conformance.case.given.GivenError` where a file with the values cannot be read.
+    :class:`conformance.case.given.GivenError` if a file with the values cannot be read.
     """
     if isinstance(call, GivenCall):
         found = given_inputs(call, step)
@@ -64,7 +63,7 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
 
 
 def draw_weights(call: Call, step: Step) -> dict[str, Array]:
-    """The constants of a graph whose data its file leaves out."""
+    """The constants of a graph whose data is not in its file."""
     return {tensor.name: _draw(call, step, tensor) for tensor in step.weights}
 
 
@@ -124,7 +123,7 @@ def _drawn(
     name: str,
     starts: tuple[int, ...],
 ) -> Array:
-    """Drawn numbers, which nobody may change; ``starts`` are those of marked tokens."""
+    """Drawn numbers, which must not be changed; ``starts`` are the starts of marked tokens."""
     _RANDOM.seed(zlib.crc32(stream.encode()))
     numbers: Array = _RANDOM.random_sample(shape)
     if integer:
@@ -149,10 +148,10 @@ def _mark(numbers: Array, size: int, name: str, starts: tuple[int, ...]) -> None
     """Change ``numbers`` in [-1, 1) so that one element stands out in each head of a token.
 
     The output is a weighted mean of values. In a mean of similar numbers the contribution of one
-    token is lost among rounding errors, and so is a small change of a score, which is a sum. So
-    each token has one element, chosen by its place in the sequence, that is large (0.5 to 1) here
-    and small in the neighbouring tokens. That element of the output shows how much this one token
-    contributes. ``starts`` are the places of the first token of each sequence.
+    token is lost among rounding errors. So is a small change of a score, which is a sum. Therefore
+    each token has one element, chosen by the token's place in the sequence, that is large (0.5 to
+    1) in this token and small in the neighbouring tokens. That element of the output shows how much
+    this one token contributes. ``starts`` are the places of the first token of each sequence.
     """
     if numbers.ndim == 3:
         tokens = numbers.reshape(*numbers.shape[:2], -1, size)
@@ -172,7 +171,7 @@ def stream_of(call: Call, step: Step, name: str) -> str:
 
 
 def starts_of(step: Step, name: str, batch: int) -> Array:
-    """The place in its sequence of the first token that the input ``name`` holds."""
+    """The place in its sequence of the first token in the input ``name``."""
     if name in ("key", "value") and len(step.total_lengths) == batch:
         added = step.new_tokens if step.query_lengths is None else np.array(step.query_lengths)
         starts: Array = np.maximum(np.array(step.total_lengths) - added, 0)
@@ -216,7 +215,7 @@ def part_of(stream: str | None, name: str) -> str | None:
 
 
 def packed_parts(call: Call, values: Values) -> tuple[tuple[str, int, Values], ...]:
-    """The parts of a packed query: the input that each stands for, its width and its values."""
+    """The parts of a packed query: the input that each replaces, its width and its values."""
     size = call.head_size
     return (
         ("query", call.num_heads * size, values),
@@ -246,7 +245,7 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
 
 
 def query_counts(step: Step, shape: tuple[int, ...]) -> Array:
-    """The values of query_seqlens: those of the call, or what they are without the input."""
+    """The values of query_seqlens: those of the call, or those that hold without the input."""
     counts = step.query_lengths or [min(step.sequence_length, t) for t in step.total_lengths]
     return np.resize(np.array(counts, dtype=np.float64), shape)
 

@@ -56,7 +56,7 @@ def model_of(
 
 
 def tensor_of(values: np.ndarray, name: str) -> onnx.TensorProto:
-    """An array as a tensor of a file or a model; its last field are its bytes."""
+    """An array as a tensor of a file or a model; its bytes are the last field."""
     return onnx.TensorProto(
         name=name,
         data_type=ONNX_OF_NUMPY[values.dtype],
@@ -66,7 +66,7 @@ def tensor_of(values: np.ndarray, name: str) -> onnx.TensorProto:
 
 
 def filled_model(content: bytes, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """The model of a graph's file, with the ``weights`` that the file leaves out.
+    """The model of a graph's file, with the ``weights`` that are not in the file.
 
     As in the models of single nodes, outputs are declared by rank only.
     """
@@ -87,7 +87,7 @@ def node_of(
     """The node of ``call``. ``renamed`` maps names of inputs and outputs to names in the graph."""
 
     def names(tensors: Sequence[Tensor]) -> list[str]:
-        """The node's name list: empty for an omitted tensor, ending before the trailing ones."""
+        """The node's list of names: empty for an omitted tensor, and without the trailing ones."""
         own = [
             (tensor.same_as or tensor.name) if tensor.connected else ""
             for tensor in tensors
@@ -115,5 +115,5 @@ def _declare(tensor: Tensor) -> onnx.ValueInfoProto:
 
 
 def declare(name: str, dtype: str, dims: Sequence[int | str | None]) -> onnx.ValueInfoProto:
-    """An input or output of a graph; a dim that is None gets neither a name nor a value."""
+    """An input or output of a graph; a dim of None gets neither a name nor a value."""
     return helper.make_tensor_value_info(name, ONNX[dtype], dims)

@@ -1,4 +1,4 @@
-"""A call as a runner gets it and as the judge needs it, in memory.
+"""A call in memory: its files for a runner, and the expected outputs for the judge.
 
 A runner reads files in the layout of the ONNX backend tests::
 
@@ -7,8 +7,8 @@ A runner reads files in the layout of the ONNX backend tests::
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
 
-Most of the time goes into the oracle, and a call that a runtime rejects needs none of it. So what
-is expected is computed when it is first asked for.
+Most of the time goes into the oracle, and a call that a runtime rejects does not need it. So the
+expected outputs are computed only when they are first used.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from conformance.oracle import OracleError, Reference
 from conformance.oracle.tolerance import PastErrors, budgets, past_errors
 
 Array = np.ndarray
-#: What is expected of each output, for each step.
+#: The expectation for each output, for each step.
 ExpectedSteps = tuple[dict[str, Expected], ...]
 
 
 def digest_of(call: Call, relation: RelationName | None = None) -> str:
-    """A name of ``call``, or of its variant by ``relation``: the same on every machine."""
+    """A name of ``call``, or of its variant by ``relation``, that is the same on every machine."""
     text = "\n".join(filter(None, (_json_of(call), relation)))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -55,9 +55,9 @@ def prepare(
 ) -> Prepared:
     """The model and inputs of ``call``, or of its variant by ``relation``.
 
-    ``readings`` are the other readings by which values are expected, too; a variant has none.
-    ``steps`` are those of the call, where they are known. Raises
-    :class:`conformance.case.given.GivenError` where a file with the values cannot be read.
+    ``readings`` are other readings for which expected values are computed, too; a variant has none.
+    ``steps`` are those of the call, if they are known. Raises
+    :class:`conformance.case.given.GivenError` if a file with the values cannot be read.
     """
     steps = steps or steps_of(call)
     script = script_of(call, steps=steps) if relation is None else variant_script(call, relation)
@@ -66,9 +66,9 @@ def prepare(
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The model and inputs of a call, or of its variant, and what is expected of its outputs.
+    """The model and inputs of a call, or of its variant, and the expected outputs.
 
-    ``reading`` is the one that it is by; None: the usual one.
+    ``reading`` is the reading of the documentation that the outputs follow; None: the usual one.
     """
 
     call: Call
@@ -89,7 +89,7 @@ class Prepared:
 
     @cached_property
     def steps(self) -> tuple[StepFiles, ...]:
-        """What a runner is told of each step."""
+        """The files of each step, for a runner."""
         return tuple(
             StepFiles(
                 files={
@@ -125,11 +125,11 @@ class Prepared:
 
     @cached_property
     def most_tensor_bytes(self) -> int:
-        """At least the size of all inputs and expected outputs.
+        """An upper bound of the size of all inputs and expected outputs.
 
-        Besides output_qk, the outputs of a step of a single node have at most the size of all
-        inputs up to there: output that of query, and the presents that of the past and of the new
-        tokens.
+        Apart from output_qk, the outputs of a step of a single node have at most the size of all
+        inputs up to this step: output has at most that of query, and the presents that of the past
+        and of the new tokens.
         """
         inputs = sum(len(content) for name, content in self.inputs.items() if name.endswith(".pb"))
         if isinstance(self.call, GraphCall) or self.relation is not None:
@@ -155,7 +155,7 @@ class Prepared:
 
     @cached_property
     def _others(self) -> dict[ReadingName, Prepared]:
-        """The same by those other readings that give the call a meaning."""
+        """The same call by each other reading that gives it a meaning."""
         found = {
             name: replace(self, script=script_of(self.call, name, self.call_steps), reading=name)
             for name in self.wanted_readings
@@ -169,7 +169,7 @@ class Prepared:
 
     @property
     def expected(self) -> ExpectedSteps:
-        """What is expected of each output, for each step; empty if the call has no meaning."""
+        """The expectation for each output of each step; empty if the call has no meaning."""
         if self.unjudged is not None:
             return tuple({} for _ in self.script.steps)
         return tuple(self._answers.steps)
@@ -180,14 +180,15 @@ class Prepared:
         return tuple(self._others)
 
     def by(self, reading: ReadingName) -> Prepared:
-        """The same by one of its ``readings``."""
+        """The same call by one of its ``readings``."""
         return self._others[reading]
 
 
 class Answers(NamedTuple):
-    """The steps of a script by one reading: their inputs, with the past, and what is expected.
+    """The steps of a script by one reading: their inputs, with the past, and the expected outputs.
 
-    A step without a meaning is the last: ``unjudged`` says why, and it has no answer.
+    A step without a meaning is the last one: ``unjudged`` gives the reason, and the step has no
+    answer.
     """
 
     inputs: list[dict[str, Array]]

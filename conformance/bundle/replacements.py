@@ -1,8 +1,8 @@
-"""What a faulty kernel uses in place of an input: the replacements by which the inputs are checked.
+"""The values that a faulty kernel uses in place of an input, by which cases are checked.
 
-A case looks at an input only if its result changes when the input is replaced by what a kernel that
-ignores it, or a part of it, would use: the positions that follow from the lengths, the row of the
-first sequence, one scale for all channels. :data:`REPLACEMENTS` lists them.
+A case tests an input only if its result changes when the input is replaced by the values that a
+kernel uses if it ignores the input, or a part of it: the positions that follow from the lengths,
+the row of the first sequence, one scale for all channels. :data:`REPLACEMENTS` lists them.
 :mod:`conformance.bundle.sensitivity` measures how far the outputs move.
 """
 
@@ -25,7 +25,7 @@ from conformance.oracle.rotary import query_positions
 #: longer or shorter, and for mixed-up channels. One key among hundreds contributes no more to the
 #: output, and a correct kernel's error cannot reach two budgets.
 EDGE_THRESHOLD: Final = 2.0
-#: The effect, in error budgets, that a part of a call must have unless something else is said.
+#: The effect, in error budgets, that a part of a call must have by default.
 THRESHOLD: Final = 20.0
 #: The threshold for doubled quantisation scales and for epsilons. They only sharpen the softmax,
 #: and float16 and bfloat16 can barely resolve the difference.
@@ -46,15 +46,16 @@ class Given:
 
 @dataclass(frozen=True)
 class Replacement:
-    """One thing that a kernel can use in place of an input, or of what an attribute says.
+    """One value that a kernel can use in place of an input, or of the value of an attribute.
 
     ``of`` names the input or the feature, and ``words`` say what is used instead. ``changes``
-    returns the fields of the call that differ then; None if the call has no such input, or nothing
-    of it can be replaced in this way.
+    returns the changed fields of the call; None if the call does not have the input, or if nothing
+    in it can be replaced in this way.
 
     A replacement with a ``part`` is required: the case must show it, with an effect of at least
-    ``threshold``, or declare the part in ``insensitive_to``. Any other only counts as coverage, and
-    does not apply to an input that is equal to what replaces it. ``outputs`` are those compared.
+    ``threshold``, or declare the part in ``insensitive_to``. Any other replacement only counts as
+    coverage, and does not apply to an input that is equal to its replacement. ``outputs`` are the
+    outputs that are compared.
     """
 
     of: str
@@ -72,19 +73,19 @@ class Replacement:
 
     @property
     def sentence(self) -> str:
-        """What replaces what, and the effect that a case must show or that counts as coverage."""
+        """The input, its replacement, and the effect that a case must show or that is coverage."""
         must = "must move" if self.part else "counts as looked at if it moves"
         outputs = " or ".join(self.outputs)
         return f"{self.of} replaced by {self.words}: {must} {outputs} by {self.enough:g} budgets."
 
     @property
     def enough(self) -> float:
-        """The effect, in error budgets, from which on a case shows this replacement."""
+        """The smallest effect, in error budgets, with which a case shows this replacement."""
         return self.threshold if self.part else EDGE_THRESHOLD
 
 
 def _first(field: str, axis: int) -> Callable[[Given], Changes | None]:
-    """The first slice of a field along an axis, for all."""
+    """The first slice of a field along an axis, used for all slices."""
 
     def changes(given: Given) -> Changes | None:
         array = getattr(given.call, field)
@@ -110,7 +111,7 @@ def _of_the_past(change: Callable[[Given], Changes | None]) -> Callable[[Given],
 
 
 def _positions(change: Callable[[Int], Int | None]) -> Callable[[Given], Changes | None]:
-    """Other position_ids; those of a first prompt count on from its first one anyway."""
+    """Other position_ids; those of a first prompt always count on from its first one."""
 
     def changes(given: Given) -> Changes | None:
         ids = given.call.position_ids
@@ -123,7 +124,7 @@ def _positions(change: Callable[[Int], Int | None]) -> Callable[[Given], Changes
 
 
 def _lengths(length: Callable[[OracleCall], int]) -> Callable[[Given], Changes | None]:
-    """One length for all; the padding of a causal prompt follows every token that is compared."""
+    """One length for all sequences; the padding of a causal prompt follows all compared tokens."""
 
     def changes(given: Given) -> Changes | None:
         call = given.call
@@ -136,7 +137,7 @@ def _lengths(length: Callable[[OracleCall], int]) -> Callable[[Given], Changes |
 
 
 def _has_the_rows(call: OracleCall) -> bool:
-    """Whether the past has the rows that a chunk's lengths say; a window cache may lack some."""
+    """Whether the past has as many rows as a chunk's lengths say; a window cache may lack some."""
     if call.query_lengths is None or call.window_cache:
         return True
     return bool(
@@ -145,7 +146,7 @@ def _has_the_rows(call: OracleCall) -> bool:
 
 
 def _queries(change: Callable[[Int, OracleCall], Int]) -> Callable[[Given], Changes | None]:
-    """Other numbers of query tokens, as far as the chunk, the sequence and the past have them."""
+    """Other numbers of query tokens, within the limits of the chunk, the sequence and the past."""
 
     def changes(given: Given) -> Changes | None:
         call = given.call
@@ -162,7 +163,7 @@ def _queries(change: Callable[[Int, OracleCall], Int]) -> Callable[[Given], Chan
 
 
 def _longest(call: OracleCall) -> int:
-    """The total, which with query_seqlens is only a bound of the longest length."""
+    """The largest length; with query_seqlens the total is only a bound of it."""
     return call.total if call.query_lengths is None else int(call.lengths.max())
 
 
@@ -172,7 +173,7 @@ def _every_total(given: Given) -> Changes | None:
 
 
 def _total(length: Callable[[OracleCall], int]) -> Callable[[Given], Changes | None]:
-    """Rows of the attention_bias as if they had that many columns."""
+    """Rows of the attention_bias, read with another number of columns."""
 
     def changes(given: Given) -> Changes | None:
         call, columns = given.call, length(given.call)
@@ -193,7 +194,7 @@ _SCALES: Final[tuple[tuple[str, str, Callable[[Float], Float]], ...]] = (
     ("first", "the first one for all channels", lambda scale: scale[:, :1, :, :1]),
     ("first_head", "the first head's for all", lambda scale: scale[:, :1]),
 )
-#: Those of them that a case must show, and the thresholds.
+#: The scales among them that a case must show, and the thresholds.
 _REQUIRED_SCALES: Final[Mapping[str, tuple[EffectName, float]]] = {
     "doubled_new": ("quantisation", THRESHOLD),
     "shifted_new": ("quantisation", THRESHOLD),
@@ -220,7 +221,7 @@ def _scales(side: str) -> Iterator[Replacement]:
 def _scale(
     field: str, when: str, change: Callable[[Float], Float], *, by_channel: bool
 ) -> Callable[[Given], Changes | None]:
-    """Another scale, by which new tokens are stored and the past is read.
+    """Another scale, for storing new tokens and for reading the past.
 
     ``by_channel``: only if the scales of the channels differ.
     """
@@ -261,7 +262,7 @@ def _norm(side: str) -> Iterator[Replacement]:
     name, field, normed = f"{side}_norm_weight", f"{side}_norm", {"q": "query", "k": "key"}[side]
 
     def read(change: Callable[[Given], Changes | None]) -> Callable[[Given], Changes | None]:
-        """A weight is read only if there is something to norm: not for borrowed keys or zeros."""
+        """A weight is read only if there is something to normalise: no borrowed keys, no zeros."""
         return lambda given: change(given) if getattr(given.call, normed).any() else None
 
     def none(given: Given) -> Changes | None:
@@ -273,7 +274,7 @@ def _norm(side: str) -> Iterator[Replacement]:
 
 
 def _row_0(field: str) -> Callable[[Given], Changes | None]:
-    """Row 0 of a table, unless it is that of the angle 0, which is another replacement."""
+    """Row 0 of a table, unless it is the row of the angle 0, which is another replacement."""
     alike = {"cos": 1.0, "sin": 0.0}[field]
     first = _first(field, 0)
 
@@ -297,7 +298,7 @@ def _unnormed(given: Given) -> Changes | None:
 
 
 def _epsilons() -> Iterator[Replacement]:
-    """The other side's epsilon, where there is a norm and the two differ."""
+    """The epsilon of the other side, if there is a norm and the two differ."""
     for name, field, words, other in (
         ("queries", "q_epsilon", "that of keys", "k_epsilon"),
         ("keys", "k_epsilon", "that of queries", "q_epsilon"),
@@ -499,7 +500,7 @@ REPLACEMENTS: Final = (
 
 
 def equals(call: OracleCall, changes: Mapping[str, Any]) -> bool:
-    """Whether the call reads the same with these ``changes``."""
+    """Whether the oracle reads the same call with these ``changes``."""
     if "position_ids" in changes:
         return np.array_equal(query_positions(call), query_positions(replace(call, **changes)))
     return all(_same(getattr(call, name), changed) for name, changed in changes.items())

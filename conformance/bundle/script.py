@@ -31,8 +31,8 @@ class ScriptStep:
     """One call of the model.
 
     ``connected`` lists the graph's inputs in order. ``inputs`` has an array for each input of the
-    node, the constants of the model among them, except those in ``carry``, which are taken from an
-    output of the step before. ``aliases`` maps an output to the input whose memory it occupies.
+    node, including the constants of the model but not the inputs in ``carry``, which are taken from
+    an output of the step before. ``aliases`` maps an output to the input whose memory it occupies.
     """
 
     connected: tuple[str, ...]
@@ -43,11 +43,11 @@ class ScriptStep:
 
 @dataclass(frozen=True)
 class Script:
-    """A model and the calls of it.
+    """A model and its calls.
 
     ``outputs`` lists the graph's outputs in order. ``compute`` is the oracle: from the inputs of a
     step, including the carried ones, it computes a reference for each output. ``attributes`` are
-    the node's; None if the graph has several.
+    those of the node; None if the graph has several nodes.
     """
 
     model: onnx.ModelProto
@@ -62,7 +62,7 @@ def script_of(
 ) -> Script:
     """The script of ``call``, with its drawn inputs and the oracle by this reading.
 
-    ``steps`` are those of the call, where they are known. Raises
+    ``steps`` are those of the call, if they are known. Raises
     :class:`conformance.case.tensors.ShapeError`.
     """
     if isinstance(call, GraphCall):

@@ -1,16 +1,16 @@
 """Whether a case can detect a fault: how far the output moves when one part of the call changes.
 
 A case about a softcap detects nothing if the call without it has the same result within the
-tolerance: a runtime that ignores it would pass. The same holds for an input that is what a kernel
-would use in its place. Therefore each attribute is changed and each input replaced, one at a time,
-and the oracle computes that call too. The *effect* is the largest change of any output element, in
-multiples of that element's error budget. :data:`REPLACEMENTS` lists the changes. If the changed
-call has no meaning, there is no effect value.
+tolerance: a runtime that ignores it would pass. The same holds for an input that is equal to the
+value that a faulty kernel uses in its place. Therefore each attribute is changed and each input
+replaced, one at a time, and the oracle computes the changed call too. The *effect* is the largest
+change of any output element, in multiples of that element's error budget. :data:`REPLACEMENTS`
+lists the changes. If the changed call has no meaning, there is no effect value.
 
-``cases/sensitive.json`` has the SHA-256 of each theme's file as it was when all its cases were
-found sensitive. A run measures a case only if its file is another one: to measure takes a third of
-the time in which a case is prepared. ``tests/test_sensitivity.py`` measures the whole corpus, and
-``python -m conformance.maintain.sensitivity`` lists the effects of cases.
+``cases/sensitive.json`` has the SHA-256 of each theme's file from the time when all its cases were
+found sensitive. A run measures a case only if its file has changed since then: measuring takes a
+third of the time in which a case is prepared. ``tests/test_sensitivity.py`` measures the whole
+corpus, and ``python -m conformance.maintain.sensitivity`` lists the effects of cases.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ RECORD: Final = "sensitive.json"
 NO_EFFECT: Final = 1.0
 #: Effects are capped here: a larger one carries no more information, and JSON has no infinity.
 _LARGEST_EFFECT: Final = 1e9
-#: The target class with the largest error budgets, in which effects are measured.
+#: The target class with the largest error budgets, the unit of effects.
 _WIDEST: Final[TargetClass] = max(CONSTANTS, key=lambda one: CONSTANTS[one])
 
-#: What is replaced, by the names of the effects.
+#: The replacements, by the names of the effects.
 REPLACED: Final[Mapping[str, Replacement]] = {one.key: one for one in REPLACEMENTS}
 
 #: The effects that a case must show: the threshold of each, by its name.
@@ -70,7 +70,7 @@ THRESHOLDS: Final[Mapping[str, float]] = {
 
 
 def part_of(name: str) -> str:
-    """The part of a call, as in ``insensitive_to``, that an effect of this name concerns."""
+    """The part of a call, as in ``insensitive_to``, that the effect with this name concerns."""
     replaced = REPLACED.get(name)
     return name if replaced is None or replaced.part is None else replaced.part
 
@@ -78,7 +78,7 @@ def part_of(name: str) -> str:
 def effects(call: Call, *, every: bool = False) -> dict[str, float]:
     """The required effects of the active features of ``call``: the largest over its steps.
 
-    ``every``: those as well that only count as coverage, which take four times as long. Raises
+    ``every``: also the effects that only count as coverage, which take four times as long. Raises
     :class:`conformance.case.given.GivenError`.
     """
     found: dict[str, float] = {}
@@ -108,8 +108,8 @@ def effects_of_step(
     Two effects concern the past: ``past``, how far the output moves without all past tokens, and
     ``past_token``, how far it moves without the one past token that contributes least. The latter
     is informational: one token of a thousand may contribute less than one error budget. It is not
-    measured for long calls, where that would take most of the time. Nothing is measured of a call
-    whose attention does not fit into memory (:attr:`Computation.is_large`).
+    measured for long calls, where it would take most of the time. Nothing is measured if the
+    attention of the call does not fit into memory (:attr:`Computation.is_large`).
     """
     references = {name: one.reference for name, one in expected.items()}
     output = references.get("output")
@@ -135,7 +135,8 @@ _Pending = tuple[Replacement, Changes, Sequence[str]]
 #: An output: its values, which of them are computed, and their unit budgets.
 _Right = tuple[Float, Bool, Float]
 
-#: The effect of each past token is measured for calls with so many tokens times output elements.
+#: The most tokens times output elements of a call for which the effect of each past token is
+#: measured.
 _TOKEN_ELEMENTS: Final = 1 << 26
 
 
@@ -195,7 +196,7 @@ def _measured(
 
 
 def _distance(wrong: Reference, value: Float, computed: Bool, units: Float) -> float:
-    """How far an output is off, in error budgets."""
+    """The distance of an output from the right value, in error budgets."""
     unit = np.where(computed & wrong.computed, units, np.nan)
     return float(shares(wrong.value, value, unit, _WIDEST).max(initial=0.0))
 
@@ -205,11 +206,11 @@ def _past_effects(
 ) -> dict[str, float]:
     """How far the output moves without all past tokens, and without any single one of them.
 
-    The latter only if ``every`` effect is wanted.
+    The second effect is measured only with ``every``.
 
-    Keys of total weight p contribute s = sum p v to an output o; without them the output is
-    (o - s) / (1 - p), and 0 if they are all that it attends to. An effect is the largest over
-    elements, and then the smallest over sequences and over tokens that are attended to.
+    Keys of total weight p contribute s = sum p v to an output o; without them the output is (o - s)
+    / (1 - p), and 0 if there are no other keys. An effect is the largest over elements, and then
+    the smallest over sequences and over attended tokens.
     """
     a = output.attention
     if a is None:
@@ -242,7 +243,7 @@ def _without(output: Float, part: Float, weight: Float) -> Float:
 
 
 def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
-    """How far the outputs of sequence ``b`` move without each one of the past ``rows``."""
+    """How far the outputs of sequence ``b`` move if one of the past ``rows`` is removed."""
     most = np.zeros(rows.size)
     block = max(1, 2**18 // a.output[b].size)
     for start in range(0, rows.size, block):
@@ -261,12 +262,15 @@ def sufficient(found: Mapping[str, float]) -> set[str]:
 
 
 def enough(name: str) -> float:
-    """The effect, in error budgets, from which on a case shows what ``name`` says; or infinity."""
+    """The smallest effect, in error budgets, that shows the part ``name``.
+
+    It is infinite for a part that no case has to show.
+    """
     return REPLACED[name].enough if name in REPLACED else THRESHOLDS.get(name, np.inf)
 
 
 def why_insensitive(case: Case) -> str | None:
-    """As `insensitive`, but measured only if the file of the case is not recorded as sensitive.
+    """The result of `insensitive`, measured only if the case's file is not recorded as sensitive.
 
     Raises :class:`conformance.case.given.GivenError`.
     """
@@ -274,10 +278,10 @@ def why_insensitive(case: Case) -> str | None:
 
 
 def insensitive(case: Case, found: Mapping[str, float] | None = None) -> str | None:
-    """Why the case cannot detect a fault, or names a part in ``insensitive_to`` wrongly.
+    """Why the case cannot detect a fault, or why ``insensitive_to`` names a part wrongly.
 
     None if it is sensitive enough. ``found`` are the effects of its call, if they are known. A case
-    that must be rejected has no values to compare and is always accepted; one that may either
+    that must be rejected has no values to compare and is always accepted; a case that may either
     compute or be rejected is treated like any other.
     """
     if case.contract.demands == "rejects":
@@ -298,7 +302,7 @@ def record_text(cases: Sequence[Case]) -> str:
 
 @lru_cache(maxsize=1024)
 def is_recorded(file: Path) -> bool:
-    """Whether the file is one of the corpus, and as it was when its cases were measured."""
+    """Whether the file belongs to the corpus and has not changed since its cases were measured."""
     shipped = shipped_files().get(file.stem)
     return (
         shipped is not None
@@ -321,7 +325,7 @@ def _digest(file: Path) -> str:
 
 
 def lines(found: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """What to tell of effects, as (label, line): the required ones, and which replacements fail."""
+    """The effects as (label, line): the required ones, and the replacements that do not show."""
     told = {name: effect for name, effect in found.items() if name not in REPLACED}
     told |= {name: effect for name, effect in found.items() if name in THRESHOLDS}
     if told:

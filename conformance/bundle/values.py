@@ -10,7 +10,7 @@ from conformance.oracle.reference import Computation, compute
 
 
 def computation_of(call: Call, prepared: Prepared, step: int) -> Computation:
-    """The computation behind the expected outputs of a step in ``prepared``, that of ``call``.
+    """The computation of the expected outputs of one step; ``prepared`` is made from ``call``.
 
     The call must be of a single node and have a meaning: ``prepared.unjudged`` is None.
     """

@@ -25,7 +25,7 @@ from conformance.case.tensors import Step, attributes_of, steps_of
 from conformance.case.variants import RelationName
 from conformance.oracle import Reference, reference
 
-#: What a run of all steps returns: for each step, output name to array.
+#: The result of a run of all steps: for each step, output name to array.
 Outputs = Sequence[Mapping[str, Array]]
 
 
@@ -33,9 +33,10 @@ Outputs = Sequence[Mapping[str, Array]]
 class Comparison:
     """Numbers of a call and of its variant that must agree: elements of one output.
 
-    ``index`` selects them in a step of the call, ``other_index`` in a step of the variant; where
-    ``other_step`` is None, in the outputs of all its steps, joined along the tokens. The call's own
-    values are multiplied by ``factor``, a power of two, before the comparison.
+    ``index`` selects them in a step of the call, ``other_index`` in a step of the variant. If
+    ``other_step`` is None, ``other_index`` selects in the outputs of all steps of the variant,
+    joined along the tokens. The call's numbers are multiplied by ``factor``, a power of two, before
+    the comparison.
     """
 
     output: str
@@ -46,12 +47,12 @@ class Comparison:
     factor: float = 1.0
 
     def own(self, outputs: Outputs) -> Array:
-        """Those of the call, from its outputs or from arrays of the error model."""
+        """The numbers of the call, from its outputs or from arrays of the error model."""
         numbers: Array = outputs[self.step][self.output][self.index]
         return numbers
 
     def other(self, outputs: Outputs) -> Array:
-        """Those of the variant, likewise."""
+        """The numbers of the variant, from its outputs or from arrays of the error model."""
         if self.other_step is None:
             whole = np.concatenate([step[self.output] for step in outputs], axis=1)
         else:
@@ -82,7 +83,7 @@ def _changed(call: Call, **fields: Any) -> Call:
 
 
 def _variant(call: Call, calls: Sequence[Arrays], **fields: Any) -> Script:
-    """The node of ``call`` with other ``fields``, and those inputs of each call that it has."""
+    """The node of ``call`` with other ``fields``, and for each call the node's inputs."""
     changed = _changed(call, **fields)
     names = {tensor.name for tensor in steps_of(changed)[0].inputs if tensor.connected}
     return script_with(changed, [{n: a for n, a in one.items() if n in names} for one in calls])
@@ -101,7 +102,7 @@ def _with(
 
 
 def _constants_as_inputs(call: Call) -> Script:
-    """The same calls of a model without constants."""
+    """The same calls, with the constants of the model as inputs."""
     return _variant(call, [draw_inputs(call, step) for step in steps_of(call)], constants=())
 
 
@@ -185,8 +186,8 @@ def _pack(call: Call) -> Script:
 def _alone(call: Call) -> Script:
     """One call of batch_size 1 for each sequence, without padding and without unused past rows.
 
-    A sequence without query tokens has none. With query_seqlens the total stays as it is: it is a
-    bound for all, and the rows of a growing cache.
+    There is no call for a sequence without query tokens. With query_seqlens the total stays
+    unchanged: it is a bound for all sequences, and the number of rows of a growing cache.
     """
     inputs, step = _drawn(call), steps_of(call)[0]
     chunks = {} if step.query_lengths is None else {"query_seqlens": (1,)}
@@ -273,7 +274,7 @@ def _loop(call: Call, calls: list[Arrays], lengths: Sequence[int], **fields: Any
 
 
 def _padded(array: Array, axis: int, first: int, counts: Array) -> Array:
-    """`_ROWS` rows from ``first`` on; behind the ``counts`` of each sequence there is noise."""
+    """`_ROWS` rows from ``first`` on; after the ``counts`` of each sequence there is noise."""
     places = first + np.arange(_ROWS)
     rows = np.take(array, np.minimum(places, array.shape[axis] - 1), axis=axis)
     real: Array = np.arange(_ROWS) < counts[:, None]
@@ -445,7 +446,7 @@ def _lender(call: Call) -> Call:
 
 
 def _borrowed(call: Call) -> Script:
-    """Two layers: the first computes the last tokens of the cache that ``call`` borrows."""
+    """Two layers: the first one computes the last tokens of the cache that ``call`` borrows."""
     lender, own = _lender(call), _drawn(call)
     lent = draw_inputs(lender, steps_of(lender)[0])
     split = call.past_sequence_length - call.sequence_length
@@ -534,7 +535,7 @@ def _standard(call: Call) -> Script:
 
 
 def _connected(call: Call, start: str = "") -> list[str]:
-    """The names of the outputs, or of those that start so."""
+    """The names of the outputs, or of those that begin with ``start``."""
     return [name for name in steps_of(call)[0].connected_outputs if name.startswith(start)]
 
 
@@ -552,7 +553,7 @@ def _output_only(call: Call) -> list[Comparison]:
 
 
 def _presents(call: Call, index: Any = ...) -> list[Comparison]:
-    """The part of the presents of the last step that both have."""
+    """The rows of the last presents that the call and the variant both have."""
     return [Comparison(name, index, index) for name in _connected(call, "present_")]
 
 
@@ -562,7 +563,7 @@ def _tokens(call: Call) -> list[Comparison]:
 
 
 def _padded_tokens(call: Call) -> list[Comparison]:
-    """The output rows and the cached tokens of each sequence, beside those of all its chunks."""
+    """The output rows and the cached tokens of each sequence, compared with those of its chunks."""
     step = steps_of(call)[0]
     made = []
     for b in _with_queries(step):

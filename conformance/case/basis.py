@@ -1,4 +1,4 @@
-"""What the meaning of each feature of a call rests on: the words of a text, or what kernels do.
+"""The basis of each feature of a call: the words of a text, or the behaviour of kernels.
 
 A case can promise no more than its features: its contract has the weakest basis of them. The table
 is :data:`GROUNDS`; ``cases/pairs.yaml`` gets its contracts from it.
@@ -28,7 +28,7 @@ STRENGTH: Final[tuple[Basis, ...]] = ("specified", "established", "requested")
 
 @dataclass(frozen=True)
 class Ground:
-    """What a feature's meaning rests on.
+    """The basis of a feature's meaning.
 
     ``words``: for `specified`, the words of ``source``, letter by letter; for `established`, the
     question that no text answers, or a sentence; for `requested`, a sentence.
@@ -157,7 +157,7 @@ GROUNDS: Final[Mapping[tuple[str, str], Ground]] = {
     ),
 }
 
-#: What the text on query_seqlens says in words, which no text says of other calls.
+#: The words of the text on query_seqlens, which no text has for other calls.
 _SAID_OF_CHUNKS: Final = (
     ("phase", "chunked_prefill"),
     ("lengths", "ragged"),
@@ -169,7 +169,7 @@ BIASES: Final = BY_NAME["attention_bias"].values[1:]
 _WITH_A_BIAS: Final = "whether a bias goes together with"
 BIAS_ON_CUDA: Final = f"{_THREADS}/pull/29525"
 
-#: The grounds of values that leave more open together than each of them alone.
+#: The grounds of values that together leave more questions open than each alone.
 TOGETHER: Final[tuple[tuple[Mapping[str, tuple[str, ...]], Ground], ...]] = (
     (
         {"attention_bias": BIASES, "sink": BY_NAME["sink"].values[1:]},
@@ -187,7 +187,7 @@ TOGETHER: Final[tuple[tuple[Mapping[str, tuple[str, ...]], Ground], ...]] = (
 
 
 def grounds_of(features: Mapping[str, str | None]) -> list[Ground]:
-    """The grounds of a call with ``features``, without those of values that add nothing."""
+    """The grounds of a call with ``features``, without the grounds of values that add nothing."""
     items = [(name, value) for name, value in features.items() if value is not None]
     if ("cache", "sliding_window") in items:  # its rows say what its window includes
         items = [(name, value) for name, value in items if name != "window"]
@@ -211,7 +211,7 @@ def weakest_of(features: Mapping[str, str | None]) -> Basis:
 def contract_on(features: Mapping[str, str | None]) -> dict[str, Any]:
     """The contract of a call with ``features`` that must be computed, without default values.
 
-    The source is not the operator's documentation if another one says more, or does it.
+    The source is the operator's documentation, unless another source says more, or does it.
     """
     basis = weakest_of(features)
     weakest = [ground for ground in [PLAIN, *grounds_of(features)] if ground.basis == basis]
@@ -229,7 +229,7 @@ def _listed(parts: Sequence[str], last: str) -> str:
 
 
 def _unsaid(said: Sequence[str]) -> str:
-    """The questions that no text answers as one sentence, and then the sentences."""
+    """The questions that no text answers in one sentence, followed by the sentences."""
     sentences = [words for words in said if words.endswith(".")]
     if questions := [words for words in said if words not in sentences]:
         sentences.insert(

@@ -21,7 +21,7 @@ from conformance.base.dtypes import DType, FloatType
 
 
 class CallError(ValueError):
-    """A call is impossible; ``field`` is the case's field at fault."""
+    """A call is impossible; ``field`` is the field of the case that is wrong."""
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -312,7 +312,7 @@ GRAPH_FIELDS: Final = (
     "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
     "total_sequence_lengths", "query_seqlens", "max_sequence_length", "shared_buffer", "seed",
 )  # fmt: skip
-#: What may not stand beside ``values_from``, with the reason.
+#: The fields that cannot be combined with ``values_from``, with the reason.
 NOT_BESIDE_VALUES: Final = {
     "loop": "a file has the values of one call",
     "relation": "a variant needs values that are drawn",
@@ -324,7 +324,7 @@ class GraphCall(Call):
     """One call of a model with several nodes; the other fields describe its main node.
 
     The main node is the first GroupQueryAttention. ``content`` are the bytes of the ONNX file, so
-    that a call alone says what is run; in JSON they are their digest.
+    that the call completely determines what is run; JSON has their digest instead.
     """
 
     content: Annotated[
@@ -333,9 +333,10 @@ class GraphCall(Call):
 
 
 class GivenCall(Call):
-    """One call whose input values are in a file, `conformance.case.given` reads them.
+    """One call whose input values are in a file, which `conformance.case.given` reads.
 
-    ``digest`` is that of the file, so that a call alone says what is run, wherever ``file`` is.
+    ``digest`` is the digest of the file's content, so that the call completely determines what is
+    run, regardless of the path ``file``.
     """
 
     file: Path = Field(exclude=True, repr=False)

@@ -123,8 +123,9 @@ class Case:
     """One concrete case.
 
     ``axes`` maps each axis of the entry's matrix to the label of this case's value. ``line`` is the
-    first line of the entry in ``file``. The ``written_`` fields are what the file says; what
-    follows from them is derived when it is asked for. InputError says that it is impossible.
+    first line of the entry in ``file``. The ``written_`` fields have the content of the file;
+    values that follow from them are derived when they are first used. Raises InputError if the case
+    is impossible.
     """
 
     id: str
@@ -167,7 +168,7 @@ class Case:
 
     @cached_property
     def contract(self) -> Contract:
-        """What the case demands of a runtime: what the file says, or what the features demand."""
+        """The demands on a runtime: those in the file, or those that follow from the features."""
         contract = self.written_contract or contract_by_features(self.call, self.steps)
         with self._place_of_errors():
             if contract is None:
@@ -182,8 +183,11 @@ class Case:
 
     @cached_property
     def title(self) -> str:
-        """The call in words: the file's, which are the same for all cases of an entry, or its
-        features but for the axes, as many as fit."""
+        """The call in words: the title in the file, or else its features.
+
+        A title in the file is the same for all cases of an entry. Of the features, those of the
+        axes are left out, and as many as fit are listed.
+        """
         if self.written_title:
             return self.written_title
         title = words({name: has for name, has in self.features.items() if name not in self.axes})
@@ -205,8 +209,11 @@ class Case:
 
     @property
     def counts_for_coverage(self) -> bool:
-        """Whether it counts for coverage. A call that must be rejected does not, nor does a graph:
-        what its outputs show of a single node is not measured."""
+        """Whether the case counts for coverage.
+
+        A call that must be rejected does not, nor does a graph: nobody has measured what its
+        outputs show about a single node.
+        """
         return self.contract.demands in ("computes", "either") and not self.is_graph
 
     @property
@@ -218,10 +225,10 @@ class Case:
 def misfits(
     call: Call, demands: str, relation: RelationName | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The contradictions in ``call``, as (field, sentence); a sentence needs no field before it.
+    """The contradictions in ``call``, as (field, sentence); a sentence does not repeat the field.
 
-    A call that must be rejected may violate the operator's own rules on purpose. The rules that
-    the suite needs in order to build a call hold for every contract.
+    A call that must be rejected may violate the operator's own rules on purpose. The rules that the
+    suite needs in order to build a call hold for every contract.
     """
     kind = call.cache_kind
     if kind == "static" and call.max_sequence_length is None:

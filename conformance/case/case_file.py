@@ -14,7 +14,7 @@ from conformance.case.case import Fields, Title
 from conformance.case.case import Tag as CaseTag
 from conformance.case.contract import Contract
 
-#: What a case file calls its format.
+#: The name of the format in a case file.
 FORMAT: Final = "gqa-cases/2"
 MAPS: Final = ("inputs", "outputs", "attributes")
 

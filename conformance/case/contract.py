@@ -1,4 +1,4 @@
-"""What a case demands of a runtime, and what that demand rests on."""
+"""The demands of a case on a runtime, and the basis of these demands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.case.call import Model
 
 Demands = Literal["computes", "rejects", "either"]
 Basis = Literal["specified", "established", "requested"]
-#: What each basis says, as a sentence.
+#: The meaning of each basis, as a sentence.
 BASES: Final[dict[Basis, str]] = {
     "specified": "A released text or a merged decision says it in words.",
     "established": "No text says it; the reference kernels agree on it and exporters rely on it.",
@@ -20,9 +20,9 @@ BASES: Final[dict[Basis, str]] = {
 
 
 class ProviderContract(Model):
-    """What is different in a contract where the target is one execution provider.
+    """The differences of a contract for targets of one execution provider.
 
-    Of what is left out, the contract itself holds.
+    The contract itself holds for fields that are left out.
     """
 
     demands: Demands | None = None
@@ -33,7 +33,7 @@ class ProviderContract(Model):
 
 
 class Contract(Model):
-    """What a case demands of a runtime, and the source of that demand."""
+    """The demands of a case on a runtime, and their source."""
 
     demands: Demands = "computes"
     """`computes`: the oracle's values. `rejects`: an error that a user can act on. `either`: the
@@ -59,7 +59,10 @@ class Contract(Model):
 
     @property
     def terms(self) -> str:
-        """The demand with its basis, `computes (established)`; `either` rests on silence."""
+        """The demand with its basis, such as `computes (established)`.
+
+        `either` has no basis: it is for questions on which the texts are silent.
+        """
         return self.demands if self.demands == "either" else f"{self.demands} ({self.basis})"
 
     def on(self, execution_provider: str | None) -> Contract:

@@ -1,8 +1,8 @@
-"""The contract of a call that says none: it follows from the features of the call.
+"""The contract of a call that has none in its file: it follows from the features of the call.
 
-The table :data:`conformance.case.basis.GROUNDS` says on what a call that must be computed
-rests. This module adds where texts are silent and kernels disagree, and where one execution
-provider must behave differently.
+The table :data:`conformance.case.basis.GROUNDS` has the basis of a call that must be computed. This
+module adds the calls on which texts are silent and kernels disagree, and those for which one
+execution provider must behave differently.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _CLEAR: Final = (
     "`NOT_IMPLEMENTED` (explicit, clear errors instead of the previous blanket rejection)"
 )
 
-#: What merged decisions say of single execution providers: the values of a row that it concerns,
-#: the providers, and what is different there. Of several demands the strictest counts.
+#: Merged decisions about single execution providers: the values of a row that they concern, the
+#: providers, and the differences of the contract. Of several demands the strictest counts.
 ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Terms], ...]] = (
     (
         {"causal": ("bidirectional",)},

@@ -28,7 +28,7 @@ class NothingMeant(ValueError):
 
 @dataclass(frozen=True)
 class Corpus:
-    """The cases of all files that were loaded, and those of them that the arguments name.
+    """The cases of all loaded files, and those that the arguments name.
 
     ``meant`` has the cases of each argument, and the target in it, if it names one. ``whole``:
     whether every shipped file is among the loaded ones.
@@ -40,12 +40,12 @@ class Corpus:
 
     @cached_property
     def named(self) -> tuple[Case, ...]:
-        """The cases that any argument names, each once."""
+        """The cases that any argument names, without repetition."""
         return tuple({case.id: case for cases, _ in self.meant for case in cases}.values())
 
     @property
     def targets(self) -> list[str]:
-        """The targets that arguments name, each once."""
+        """The targets that arguments name, without repetition."""
         return list(dict.fromkeys(target for _, target in self.meant if target is not None))
 
     @cached_property
@@ -119,14 +119,17 @@ def find(arguments: Sequence[str]) -> Corpus:
 
 
 def names_cases(argument: str) -> bool:
-    """Whether `find` takes an argument for cases: a path, a theme, an id. Else it may be a word."""
+    """Whether `find` takes an argument for cases: a path, a theme or an id.
+
+    Any other argument may be a word of an expression.
+    """
     text, _ = split_target(argument)
     path = not re.search(r"\s", text) and ("/" in text or text.endswith((*_NO_CASE, ".onnx")))
     return path or "::" in text or os.path.exists(text) or text in shipped_files()
 
 
 class Named(Protocol):
-    """What `name_on` needs of a case; `Case` has it."""
+    """The part of a `Case` that `name_on` needs."""
 
     @property
     def name(self) -> str:
@@ -138,10 +141,10 @@ class Named(Protocol):
 
 
 def name_on(case: Named, target: str | None) -> str:
-    """The case on a target, as pytest names it: ``name[axis=value,…,ep=target]``.
+    """The name of the case on a target in pytest: ``name[axis=value,…,ep=target]``.
 
-    It ends in its only bracket, as pytest expects. Characters that cannot be printed, as a path in
-    ``exec:`` may have, are written as in a URL. Without a target it is the case's label.
+    It ends in its only bracket, as pytest expects. Characters that cannot be printed, which a path
+    in ``exec:`` may have, are written as in a URL. Without a target it is the case's label.
     """
     inside = list(map("=".join, case.axes.items()))
     if target is not None:
@@ -153,7 +156,7 @@ def name_on(case: Named, target: str | None) -> str:
 def split_target(argument: str) -> tuple[str, str | None]:
     """An argument without its target, and the target: ``name[axis=value,ep=cpu]``.
 
-    ``name[axis=value]@cpu``, as earlier versions wrote it, means the same.
+    ``name[axis=value]@cpu``, the form of earlier versions, means the same.
     """
     file, separator, name = argument.partition("::")
     if not separator or ("[" in file and not file.endswith(CASE_FILE_ENDINGS)):
@@ -292,7 +295,10 @@ def profile_files(wanted: str) -> list[Path]:
 
 
 def shipped_tags() -> list[str]:
-    """The tags of the shipped cases, each once. Searches the files, since loading them is slow."""
+    """The tags of the shipped cases, without repetition.
+
+    It searches the text of the files, since loading them is slow.
+    """
     texts = (file.read_text(encoding="utf-8") for file in shipped_files().values())
     lists = (found for text in texts for found in _TAGS.findall(text))
     return list(dict.fromkeys(tag.strip() for found in lists for tag in found.split(",")))

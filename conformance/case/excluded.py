@@ -14,7 +14,7 @@ from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.properties import VOCABULARY, nearest_sizes, why_meaningless
 from conformance.case.selection import Expression, Part, SelectionError, compile_expression
 
-#: Of an expression with more parts, none is told, and of more words, the first are explained.
+#: An expression with more parts is not explained; of more words, only the first are.
 _MOST: Final = 20
 
 #: The names of a case, and the case.
@@ -23,7 +23,7 @@ Subject = tuple[Sequence[str], Case]
 
 @dataclass(frozen=True)
 class PartCount:
-    """How many cases one part of an expression selects, and how many all the others do."""
+    """How many cases one part of an expression selects, and how many all other parts select."""
 
     text: str
     alone: int
@@ -32,9 +32,10 @@ class PartCount:
 
 
 def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[Case]]:
-    """The corpus that ``paths`` load, and the cases that they and ``-k`` select from it.
+    """The corpus that ``paths`` load, and the cases that ``paths`` and ``-k`` select from it.
 
-    Raises :class:`SelectionError` if there are none, and what `conformance.case.corpus.find` does.
+    Raises :class:`SelectionError` if there are none, and the errors of
+    `conformance.case.corpus.find`.
     """
     corpus = find(paths)
     selects = compile_expression(expression)
@@ -46,7 +47,7 @@ def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[
 
 
 def none_selected(expression: Expression, subjects: Sequence[Subject]) -> SelectionError:
-    """The error of a ``-k`` that selects none of the cases, in one line."""
+    """The error for a ``-k`` that selects none of the cases, in one line."""
     sentence = f"-k '{one_line(expression.text, 80)}' selects none of {len(subjects)} cases"
     counted = ", ".join(f"{part.text} {part.alone}" for part in counts(expression, subjects))
     parts = f" ({counted})" if counted else ""
@@ -54,7 +55,7 @@ def none_selected(expression: Expression, subjects: Sequence[Subject]) -> Select
 
 
 def counts(expression: Expression, subjects: Sequence[Subject]) -> list[PartCount]:
-    """The operands of the outermost ``and`` or ``or``; none if there is one, or too many."""
+    """The counts of the operands of the outermost ``and`` or ``or``; empty for one, or too many."""
     whole = expression.whole
     if whole is None or not whole.joined or len(whole.operands) > _MOST:
         return []

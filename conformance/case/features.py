@@ -1,4 +1,4 @@
-"""The features of a call, each with one of a few values, and the values that exclude each other.
+"""The features of a call, each with one of a few values, and values that exclude each other.
 
 Coverage, the pairs of ``cases/pairs.yaml`` and expectations use these names. Features are derived
 from the call's tensors and attributes.
@@ -28,7 +28,7 @@ SUITE: Final = "docs/cases.md"
 class Reader:
     """Derives the value of each feature from a call, its attributes and its tensors.
 
-    In a loop the last step counts: its lengths decide whether a window is short or long. Of a graph
+    In a loop the last step counts: its lengths decide whether a window is short or long. In a graph
     the main node counts. ``derive_steps`` is called if a feature needs the tensors.
     """
 
@@ -163,7 +163,7 @@ class Reader:
         return "given" if self.tensor("q_norm_weight") else "none"
 
     def query_seqlens(self) -> str:
-        """Of a loop, all calls count: one chunk of a prompt is padded."""
+        """In a loop, all calls count: one chunk of a prompt is padded."""
         if not self.tensor("query_seqlens"):
             return "none"
         chunks = [(step.sequence_length, step.query_lengths or ()) for step in self.steps]
@@ -174,7 +174,7 @@ class Reader:
 
 #: The value that stands for all values not listed; pairs with it are not required.
 REST: Final = "other"
-#: The value of position_ids that say what the lengths say; they show nothing beside none.
+#: The value for position_ids that equal the implied positions; they show no more than none.
 IMPLIED: Final = "implied"
 
 
@@ -182,8 +182,8 @@ IMPLIED: Final = "implied"
 class Feature:
     """A property in which calls differ; the first of ``values`` is the plain one.
 
-    ``read`` returns a call's value, or None if it has none of the listed ones (calls that are
-    invalid on purpose, and requested readings of the operator that nothing specifies).
+    ``read`` returns a call's value, or None if the value is not listed (calls that are invalid on
+    purpose, and requested readings of the operator that nothing specifies).
     """
 
     name: str

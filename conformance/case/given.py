@@ -1,8 +1,8 @@
-"""Input values that a file gives: the tensors of a call as a program made it.
+"""Input values from a file: the tensors of a call as a program made it.
 
 The file is one of NumPy's ``.npz`` files, with an array for each connected input under the
-operator's name for it. NumPy has no bfloat16 and no float8: those are unsigned integers with the
-same bits.
+operator's name for it. NumPy has no bfloat16 and no float8: they are stored as unsigned integers
+with the same bits.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from conformance.base.words import listed
 from conformance.case.call import Call, CallError, GivenCall
 from conformance.case.tensors import MAX_INPUT_ELEMENTS, Step
 
-#: The values of a call, and what the format needs beside them.
+#: The size of the values of a call, and of the other parts of the format.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
-#: What ``zipfile`` raises for a damaged archive.
+#: The exceptions of ``zipfile`` for a damaged archive.
 _DAMAGES: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, UnicodeDecodeError),
     *(EOFError, NotImplementedError, RuntimeError),
@@ -41,7 +41,7 @@ Array = np.ndarray
 
 
 class GivenError(CallError):
-    """A file of values cannot be used; the message says why and names it."""
+    """A file of values cannot be used; the message names the file and gives the reason."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("values_from", sentence)
@@ -50,7 +50,7 @@ class GivenError(CallError):
 def given_call(call: Call, step: Step, folder: Path) -> GivenCall:
     """The call with the digest of its file, whose path is relative to ``folder``.
 
-    Raises :class:`GivenError`, also if the file has not the inputs of ``step``.
+    Raises :class:`GivenError`, also if the file does not have the inputs of ``step``.
     """
     assert call.values_from is not None
     file = folder / call.values_from
@@ -136,7 +136,7 @@ def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether it is stored column by column, and dtype. Raises ValueError."""
+    """Shape, whether the array is stored column by column, and dtype. Raises ValueError."""
     version = np.lib.format.read_magic(stream)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,

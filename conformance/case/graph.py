@@ -1,8 +1,8 @@
-"""A case whose model is a small graph: its inputs, what their values mean, and its main node.
+"""A case whose model is a small graph: its inputs, the meaning of their values, its main node.
 
-The values of an input, and of a constant whose data the file leaves out, follow from its *role*:
-the slot of an operator that takes it, directly or through operators that only move numbers
-(Reshape, Transpose, Cast …). The roles are the names of GroupQueryAttention's inputs and those of
+The values of an input, and of a constant whose data is not in the file, follow from its *role*: the
+slot of an operator that takes it, directly or through operators that only move numbers (Reshape,
+Transpose, Cast …). The roles are the names of GroupQueryAttention's inputs and those of
 :data:`_ROLES`.
 """
 
@@ -57,7 +57,7 @@ _KEEP_WIDTH: Final = frozenset(
         "SimplifiedLayerNormalization", "Transpose",
     }
 )  # fmt: skip
-#: Operators by which a mask of tokens becomes the number of tokens.
+#: Operators that turn a mask of tokens into the number of tokens.
 _COUNTS: Final = frozenset({"ReduceSum", "Sub", "Add"})
 
 #: The roles of an operator's inputs in order; "" has none. GroupQueryAttention's are their names.
@@ -91,12 +91,12 @@ _ROTARY: Final = {
     DOMAIN: ("", "position_ids", "cos_cache", "sin_cache"),
     "": ("", "cos_cache", "sin_cache", "position_ids"),
 }
-#: Roles that say what a tensor is, whatever else reads it; all others say what it is there.
+#: Roles that determine a tensor's meaning even if other slots read it; other roles do not.
 _TELLING: Final = (*INPUT_NAMES, "ids", "attention_mask")
 
 
 class GraphError(CallError):
-    """The graph cannot be a case; the message says why and names the node or tensor."""
+    """The graph cannot be a case; the message names the node or tensor and gives the reason."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("graph", sentence)
@@ -104,7 +104,7 @@ class GraphError(CallError):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A parsed graph: its nodes without functions, and who reads and makes each tensor."""
+    """A parsed graph: its nodes without functions, and the readers and the maker of each tensor."""
 
     model: onnx.ModelProto
     nodes: tuple[onnx.NodeProto, ...]
@@ -114,7 +114,7 @@ class Graph:
 
     @cached_property
     def dims(self) -> dict[str, list[int | None]]:
-        """The declared dims of each tensor that has some, None for one without a number."""
+        """The declared dims of each tensor that has any, None for one without a number."""
         graph = self.model.graph
         found: dict[str, list[int | None]] = {}
         for info in (*graph.input, *graph.output, *graph.value_info):
@@ -126,7 +126,7 @@ class Graph:
 
     @property
     def drawn(self) -> tuple[onnx.TensorProto, ...]:
-        """The constants whose data the file leaves out."""
+        """The constants whose data is not in the file."""
         return tuple(filter(is_left_out, self.model.graph.initializer))
 
     @property
@@ -137,7 +137,7 @@ class Graph:
 
 
 def is_left_out(tensor: onnx.TensorProto) -> bool:
-    """Whether a constant has no data here: it is in a file beside the model, or nowhere."""
+    """Whether a constant has no data in the model: its data is in another file, or missing."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return True
     data = (
@@ -173,7 +173,7 @@ def graph_call(call: Call, content: bytes) -> GraphCall:
 
 @contextmanager
 def _legal() -> Iterator[None]:
-    """Tell of nodes that lack inputs or attributes, or have some without a meaning."""
+    """Report nodes that lack inputs or attributes, or have meaningless ones."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
@@ -242,8 +242,11 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _check_names(graph: Graph) -> None:
-    """Names of inputs and outputs become those of files. Presents must be known by their names, and
-    nothing else may be called so."""
+    """Check the names of inputs, outputs and presents.
+
+    Names of inputs and outputs become those of files. Presents must be recognisable by their names,
+    and no other tensor may have such a name.
+    """
     for each in (*graph.inputs, *graph.model.graph.output):
         if not PLAIN_NAME.fullmatch(each.name):
             raise GraphError(
@@ -268,7 +271,7 @@ def is_attention(node: onnx.NodeProto) -> bool:
 
 
 def is_present(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a present of a node, perhaps moved."""
+    """Whether a tensor is a present of a node, directly or moved by other nodes."""
     while name in graph.makers:
         node, index = graph.makers[name]
         if node.op_type not in _MOVES or not node.input:
@@ -278,7 +281,7 @@ def is_present(graph: Graph, name: str) -> bool:
 
 
 def _name(node: onnx.NodeProto) -> str:
-    """The node as errors name it."""
+    """The node's name in error messages."""
     return node.name or f"{node.op_type} that makes {next(iter(node.output), 'nothing')}"
 
 
@@ -297,7 +300,7 @@ def shared_pasts(graph: Graph) -> dict[str, str]:
 
 
 def attributes_in(node: onnx.NodeProto) -> dict[str, Any]:
-    """The attributes of a node, texts as str."""
+    """The attributes of a node, with texts as str."""
     found = {each.name: get_attribute_value(each) for each in node.attribute}
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in found.items()}
 
@@ -306,7 +309,7 @@ def attributes_in(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
-    """``call`` with the fields that say of ``node`` what its attributes and connections are."""
+    """``call`` with the fields that follow from the attributes and connections of ``node``."""
     given = dict(zip(INPUT_NAMES, (*node.input, *[""] * len(INPUT_NAMES)), strict=False))
     made = dict(zip(OUTPUT_NAMES, (*node.output, *[""] * len(OUTPUT_NAMES)), strict=False))
     attributes = attributes_in(node)
@@ -367,7 +370,10 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
 
 
 def _is_empty(graph: Graph, name: str) -> bool:
-    """Whether a tensor has no elements: a borrower's key, by its declared or computed shape."""
+    """Whether a tensor, such as a borrower's key, has no elements.
+
+    The declared or the computed shape decides.
+    """
     dims = graph.dims.get(name)
     if dims is not None:
         return 0 in dims
@@ -378,7 +384,7 @@ def _is_empty(graph: Graph, name: str) -> bool:
 def _head_size(
     graph: Graph, node: onnx.NodeProto, heads: int, kv_heads: int, key_value: str
 ) -> int:
-    """The head size of an attention, by the first of its tensors whose width is known."""
+    """The head size of an attention, from the first of its tensors with a known width."""
     given = dict(zip(INPUT_NAMES, node.input, strict=False))
     query_heads = heads + 2 * kv_heads if key_value == "packed" else heads
     packs = 2 if attributes_in(node).get("kv_cache_bit_width") == 4 else 1
@@ -399,7 +405,7 @@ def _head_size(
 
 
 def _last(graph: Graph, name: str) -> int | None:
-    """The last dim of a tensor: declared, or that of the matrix that makes it."""
+    """The last dim of a tensor: the declared one, or that of the weight matrix that produces it."""
     dims = graph.dims.get(name)
     if dims and dims[-1] is not None:
         return dims[-1]
@@ -459,7 +465,7 @@ def _roles_of(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def _use_of(graph: Graph, name: str, dtype: str) -> _Use:
-    """The slot that says what the values of a tensor are. Raises :class:`GraphError`."""
+    """The slot that determines the values of a tensor. Raises :class:`GraphError`."""
     integer = dtype not in ("float32", "float16", "bfloat16")
     of_integers = (
         "seqlens_k", "total_sequence_length", "query_seqlens", "position_ids", "ids",
@@ -506,7 +512,7 @@ def _word(data_type: int) -> str:
 
 
 def _input(graph: Graph, call: Call, step: Step, info: onnx.ValueInfoProto) -> Tensor:
-    """An input of the graph, with its shape in this call and the way its values are drawn."""
+    """An input of the graph, with its shape in this call and the rule for drawing its values."""
     name, dtype = info.name, _word(info.type.tensor_type.elem_type)
     use = _use_of(graph, name, dtype)
     node = _described(graph, use.node, call) if is_attention(use.node) else call
@@ -543,9 +549,9 @@ def _input(graph: Graph, call: Call, step: Step, info: onnx.ValueInfoProto) -> T
 
 
 def _axes(role: str, call: Call, step: Step) -> tuple[int | None, ...] | None:
-    """The sizes of a tensor with this role; None where the role does not say.
+    """The sizes of a tensor with this role; None where the role does not determine them.
 
-    ``call`` is that of the node that takes it, and ``step`` that of the main node.
+    ``call`` describes the node that takes the tensor, and ``step`` the main node.
     """
     if role in INPUT_NAMES:
         return node_steps(call)[0].input(role).shape
@@ -591,7 +597,7 @@ def _check_shape(name: str, shape: Sequence[int]) -> None:
 
 
 def _weight(graph: Graph, call: Call, tensor: onnx.TensorProto) -> Tensor:
-    """A constant whose data the file leaves out, with the way it is drawn."""
+    """A constant whose data is not in the file, with the rule for drawing it."""
     name, dtype, shape = tensor.name, _word(tensor.data_type), tuple(tensor.dims)
     _check_shape(name, shape)
     use = _use_of(graph, name, dtype)
@@ -666,7 +672,7 @@ def _is_turned(node: onnx.NodeProto) -> bool:
 
 
 def _rows_of(graph: Graph, node: onnx.NodeProto) -> int:
-    """The rows of the table from which a node gathers."""
+    """The number of rows of the table from which a node gathers."""
     dims = graph.dims.get(node.input[0])
     axis = attributes_in(node).get("gather_axis", attributes_in(node).get("axis", 0))
     if not dims or not dims[axis]:

@@ -30,7 +30,7 @@ from conformance.case.case import TARGET_AXIS, Case, Description, Fields, misfit
 from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
 from conformance.case.tensors import attributes_of
 
-#: Cases of a file, and combinations of one matrix.
+#: The most cases of a file, and combinations of one matrix.
 MAX_CASES: Final = 4_000
 #: The names that an axis with a list of values can have.
 _FIELDS: Final = (
@@ -39,7 +39,7 @@ _FIELDS: Final = (
     *(f"outputs.{name}" for name in OUTPUT_NAMES),
     *(f"attributes.{name}" for name in ATTRIBUTE_BY_NAME),
 )
-#: What an input's override says of its values.
+#: The fields of an input's override that set its values.
 _VALUES: Final = ("values", "data", "elements")
 _LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
 
@@ -78,15 +78,15 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_left_out(part: str) -> bool:
-    """Whether a folder is no part of the one above: a hidden one, and that of the profiles."""
+    """Whether to skip a folder: a hidden one, and that of the profiles."""
     return part.startswith(".") or part == PROFILES
 
 
 def load(paths: Sequence[Path], *, checked: bool = True) -> list[Case]:
     """All cases of the files and folders ``paths``, in the files' order.
 
-    ``checked``: derive the tensors of each call, which finds the calls that are impossible. Without
-    it that is found when they are asked for: it takes two thirds of the time. Raises
+    ``checked``: derive the tensors of each call, which finds impossible calls. Otherwise these are
+    found when the tensors are first used: deriving them takes two thirds of the time. Raises
     :class:`InputError` with every problem of every file.
     """
     cases: list[Case] = []
@@ -109,7 +109,7 @@ def load(paths: Sequence[Path], *, checked: bool = True) -> list[Case]:
 
 
 def load_file(file: Path, *, checked: bool = True) -> list[Case]:
-    """The cases of one file, as :func:`load`."""
+    """The cases of one file; otherwise like :func:`load`."""
     if not _LABEL.fullmatch(file.stem):
         sentence = "the file name is part of every case id; use letters, digits, '_', '.', '+', '-'"
         raise InputError([Problem(file, 0, 0, sentence)])
@@ -152,7 +152,7 @@ def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> CaseFile | None
 class _FieldSet(NamedTuple):
     """The fields set by the defaults, by an entry or by one value of an axis, and their position.
 
-    ``nested``: each field has its own position below ``path``; otherwise ``path`` is the value.
+    ``nested``: each field has a separate position below ``path``; otherwise ``path`` is the value.
     """
 
     label: str
@@ -165,7 +165,7 @@ class _FieldSet(NamedTuple):
 
 
 def _set_fields(fields: Fields) -> dict[str, Any]:
-    """The fields that are set, without those of an entry alone."""
+    """The fields that are set, without those that only an entry can have."""
     names = fields.model_fields_set & Fields.model_fields.keys()
     return {name: getattr(fields, name) for name in names}
 
@@ -193,7 +193,7 @@ class _Expander:
             raise InputError(self.problems)
 
     def refuse(self, path: Key, sentence: str) -> NoReturn:
-        """Note ``sentence`` and give the file up, since it goes beyond a limit."""
+        """Report ``sentence`` and stop reading the file, since it exceeds a limit."""
         self.note(path, sentence)
         raise InputError(self.problems)
 
@@ -333,7 +333,8 @@ class _Expander:
         self, label: str, fields: dict[str, Any], path: Key, *, nested: bool = False
     ) -> _FieldSet:
         """One value of an axis with a list; without its fields if they have errors, which are
-        noted."""
+        reported.
+        """
         try:
             is_legal = _LABEL.fullmatch(label)  # else the label is what is wrong
             made = _set_fields(Fields.model_validate(fields)) if is_legal else {}
@@ -347,7 +348,7 @@ class _Expander:
     def concrete(
         self, path: Key, entry: Entry, labels: dict[str, str], field_sets: list[_FieldSet]
     ) -> Case | None:
-        """The case; None if there are errors, which are noted."""
+        """The case; None if there are errors, which are reported."""
         merged: dict[str, Any] = {}
         for field_set in field_sets:
             for field, value in field_set.fields.items():
@@ -381,7 +382,7 @@ class _Expander:
         return None if wrong else case
 
     def check_axes(self, path: Key, expanded: list[Case]) -> None:
-        """Notes each axis that does not change the call, so that two cases would be the same."""
+        """Report each axis that does not change the call, so that two cases would be the same."""
         alike: dict[object, list[Case]] = {}
         for case in expanded:
             alike.setdefault(_what_is_run(case), []).append(case)
@@ -408,7 +409,7 @@ _DESCRIPTION: Final = dict(Description())
 
 
 def _origin(field: str, field_sets: Sequence[_FieldSet]) -> Key | None:
-    """The position of ``scale`` or ``inputs.key``: where it is set last."""
+    """The position of a field such as ``scale`` or ``inputs.key`` where it is set last."""
     name, _, inner = field.partition(".")
     setting = [each for each in reversed(field_sets) if name in each.fields]
     with_inner = [each for each in setting if inner and inner in each.fields[name]]
@@ -451,7 +452,7 @@ def _problems_of(case: Case, fields: Mapping[str, Any]) -> list[tuple[str, str]]
 
 
 def _what_is_run(case: Case) -> object:
-    """What is the same for two cases only if they run the same, but for the tensors' values."""
+    """A key that two cases share only if they run the same call, except for the tensors' values."""
     call = case.call
     return (
         tuple((t.state, t.dtype, t.shape) for s in case.steps for t in (*s.inputs, *s.outputs)),
@@ -465,7 +466,7 @@ def _what_is_run(case: Case) -> object:
 
 
 def _beside_values(case: Case, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The fields that contradict values from a file, each with a sentence."""
+    """The fields that contradict the values in a file, each with a sentence."""
     for field, why in NOT_BESIDE_VALUES.items():
         if case.relation if field == "relation" else fields.get(field):
             yield field, f"{field} cannot stand beside values_from: {why}"

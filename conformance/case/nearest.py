@@ -18,10 +18,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Near:
-    """A case beside a call.
+    """A case near a call.
 
-    ``features`` has each feature in which they differ, with the call's value and the case's; None
-    is a value that is not listed. ``sizes`` has the sizes in which they differ in the same way.
+    ``features`` has each feature in which they differ, with the value of the call and that of the
+    case; None for a value that is not listed. ``sizes`` has the sizes in which they differ, in the
+    same form.
     """
 
     case: Case
@@ -50,9 +51,9 @@ def nearest(
 
 
 def sizes_of(call: Call, steps: tuple[Step, ...]) -> dict[str, int | float | None]:
-    """The sizes of a call, None for those that it has not.
+    """The sizes of a call, None for those that it does not have.
 
-    In a loop the last step counts, of a graph the main node.
+    In a loop the last step counts, in a graph the main node.
     """
     step = steps[-1].node or steps[-1]
     attributes = attributes_of(call)

@@ -4,8 +4,8 @@ A kernel that ignores position_ids computes the implied positions, so drawn ones
 
 * In a first prompt every sequence begins at :data:`FIRST` and counts on, because "the kernel uses
   only the first element".
-* In any other call each sequence has a start of its own, by turns above and below the implied one,
-  and positions are left out between its tokens.
+* In any other call each sequence has a different start, alternately above and below the implied
+  one, and some positions between its tokens are skipped.
 * In a loop that begins with a prompt the later positions are above those before.
 """
 
@@ -19,11 +19,12 @@ from conformance.case.call import Call, InputOverride
 
 #: The position of the first token of a drawn first prompt.
 FIRST: Final = 3
-#: In other drawn positions one is left out after the first token, and after every so many more.
+#: In other drawn positions one is left out after the first token, and then after this many tokens
+#: each.
 GAP: Final = 4
 #: The smallest distance from the implied position of a sequence's first token.
 _DISTANCE: Final = 2
-#: The number of sequences whose drawn positions begin at different places.
+#: The number of sequences whose drawn positions have different starts.
 _DISTINCT: Final = 64
 
 
@@ -31,7 +32,7 @@ _DISTINCT: Final = 64
 class Positions:
     """Positions of query tokens. Token t of sequence b has ``starts[b] + t``, and more with gaps.
 
-    With ``gaps`` there are (t + GAP - 1) // GAP positions left out before token t.
+    With ``gaps``, (t + GAP - 1) // GAP positions are skipped before token t.
     """
 
     starts: tuple[int, ...]
@@ -57,7 +58,7 @@ def implied(
     """The positions without position_ids.
 
     In a right-padded first prompt they count from 0 in every sequence; later tokens follow the past
-    of their own sequence. Of a padded chunk, ``query_lengths`` tokens of each sequence are new.
+    of the same sequence. In a padded chunk, ``query_lengths`` tokens of each sequence are new.
     """
     if query_lengths is not None:
         return Positions(tuple(map(int.__sub__, total_lengths, query_lengths)))

@@ -1,8 +1,8 @@
-"""What a call is, in the words and comparisons of ``-k`` and ``gqa list``.
+"""The words and comparisons about calls in ``-k`` and ``gqa list``.
 
-A word such as ``softcap`` or ``ragged`` stands for values of a feature. A comparison such as
+A word such as ``softcap`` or ``ragged`` means certain values of a feature. A comparison such as
 ``dtype=float16`` or ``head_size>=256`` has the name of a field, an attribute, a feature, an input
-or an output, and compares what the call has under that name.
+or an output, and compares the call's value with this name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Described(Protocol):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Its tensors and lengths."""
+        """The tensors and lengths of each step."""
 
 
 Test = Callable[[Described], bool]
@@ -83,10 +83,10 @@ VOCABULARY: Final = tuple(
 
 
 def word_test(word: str) -> Test | None:
-    """Whether a call is what ``word`` says; None if the word says nothing of calls.
+    """The test of a word for calls; None if the word says nothing about calls.
 
-    Whole words between underscores count, too: ``int8`` stands for ``int8_tensor`` and
-    ``int8_channel``, and ``bias`` for ``attention_bias``.
+    Whole words between underscores count, too: ``int8`` means ``int8_tensor`` and ``int8_channel``,
+    and ``bias`` means ``attention_bias``.
     """
     wanted = [
         (feature.read, frozenset(values))
@@ -104,7 +104,7 @@ def word_test(word: str) -> Test | None:
 
 
 def _meant(word: str, words: dict[str, str]) -> Iterator[str]:
-    """The values of a feature that ``word`` stands for."""
+    """The values of a feature that ``word`` means."""
     for value, known in words.items():
         if any(f"_{word}_" in f"_{one}_" for one in known.split()):
             yield value
@@ -124,14 +124,14 @@ _ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
     ">": float.__gt__,
     ">=": float.__ge__,
 }
-#: The fields that are no property: a path, and what stands under the names in it.
+#: The fields that are not a property: a path, and fields that contain names.
 _NO_PROPERTY: Final = ("graph", "attributes", "inputs", "outputs")
 _FIELDS: Final = tuple(name for name in Call.model_fields if name not in _NO_PROPERTY)
 _TENSORS: Final = (*INPUT_NAMES, *OUTPUT_NAMES)
 
 
 def _steps(case: Described) -> Iterator[Step]:
-    """The steps; of a graph, those of its main node."""
+    """The steps; for a graph, those of its main node."""
     return (step.node or step for step in case.steps)
 
 
@@ -157,14 +157,14 @@ NAMES: Final = tuple(
 
 
 class ComparisonError(ValueError):
-    """A comparison means nothing; the message says why."""
+    """A comparison is meaningless; the message gives the reason."""
 
 
 def comparison_test(text: str) -> Test | None:
-    """The test of a comparison in lower case; None if ``text`` is none.
+    """The test of a comparison in lower case; None if ``text`` is not a comparison.
 
-    ``name=value`` with an unknown name or value is none either: it can be a piece of an id.
-    Raises :class:`ComparisonError` for any other comparison that means nothing.
+    ``name=value`` with an unknown name or value is not a comparison either: it can be a part of an
+    id. Raises :class:`ComparisonError` for any other comparison that is meaningless.
     """
     found = _COMPARISON.fullmatch(text)
     if found is None:
@@ -197,7 +197,7 @@ def comparison_test(text: str) -> Test | None:
 
 
 def why_meaningless(text: str) -> str:
-    """Why no call has what ``text`` compares, with the nearest that one can have; else empty."""
+    """Why no call can satisfy the comparison ``text``, with the nearest possible one; or ""."""
     found = _COMPARISON.fullmatch(text)
     return _why_meaningless(*found.groups()) if found else ""
 
@@ -265,7 +265,7 @@ def nearest_sizes(text: str, cases: Iterable[Described]) -> list[float]:
 
 
 def _values(name: str, case: Described) -> set[str | float]:
-    """What the call has under this name: texts in lower case, and numbers."""
+    """The values of the call with this name: texts in lower case, and numbers."""
     found: list[object] = [*_set(name, case)]
     attribute = ATTRIBUTE_BY_NAME.get(name)
     if attribute is not None and not found:
@@ -283,7 +283,7 @@ def _values(name: str, case: Described) -> set[str | float]:
 
 
 def sizes(name: str, case: Described) -> Iterator[float]:
-    """The numbers that the call has under this name; a window of -1 is none."""
+    """The numbers of the call with this name; a window of -1 counts as no window."""
     for value in map(_comparable, _set(name, case)):
         if isinstance(value, float) and (name, value) != ("local_window_size", -1):
             yield value
@@ -296,7 +296,7 @@ def _comparable(value: object) -> str | float:
 
 
 def _set(name: str, case: Described) -> Iterator[object]:
-    """The values of a field or an attribute, without what it means if it is not set."""
+    """The values of a field or an attribute if it is set, without its default."""
     if name in ATTRIBUTE_BY_NAME:
         if (value := attributes_of(case.call).get(name)) is not None:
             yield value

@@ -1,13 +1,13 @@
 """``-k`` expressions, the same in ``gqa`` and in pytest: words, comparisons, and, or, not, ( ).
 
-A word selects a case if one of its names contains it, ignoring case, from the start of a word of
-the name on: ``soft`` finds ``softcap=30`` and ``window`` finds ``local_window_size``, but
-``float16`` does not find ``bfloat16``. A number is matched whole: ``window_size=5`` does not find
-``window_size=50``. `conformance.case.corpus.names_of` says what the names of a case are. A word
-also selects the calls that are what it says, and a comparison selects only those
+A word selects a case if one of its names contains it, ignoring case, at the start of a word of the
+name: ``soft`` finds ``softcap=30`` and ``window`` finds ``local_window_size``, but ``float16`` does
+not find ``bfloat16``. A number is matched whole: ``window_size=5`` does not find
+``window_size=50``. `conformance.case.corpus.names_of` lists the names of a case. A word also
+selects the calls with the property that it names, and a comparison selects only by properties
 (`conformance.case.properties`).
 
-pytest's own ``-k`` would find a word anywhere in a name; for cases the plugin takes this module
+pytest's own ``-k`` would find a word anywhere in a name; for cases the plugin uses this module
 instead. In addition to pytest's words, any part of an id without spaces and parentheses is a word:
 ``heads=mha]``.
 """
@@ -42,7 +42,7 @@ _Test = Callable[[str, Described | None], bool]
 
 
 class SelectionError(ValueError):
-    """The expression is invalid; the message says where."""
+    """The expression is invalid; the message gives the place of the error."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression; called with the names of a test and its call, it says whether it selects it.
+    """An expression; called with a test's names and call, it returns whether it selects the test.
 
     Without a call, only the names count. ``whole`` is None if the expression is empty, which
     selects everything.
@@ -78,7 +78,7 @@ class Expression:
         return self.whole is None or self.whole.test("\n".join(names).lower(), case)
 
     def words(self) -> Iterator[Part]:
-        """Its words and comparisons."""
+        """The words and comparisons of the expression."""
         return iter(()) if self.whole is None else self.whole.words()
 
 
@@ -94,7 +94,7 @@ def compile_expression(text: str, label: str = "-k ") -> Expression:
 
 
 def _finds(word: str, names: str) -> bool:
-    """Whether one of ``names`` contains ``word`` as the module's docstring says."""
+    """Whether one of ``names`` contains ``word``, by the rules in the module's docstring."""
     at = names.find(word)
     while at >= 0:
         end = at + len(word)

@@ -62,9 +62,9 @@ class Tensor:
     declare. ``values`` is None for inputs whose values follow from the call (lengths, positions,
     cos and sin tables). ``dims`` holds the name of each dim in the graph, or None for a fixed dim.
     ``elements`` holds ranges of elements, with the value of each. ``role`` is set for the inputs of
-    a graph: the input of an operator whose values it has (:mod:`conformance.case.graph`), and
-    ``node`` is then the call of the node that takes it. ``constant``: it is a constant of the
-    model. ``same_as`` is the name of the other input whose tensor it is, too.
+    a graph: the input of an operator that gives them their values (:mod:`conformance.case.graph`),
+    and ``node`` is then the call of the node that takes it. ``constant``: it is a constant of the
+    model. ``same_as`` is the name of another input with the same tensor.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Step:
 
     ``total_lengths`` is the number of tokens of each sequence after the call, ``new_tokens`` the
     number of new key/value tokens. ``query_lengths`` is the number of query tokens of each sequence
-    that are not padding, by query_seqlens, or None where that is not connected. ``positions`` are
+    that are not padding, by query_seqlens, or None if that is not connected. ``positions`` are
     those of position_ids, or the implied ones. ``carried``: the past is the present of the step
     before. In a graph, ``inputs`` and ``outputs`` are those of the graph, ``weights`` are the
     constants whose values are drawn, and ``node`` has the tensors of its main node.
@@ -192,7 +192,10 @@ def _with_constants(call: Call, steps: list[Step]) -> tuple[Step, ...]:
 
 @dataclass(frozen=True)
 class _Lengths:
-    """The lengths of a step, as in :class:`Step`; ``past``: rows of a past without a buffer."""
+    """The lengths of a step, as in :class:`Step`.
+
+    ``past`` is the number of rows of a past without a buffer.
+    """
 
     index: int
     sequence_length: int
@@ -275,7 +278,7 @@ def input_elements(step: Step) -> int:
 
 
 def _check_steps(call: Call, steps: list[Step]) -> None:
-    """Checks what a loop, static dims and a shared buffer require of the tensors."""
+    """Check the requirements of a loop, static dims and a shared buffer on the tensors."""
     shapes = {tuple(tensor.shape for tensor in step.inputs) for step in steps}
     if call.dims == "static" and len(shapes) > 1:
         raise ShapeError(
@@ -305,7 +308,8 @@ def _new_tokens(call: Call, sequence_length: int) -> int:
 def _rows_needed(call: Call, steps: list[_Lengths]) -> int:
     """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end.
 
-    Drawn positions may need more. Raises :class:`ShapeError` if the case's own tables lack them.
+    Drawn positions may need more. Raises :class:`ShapeError` if the case sets tables with too few
+    rows.
     """
     end = max(each.positions.end(each.sequence_length) for each in steps) if are_drawn(call) else 0
     if call.rotary_cache_length is not None:
@@ -382,7 +386,7 @@ def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
 
 
 def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tuple[Tensor, bool]]:
-    """The inputs, with the shape and the type of the tensor that an input shares with another."""
+    """The inputs; one that shares its tensor with another input gets its shape and type."""
     by_name = {tensor.name: tensor for tensor, _ in inputs}
     others = {
         name: override.same_as
@@ -405,7 +409,7 @@ def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tu
     return found
 
 
-#: What the fields imply for an input: shape, names of the dims (None: fixed), and its values.
+#: The defaults of an input: shape, names of the dims (None: fixed), and its values.
 _InputDefaults = tuple[tuple[int, ...], tuple[str | None, ...], Values | None]
 
 
@@ -506,8 +510,8 @@ def _query_values(call: Call, keys: int) -> Values:
 
     With marked keys (:class:`conformance.case.call.Values`) scores are at most about `scale * high`
     in magnitude. That is large enough for a wrong score to show and small enough that no key's
-    weight vanishes beside the others. A softcap needs scores of its own magnitude, in every second
-    head. The sink of smooth_softmax, whose logit is 0, needs scores so low that all ``keys``
+    weight vanishes beside the others. With a softcap, every second head has scores of the softcap's
+    magnitude. The sink of smooth_softmax, whose logit is 0, needs scores so low that all ``keys``
     together weigh about as much as the sink. With quantised keys all elements of a head contribute
     equally.
     """
@@ -657,7 +661,7 @@ def _output(
 
 
 def _mark_trailing(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tensor, ...]:
-    """The tensors, those after the last one in use as trailing; an explicit `omitted` is in use."""
+    """The tensors, marked as trailing after the last used one; an explicit `omitted` is used."""
     last = max(
         (i for i, (t, explicit) in enumerate(tensors) if explicit and t.state != "trailing"),
         default=-1,

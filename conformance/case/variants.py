@@ -1,8 +1,8 @@
 """The relations between a call and its variants, whose results must agree.
 
 If a case names a relation, its target computes the call and its variant. Both are compared with the
-oracle and with each other: a relation needs no reference values and has far tighter bounds.
-This module has the names and descriptions; :mod:`conformance.bundle.variants` makes the variants.
+oracle and with each other: a relation needs no reference values and has far tighter bounds. This
+module has the names and descriptions; :mod:`conformance.bundle.variants` makes the variants.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ Closeness = Literal["exact", "arithmetic", "storage"]
 
 @dataclass(frozen=True)
 class Relation:
-    """``what``: the variant, in words that follow "the same call"; ``law``: why the two agree.
+    """A relation between a call and a variant of it.
 
-    ``misfit`` returns why a call has no such variant, or None if it has one.
+    ``what`` is the variant, in words that follow "the same call"; ``law`` is the reason why the two
+    agree. ``misfit`` returns why a call has no such variant, or None if it has one.
     """
 
     what: str
@@ -72,14 +73,20 @@ def _all(*checks: Callable[[Call], str | None]) -> Callable[[Call], str | None]:
 
 
 def _plain(call: Call) -> str | None:
-    """As `_implied`; few variants have chunks, or a total that is not that of the longest."""
+    """The result of `_implied`; also excludes chunks and a total that is not that of the longest.
+
+    Few variants have them.
+    """
     if call.query_seqlens is not None or call.total_sequence_length is not None:
         return "query_seqlens and total_sequence_length must be absent"
     return _implied(call)
 
 
 def _implied(call: Call) -> str | None:
-    """Variants are made from inputs as the fields imply them, so none may be written by hand."""
+    """Why a call has inputs that are written by hand, if it has any.
+
+    Variants are made from inputs as the fields imply them.
+    """
     if call.inputs or call.outputs or call.attributes:
         return "there is no variant of inputs, outputs or attributes written by hand"
     if call.cache_dtype is not None or call.sliding_window_cache:

@@ -1,4 +1,4 @@
-"""``gqa history CASE_ID --good R --bad R``: the release or commit in which a result changed."""
+"""``gqa history CASE_ID --good R --bad R``: finds the release that changed a result."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ import click
 from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    INFRASTRUCTURE,
-    UNEXPECTED,
-    BadArgument,
-    say,
-)
+from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.one_result import NoResult, run_case, the_one
 from conformance.cli.options import with_releases
-from conformance.results.bisect import Change, Tried, all_changes, first_change
+from conformance.results.bisect import Change, Tried, first_change
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, TargetEntry, entry_of, is_by_path
 from conformance.targets.published import published
 from conformance.targets.registry import Target, target_for, targets_for
 from conformance.targets.releases import releases
 
-#: With these a shell says that a command cannot be run, or is not found.
+#: The exit statuses of a shell for a command that cannot be run, or is not found.
 _NOT_STARTED: Final = (126, 127)
 
 
@@ -39,12 +33,11 @@ def bisect(
     bad: str | None,
     command: str | None,
     programs: Programs,
-) -> int:
-    """Find the release in which the result of a case changed, or try it once after ``command``.
+) -> Status:
+    """Find the release that changed the result of a case, or try it once after ``command``.
 
-    It tries half of the releases that are left each time, from ``good`` (None: the oldest that can
-    be tested) to ``bad`` (None: the newest), in any order. Where both ends agree, it tries the last
-    release of each series between them. Returns the exit status.
+    A binary search from ``good`` (None: the oldest release that can be tested) to ``bad`` (None:
+    the newest), in any order.
     """
     corpus = find([case_id])
     case = the_one(corpus.named, case_id)
@@ -65,31 +58,27 @@ def bisect(
     def try_(release: str) -> Tried:
         return _tried(corpus, case, entry, release, programs)
 
-    chosen = _between(entry, good, bad)
-    change = first_change(chosen, try_)
-    if change is not None:
-        _tell(change, case, entry.name)
-        _tell_more(change, try_(chosen[-1]), case, entry.name)
-        return ALL_AS_EXPECTED
-    click.echo(f"{chosen[0]} and {chosen[-1]} agree.")
-    ends = f"{chosen[0]}..{chosen[-1]}"
-    found = False
-    for change in all_changes(releases(ends, entry.package, published), try_):
-        _tell(change, case, entry.name)
-        found = True
-    if not found:
-        click.echo("So do the releases between them that were tried: nothing changed.")
-    return ALL_AS_EXPECTED if found else UNEXPECTED
+    releases = _between(entry, good, bad)
+    change = first_change(releases, try_)
+    every_change = shlex.join(("gqa", "history", argument_for(case), "--ep", entry.name))
+    if change is None:
+        click.echo(f"{releases[0]} and {releases[-1]} agree. Each series between: {every_change}")
+        return Status.UNEXPECTED
+    _print(change, case, entry.name)
+    last = try_(releases[-1]).result
+    if last and change.after.result and last.verdict != change.after.result.verdict:
+        click.echo(f"  {last.target} is {last.verdict}, so it changed again later: {every_change}")
+    return Status.AS_EXPECTED
 
 
 def _between(entry: TargetEntry, good: str | None, bad: str | None) -> list[str]:
-    """The releases from one end to the other, whichever is older."""
+    """The releases from the older end to the newer one. Raises `BadArgument`."""
     package = entry.package
     assert package is not None
     known = releases("all", package, published)
     places = []
-    for word, usual in ((good, known[0]), (bad, known[-1])):
-        end = releases(word, package, published)[-1] if word else usual
+    for release, default in ((good, known[0]), (bad, known[-1])):
+        end = releases(release, package, published)[-1] if release else default
         if end not in known:
             raise BadArgument(
                 f"{end} is not one of the releases of {package.name} that can be tested: "
@@ -105,21 +94,22 @@ def _between(entry: TargetEntry, good: str | None, bad: str | None) -> list[str]
 def _tried(
     corpus: Corpus, case: Case, entry: TargetEntry, release: str, programs: Programs
 ) -> Tried:
-    """The case in a release, with a line that says how it went."""
+    """Run the case in a release, and print a line with its verdict."""
     targets = targets_for([f"{entry.name}@{release}"], programs)
     if len(targets) > 1:
         raise BadArgument("Give each option of a target once.")
     (target,) = with_releases(targets)
     try:
-        found = run_case(corpus, case, target)
+        one = run_case(corpus, case, target)
     except NoResult as error:
         click.echo(f"{target.label:<24} cannot be tried: {clean(str(error), 300)}")
         return Tried(release, None, str(error))
-    click.echo(f"{target.label:<24} {found.result.verdict}")
-    return Tried(release, found.result)
+    click.echo(f"{target.label:<24} {one.result.verdict}")
+    return Tried(release, one.result)
 
 
-def _tell(change: Change, case: Case, ep: str) -> None:
+def _print(change: Change, case: Case, ep: str) -> None:
+    """Print the results before and after a change, and the command that runs both."""
     before, after = change.before, change.after
     assert before.result is not None
     assert after.result is not None
@@ -139,25 +129,15 @@ def _tell(change: Change, case: Case, ep: str) -> None:
     click.echo(f"  reproduce  {shlex.join(('gqa', 'run', argument_for(case), *both))}")
 
 
-def _tell_more(change: Change, last: Tried, case: Case, ep: str) -> None:
-    """Say where another change is, if the newest release is not as the one of this change."""
-    if last.result is None or change.after.result is None:
-        return
-    if last.result.verdict != change.after.result.verdict:
-        again = ("gqa", "history", argument_for(case), "--ep", ep, "--good", change.after.release)
-        click.echo(f"  {last.result.target} is {last.result.verdict}, so it changed again later:")
-        click.echo(f"  find that  {shlex.join((*again, '--bad', last.release))}")
-
-
-def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> int:
-    """Build with ``command`` and try the case: what ``git bisect run`` wants to know."""
+def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> Status:
+    """Build with ``command`` and run the case once; the exit status for ``git bisect run``."""
     done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL)
     if done.returncode in _NOT_STARTED:
         raise BadArgument(f"--command cannot be started: the shell ended with {done.returncode}.")
     if done.returncode:
         say(f"This commit cannot be tried: --command ended with status {done.returncode}.")
-        return INFRASTRUCTURE
-    found = run_case(corpus, case, target)
-    click.echo(f"{found.target.name}: {found.result.verdict}")
-    click.echo(f"  {clean(found.result.reason, 500)}")
-    return ALL_AS_EXPECTED if found.result.verdict == "pass" else UNEXPECTED
+        return Status.INFRASTRUCTURE
+    one = run_case(corpus, case, target)
+    click.echo(f"{one.target.name}: {one.result.verdict}")
+    click.echo(f"  {clean(one.result.reason, 500)}")
+    return Status.AS_EXPECTED if one.result.verdict == "pass" else Status.UNEXPECTED

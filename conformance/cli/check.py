@@ -15,28 +15,14 @@ from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.load import load_file
-from conformance.cli.capture import Asked, capture_options
+from conformance.cli import options
+from conformance.cli.capture import STEPS, programs_of_targets, values_to_capture
 from conformance.cli.check_json import refusal
 from conformance.cli.check_pins import is_of_model
 from conformance.cli.check_terminal import CheckTerminal, known_target
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    UNEXPECTED,
-    BadArgument,
-    check_separate,
-    check_writable,
-    write_file,
-)
-from conformance.cli.options import (
-    EPS,
-    FILE,
-    HTML,
-    JOBS,
-    RESULTS,
-    RuntimeCommand,
-    program_options,
-)
+from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
 from conformance.cli.run import Work, execute, write_outputs
+from conformance.cli.terminal import RunSummary
 from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
@@ -56,29 +42,35 @@ from conformance.targets.registry import Target, targets_for
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
-    """Positive numbers with commas between them: ``1,17,600``."""
+    """Numbers, and ranges of them, with commas between them: ``1,17,600`` or ``0-3,7``."""
 
     name = "N,…"
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most = least, most
 
     def convert(self, value: object, param: object, ctx: object) -> tuple[int, ...]:
+        """The numbers in the order of the argument, each once."""
         if isinstance(value, tuple):
             return value
-        parts = str(value).split(",")
-        if not all(part.strip().isdecimal() and 0 < int(part) <= self.most for part in parts):
-            self.fail(f"'{value}' is not a list of numbers from 1 to {self.most}, as in 1,2")
-        return tuple(dict.fromkeys(map(int, parts)))
+        numbers: dict[int, None] = {}
+        for part in str(value).split(","):
+            first, dash, last = part.strip().partition("-")
+            ends = [int(end) for end in (first, last if dash else first) if end.isdecimal()]
+            if len(ends) != 2 or not self.least <= ends[0] <= ends[1] <= self.most:
+                limits = f"from {self.least} to {self.most}"
+                self.fail(f"'{value}' is not a list of numbers {limits}, as in 1,2")
+            numbers |= dict.fromkeys(range(ends[0], ends[1] + 1))
+        return tuple(numbers)
 
 
-@click.command(cls=RuntimeCommand)
+@click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@EPS
-@click.option("--batch", type=Numbers(64), default=(), help="Batch sizes, as in 1,2.")
+@options.EPS
+@click.option("--batch", type=Numbers(1, 64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
     "--lengths",
-    type=Numbers(8192),
+    type=Numbers(1, 8192),
     default=(),
     help="Tokens of prompts, and in the cache after each call, as in 1,17,600.",
 )
@@ -103,18 +95,38 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     help="Pin what is not right today, for --expect: in FILE.yaml, or a file for each target in a"
     " folder.",
 )
-@JOBS
-@HTML
-@click.option("--json", "json_file", type=FILE, help="The answers, for programs.")
-@RESULTS
-@click.option("--save-cases", type=FILE, help="Write the cases as a case file.")
+@options.JOBS
+@options.HTML
+@click.option("--json", "json_file", type=options.FILE, help="The answers, for programs.")
+@options.RESULTS
+@click.option("--save-cases", type=options.FILE, help="Write the cases as a case file.")
 @click.option(
     "--explain",
     metavar="NODE",
     help="Explain one node instead: its name, a part of it, or the number of its layer.",
 )
-@capture_options
-@program_options
+@click.option(
+    "--prompt-ids",
+    "prompt",
+    type=options.FILE,
+    help="Run the model on the token ids in this file, and check each layer with the values that it"
+    " gets there.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(0, 4096),
+    help=f"Tokens that the model adds to --prompt-ids; default: {STEPS}.",
+)
+@click.option(
+    "--capture",
+    "inputs",
+    type=options.FILE,
+    help="As --prompt-ids, with the model's inputs of one call in this .npz file.",
+)
+@click.option(
+    "--only-layer", "layers", type=Numbers(0, 9999), default=(), help="Layers, as in 0-3,7."
+)
+@options.program_options
 def check(
     model: Path,
     eps: Sequence[str],
@@ -130,7 +142,10 @@ def check(
     results: Path | None,
     save_cases: Path | None,
     explain: str | None,
-    asked: Asked,
+    prompt: Path | None,
+    steps: int | None,
+    inputs: Path | None,
+    layers: tuple[int, ...],
     programs: Programs,
 ) -> int:
     """Check whether runtimes compute the attention of your model right.
@@ -143,27 +158,23 @@ def check(
     Exit status: 0 every target runs every layer right, or as --expect says
                  1 one does not   2 bad input   3 infrastructure failure
     """
-    outputs = [
-        ("--html", html),
-        ("--json", json_file),
-        ("--results", results),
-        ("--save-cases", save_cases),
-    ]
-    given = [(option, path) for option, path in outputs if path is not None]
-    wanted = asked.wanted(programs)
+    named = {"--html": html, "--json": json_file, "--results": results, "--save-cases": save_cases}
+    outputs = [(option, path) for option, path in named.items() if path is not None]
+    wanted = values_to_capture(prompt, steps, inputs, layers, programs)
     if wanted is not None and (batch or lengths or explain):
         raise BadArgument("--prompt-ids and --capture exclude --batch, --lengths and --explain.")
     pin_places, pins = pins, [*pin_files(pins)]
-    check_separate([model, *pins, *asked.files], given)
-    for option, path in given:
-        check_writable(path, _WHAT.get(option, "cases"))
+    check_separate([model, *pins, *(path for path in (prompt, inputs) if path)], outputs)
+    for option, path in outputs:
+        check_writable(path, _NOUNS.get(option, "cases"))
     if save_cases is not None and save_cases.suffix not in (".yaml", ".yml"):
         raise BadArgument("--save-cases needs a file that ends in .yaml.")
-    only = asked.layers if wanted is None else ()
     eps = eps or ("cpu",)
-    targets = targets_for(eps, asked.programs_for(eps, programs))
+    targets = targets_for(eps, programs_of_targets(eps, programs) if wanted else programs)
     try:
-        subject = subject_of(model, Lengths(batch, lengths), head_size, dtype, only)
+        subject = subject_of(
+            model, Lengths(batch, lengths), head_size, dtype, () if wanted else layers
+        )
     except ModelError as error:
         refusals = _refusals(error.model, targets) if isinstance(error, NoCalls) else []
         message = "\n".join([str(error), *refusals])
@@ -171,13 +182,13 @@ def check(
             write_file(json_file, "the answers", refusal(model, message))
         raise ModelError(message) from None
     if pin_to is not None:
-        check_pins(pin_to, [target.base or target.ep for target in targets])
+        check_pins(pin_to, [*dict.fromkeys(target.base or target.ep for target in targets)])
     pinned = load_pinned(pins)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-")))
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
+        beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
         if wanted is not None:
-            beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
             subject = captured_subject(subject, beside, wanted, file.with_suffix(".values"))
         write_cases(file, subject.files)
         cases = load_file(file)
@@ -189,20 +200,25 @@ def check(
         plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, targets)]
         program = None
         if wanted is None:
-            beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
             single = [group for group in subject.groups if group.graph is None]
             program = program_of(subject.model, single, beside)
         terminal = CheckTerminal(subject, cases, pinned, program)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model)))
-        summary = execute(work, jobs, place, terminal)
+        summary = RunSummary()
+        execute(work, jobs, place, terminal, summary)
+        terminal.summary(summary)
         write_outputs(place, results, html, summary, terminal, terminal.table)
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")
         elif terminal.table is not None and terminal.table.causes:
             terminal.line("To run or export a case, keep them with --save-cases FILE.yaml.")
         status = terminal.status(summary)
-        if pin_to is not None and summary.kept and status in (ALL_AS_EXPECTED, UNEXPECTED):
+        if (
+            pin_to is not None
+            and summary.kept
+            and status in (Status.AS_EXPECTED, Status.UNEXPECTED)
+        ):
             status = terminal.write_pins(pin_to, place.path)
         elif pins:
             terminal.unpinned(pin_places[0])
@@ -211,47 +227,45 @@ def check(
     return status
 
 
-_WHAT: Final = {"--html": "the report", "--results": "results", "--json": "the answers"}
+_NOUNS: Final = {"--html": "the report", "--results": "results", "--json": "the answers"}
 
 
 def pin_files(places: Sequence[Path]) -> Iterator[Path]:
     """The files of expectations that ``--expect`` names, those in folders included."""
     for place in places:
         if place.is_dir():
-            found = sorted(place.glob("*.yaml"))
-            if not found:
+            files = sorted(place.glob("*.yaml"))
+            if not files:
                 raise BadArgument(f"--expect: there is no .yaml file in {place}.")
-            yield from found
+            yield from files
         else:
             yield place
 
 
 def check_pins(place: Path, names: Sequence[str]) -> None:
     """Raise unless ``--write-expect`` can write the pins of all these targets to ``place``."""
-    several = list(dict.fromkeys(names))
-    if place.suffix in (".yaml", ".yml"):
-        if len(several) > 1:
-            raise BadArgument(
-                f"--write-expect: {place} can have the results of one target only; name a folder,"
-                f" for {listed(several)}."
-            )
-        check_writable(place, "expectations")
-    elif not place.is_dir():
+    is_file = place.suffix in (".yaml", ".yml")
+    if is_file and len(names) > 1:
+        raise BadArgument(
+            f"--write-expect: {place} can have the results of one target only; name a folder,"
+            f" for {listed(names)}."
+        )
+    if is_file or not place.is_dir():
         check_writable(place, "expectations")
 
 
 def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:
-    """Print what there is to know of a node."""
+    """Print the facts about a node."""
     node, group = node_called(subject, name)
     known = [known_target(ready) for ready in _described(targets)]
     own = [case for case in cases if case.name == group.name]
     for line in explained(node, group, own, find(()).loaded, known):
         click.echo(line)
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
-    """What targets say of a model that they do not load."""
+    """A sentence for each target that does not load the model."""
     for ready in _described(targets):
         if refusal := refusal_of(model, ready):
             yield f"{ready.name} does not load the model: {refusal}"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.cli.common import BAD_INPUT
+from conformance.cli.common import Status
 from conformance.model.answers import Answer, Part
 from conformance.model.known import KnownTarget
 from conformance.model.subject import Subject
@@ -24,17 +24,24 @@ def document(
     targets: Iterable[KnownTarget],
     status: int,
 ) -> str:
-    """What ``gqa check`` answers, with its exit ``status``."""
-    made = {
-        "format": FORMAT,
-        "exit_status": status,
-        "model": {
-            "path": str(subject.model.path),
-            "producer": subject.model.producer,
-            "notes": table.notes,
-            "not_checked": subject.faults,
-        },
-        "targets": [
+    """The answers of ``gqa check``, with its exit ``status``."""
+    rows = [
+        {
+            "layers": group.layers,
+            "nodes": [node.name for node in group.nodes],
+            "attention": group.what,
+            "one_graph": group.graph is not None,
+            "left_out": group.left_out,
+            "answers": {name: _answer(those[number]) for name, those in answers.items()},
+        }
+        for number, group in enumerate(subject.groups)
+    ]
+    model = subject.model
+    about = {"producer": model.producer, "notes": table.notes, "not_checked": subject.faults}
+    return _json(
+        status,
+        {"path": str(model.path), **about},
+        [
             {
                 "name": target.name,
                 "base": target.base,
@@ -44,44 +51,32 @@ def document(
             }
             for target in targets
         ],
-        "headlines": [sentence for _, sentence in table.sentences],
-        "rows": [
-            {
-                "layers": group.layers,
-                "nodes": [node.name for node in group.nodes],
-                "attention": group.what,
-                "one_graph": group.graph is not None,
-                "left_out": group.left_out,
-                "answers": {name: _answer(those[number]) for name, those in answers.items()},
-            }
-            for number, group in enumerate(subject.groups)
-        ],
-        "causes": [asdict(cause) for cause in table.causes],
-    }
-    return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
+        [sentence for _, sentence in table.sentences],
+        rows,
+        [asdict(cause) for cause in table.causes],
+    )
 
 
 def refusal(model: Path, message: str) -> str:
-    """The document for a model of which no node can be checked, with the ``message`` that says
-    why."""
-    made = {
-        "format": FORMAT,
-        "exit_status": BAD_INPUT,
-        "model": {"path": str(model), "producer": "", "notes": [], "not_checked": {"": message}},
-        "targets": [],
-        "headlines": [message],
-        "rows": [],
-        "causes": [],
-    }
-    return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
+    """The document for a model without a node that can be checked; ``message`` says why."""
+    about = {"path": str(model), "producer": "", "notes": [], "not_checked": {"": message}}
+    return _json(Status.BAD_INPUT, about, [], [message], [], [])
 
 
-def _answer(one: Answer) -> dict[str, Any]:
+def _json(status: int, model: Mapping[str, Any], *parts: Sequence[Any]) -> str:
+    """The text of a document; the parts are targets, headlines, rows and causes."""
+    names = ("targets", "headlines", "rows", "causes")
+    document = {"format": FORMAT, "exit_status": status, "model": model}
+    document |= dict(zip(names, parts, strict=True))
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
     return {
-        "answer": one.kind,
-        "unseen": one.unseen,
-        "pinned": one.pinned,
-        "uses": {use: [_part(part) for part in one.of(use).parts] for use in one.uses},
+        "answer": answer.kind,
+        "unseen": answer.unseen,
+        "pinned": answer.pinned,
+        "uses": {use: [_part(part) for part in answer.of(use).parts] for use in answer.uses},
     }
 
 

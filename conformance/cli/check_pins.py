@@ -1,7 +1,7 @@
-"""What is pinned of a model: the results of its cases, and what the model itself does.
+"""The pins of a model itself, which has no case.
 
-Of the model itself there is no case. A line for it names its layers, and the use in which it is not
-right, as ``model/global[model=batches]``.
+A pin is a line of an expectations file. That of the model itself names a group of layers, and a
+use that fails: ``model/global[model=batches]``.
 """
 
 from __future__ import annotations
@@ -17,41 +17,38 @@ from conformance.model.groups import Group
 from conformance.model.known import KnownTarget
 from conformance.report.model_table import DRAWN, Kind
 
-#: In place of a use: the model itself was not judged.
+#: The use of a pin for a model that was not judged.
 NOT_RUN: Final = "not run"
 _MARK: Final = "[model="
 Answers = Mapping[str, Sequence[Answer]]
 
 
 def is_of_model(line: Expectation) -> bool:
-    """Whether a line is for the model itself, not for a case."""
+    """Whether a line pins the model itself, not a case."""
     return any(_MARK in pattern for pattern in line.known.cases)
 
 
 class ModelPins:
-    """The lines for the model itself; ``theme`` is that of its cases."""
+    """The lines that pin the model itself; ``theme`` is the theme of its cases."""
 
     def __init__(self, lines: Sequence[Expectation], theme: str) -> None:
         self._lines = [line for line in lines if is_of_model(line)]
         self._theme = theme
 
     def line(self, target: KnownTarget, group: Group, use: str, kind: Kind) -> Expectation | None:
-        """The line that says so of layers on a target in a use."""
-        found = (
-            line
-            for line in self._lines
-            if _is_for(line, target)
-            and line.known.verdict == _verdict(kind)
-            and _id(self._theme, group, use) in line.known.cases
-        )
-        return next(found, None)
+        """The line that pins the answer of a group of layers on a target in a use."""
+        for line in self._lines:
+            is_pinned = _id(self._theme, group, use) in line.known.cases
+            if is_pinned and line.known.verdict == _verdict(kind) and _is_for(line, target):
+                return line
+        return None
 
     def better(
         self, targets: Mapping[str, KnownTarget], answers: Answers
     ) -> Iterator[tuple[Expectation, str]]:
-        """The lines for these targets that hold no more, with the target's name."""
+        """The lines whose answer is right now, with the target's name."""
         for name, target in targets.items():
-            held = [self.line(target, *each[:3]) for each in of_model(answers[name])]
+            held = [self.line(target, *each[:3]) for each in failures_of_model(answers[name])]
             for line in self._lines:
                 if _is_for(line, target) and line not in held:
                     yield line, name
@@ -59,13 +56,15 @@ class ModelPins:
     def text(
         self, before: str, answers: Answers, targets: Sequence[KnownTarget]
     ) -> tuple[str, int]:
-        """The text of a file with pins of ``targets``, which have one base name, with lines for
-        what the model itself does on them, and the number of these lines."""
+        """The text of an expectations file with lines that pin the model itself, and their number.
+
+        ``before`` is the text without them; ``targets`` have one base name.
+        """
         versions = {f"=={target.version}" for target in targets}
         lines = dict.fromkeys(
             self._written(target, *each)
             for target in targets
-            for each in of_model(answers[target.name])
+            for each in failures_of_model(answers[target.name])
         )
         kept = [each for each in before.splitlines() if not _is_replaced(each, versions)]
         if lines:
@@ -84,8 +83,8 @@ class ModelPins:
         return f"  - {json.dumps(known, ensure_ascii=False)}"
 
 
-def of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, Kind, str]]:
-    """What is not right of the model itself: layers, use, what it comes to, and a sentence."""
+def failures_of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, Kind, str]]:
+    """The failures of the model itself: layers, use, kind of failure, and a sentence."""
     for one in answers:
         for part in one.bad:
             if not part.results:

@@ -16,9 +16,9 @@ from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.check_json import document
-from conformance.cli.check_pins import ModelPins, is_of_model, of_model
-from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
-from conformance.cli.console import least_width
+from conformance.cli.check_pins import ModelPins, failures_of_model, is_of_model
+from conformance.cli.common import Status, write_file
+from conformance.cli.console import print_table
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.judge.expectations import Expectation, expectations_place, load_expectations
 from conformance.maintain.known.expect import pinned_text
@@ -31,14 +31,14 @@ from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.seen import ModelProgram, Seen, see, with_seen
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
-from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelRow, ModelTable
+from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
 from conformance.run.target import DescribedTarget
 
 
 def known_target(ready: DescribedTarget) -> KnownTarget:
-    """What is known of a target as it is here."""
+    """A target on this machine, with the expectations for it."""
     described = ready.described
     return KnownTarget(
         ready.name,
@@ -50,7 +50,7 @@ def known_target(ready: DescribedTarget) -> KnownTarget:
 
 
 class CheckTerminal(Terminal):
-    """The output of ``gqa check``: a table of layer groups and targets, and what is not right."""
+    """The output of ``gqa check``: a table of layer groups and targets, and the failures."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class CheckTerminal(Terminal):
         return find(()).loaded
 
     def _similar(self, record: ResultRecord) -> Similar | None:
-        """A known defect of the corpus like that of a result."""
+        """A known defect of the corpus that is similar to that of a result."""
         known = self.known[record.target]
         return similar_defect(self.cases[record.case], record, known, self._corpus)
 
@@ -115,71 +115,70 @@ class CheckTerminal(Terminal):
     def status(self, summary: RunSummary) -> int:
         """The exit status of ``gqa check``."""
         status = summary.status()
-        if status not in (ALL_AS_EXPECTED, UNEXPECTED):
+        if status not in (Status.AS_EXPECTED, Status.UNEXPECTED):
             return status
         every = [one for answers in self.answers.values() for one in answers]
         red = any(one.fails and not one.pinned for one in every)
         red = red or any(self._unpinned_of_model()) or any(map(_not_tried, every))
         unstable = any(record.unexpected for record in summary.instability)
         others = red or unstable or self.subject.faults
-        return UNEXPECTED if others else ALL_AS_EXPECTED
+        return Status.UNEXPECTED if others else Status.AS_EXPECTED
 
     def write_pins(self, place: Path, results: Path) -> int:
-        """Pin all that is not right, in a file or in one for each target; the exit status then."""
+        """Pin all failures, in a file or in one for each target; returns the exit status."""
         alone = place.suffix in (".yaml", ".yml")
         if not alone:
             place.mkdir(exist_ok=True)
         for base in dict.fromkeys(target.base for target in self.known.values()):
             file = place if alone else place / f"{base}.yaml"
+            targets = {name: known for name, known in self.known.items() if known.base == base}
             bad = {
                 (record.case, target.version, target.adapter): record
                 for record in self._bad()
-                for target in [self.known[record.target]]
-                if target.base == base
+                if (target := targets.get(record.target))
             }
             reasons = {record.case: _reason(record) for record in bad.values()}
             text = pinned_text(base, results, file, bad.keys(), reasons)
-            targets = [target for target in self.known.values() if target.base == base]
-            text, lines = self.model_pins.text(text, self.answers, targets)
+            text, lines = self.model_pins.text(text, self.answers, [*targets.values()])
             write_file(file, "expectations", text)
             pinned = plural(len(bad) + lines, "result")
             self.line(f"Pinned:  {pinned} of {base}, for --expect {place}")
-        return UNEXPECTED if self.subject.faults else ALL_AS_EXPECTED
+        return Status.UNEXPECTED if self.subject.faults else Status.AS_EXPECTED
 
     def unpinned(self, place: Path) -> None:
-        """Name each result that is not as it is pinned in ``place``, and the command that pins
-        it."""
-        worse = [record for record in self._bad() if not self._is_known(record)]
-        for record in worse:
+        """Print each result that is not as pinned in ``place``, and the command that pins it."""
+        lines = []
+        for record in self._bad():
+            if self._is_known(record):
+                continue
             pin = record.expectation if self._is_pin(record) else None
             instead = f", pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else ""
             group = next(g for g in self.subject.groups if g.name == self.cases[record.case].name)
-            what = WORDS[kind_of(group, record)]
-            self.line(f"Not pinned: {record.case} on {record.target}: {what}{instead}.")
-        others = [*self._unpinned_of_model()]
-        for sentence in others:
-            self.line(f"Not pinned: {sentence}.")
-        better = [*self.model_pins.better(self.known, self.answers)]
-        for line, target in better:
-            was = f"pinned as {line.known.verdict} in {expectations_place(line.file)}:{line.line}"
-            self.line(f"Better than {was}: {line.known.cases[0]} on {target} is right.")
+            kind = WORDS[kind_of(group, record)]
+            lines.append(f"Not pinned: {record.case} on {record.target}: {kind}{instead}.")
+        lines += [f"Not pinned: {sentence}." for sentence in self._unpinned_of_model()]
+        for line, name in self.model_pins.better(self.known, self.answers):
+            at = f"{expectations_place(line.file)}:{line.line}"
+            lines.append(_better(line.known.verdict, at, line.known.cases[0], name))
         for record in self.better:
-            pin = record.expectation
-            was = f"pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else "pinned"
-            self.line(f"Better than {was}: {record.case} on {record.target} is right.")
-        if worse or others or better or self.better:
+            if known := record.expectation:
+                at = f"{known.file}:{known.line}"
+                lines.append(_better(known.verdict, at, record.case, record.target))
+        for text in lines:
+            self.line(text)
+        if lines:
             command = shlex.join(["gqa", *sys.argv[1:], "--write-expect", str(place)])
             self.line(f"To pin what is there today: {command}")
 
     def _unpinned_of_model(self) -> Iterator[str]:
-        """What is not right of the model itself, and not pinned."""
+        """The failures of the model itself that are not pinned."""
         for name, target in self.known.items():
-            for group, use, kind, why in of_model(self.answers[name]):
+            for group, use, kind, why in failures_of_model(self.answers[name]):
                 if self.model_pins.line(target, group, use, kind) is None:
                     yield f"{use} of {layers_of([group])} on {name}: {why}"
 
     def _bad(self) -> list[ResultRecord]:
-        """The results that are not right, or of a use that could not be tried."""
+        """The results that are not right, and those of a use that could not be tried."""
         parts = (
             part
             for one in chain.from_iterable(self.answers.values())
@@ -189,7 +188,7 @@ class CheckTerminal(Terminal):
         return [record for record in every if record.verdict != "skip"]
 
     def _is_known(self, record: ResultRecord) -> bool:
-        """Whether the user has pinned the result as it is."""
+        """Whether the user has pinned the result with this verdict."""
         if record.known is not None or record.verdict != "pass":
             return record.known is not None and self._is_pin(record)
         target = self.known[record.target]
@@ -206,11 +205,11 @@ class CheckTerminal(Terminal):
         return document(self.subject, self.table, self.answers, self.known.values(), status)
 
     def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
-        """The answers for each target's name, by group."""
+        """The answers of each target, by its name, in the order of the groups."""
         records: dict[tuple[str, str, str], ResultRecord] = {}
         for case, record in summary.results:
             records[record.target, case.name, case.axes["stage"]] = record
-        found = {
+        answers = {
             target: [
                 answer(
                     group,
@@ -227,7 +226,7 @@ class CheckTerminal(Terminal):
         }
         return {
             name: with_seen(those, self.seen.get(name, Seen()), partial(self._is_pinned, name))
-            for name, those in found.items()
+            for name, those in answers.items()
         }
 
     def _is_pinned(self, target: str, group: Group, use: str, kind: Kind) -> bool:
@@ -244,26 +243,11 @@ class CheckTerminal(Terminal):
         for _, sentence in table.sentences:
             self.line(sentence)
         self.out.print()
-        grid = _grid(table)
-        if least_width(self.out, grid) <= self.out.width:
-            self.out.print(grid)
-        else:
-            self._print_blocks(table)
+        print_table(self.out, _grid(table))
         for cause in table.causes:
             self._print_cause(cause)
         for fault in table.faults:
             self.line(f"\n{fault}")
-
-    def _print_blocks(self, table: ModelTable) -> None:
-        """The table for a narrow terminal: a block for each target, so that none is cut off."""
-        for number, target in enumerate(table.targets):
-            self.line(f"\n{target}" if number else target)
-            for row in table.rows:
-                self.line(f"  {_layers(row)}: {row.what}")
-                width = max(len(line.use) for line in row.lines)
-                for line in row.lines:
-                    use = f"{line.use:<{width}}  " if width else ""
-                    self.out.print(f"    {use}{_cell(line.cells[number])}", soft_wrap=True)
 
     def _print_cause(self, cause: ModelCause) -> None:
         self.line(f"\n{cause.where}: {cause.what}: {cause.said}")
@@ -279,25 +263,25 @@ class CheckTerminal(Terminal):
                 self.line(f"  {label:<12} {text}")
 
 
+def _better(verdict: str, place: str, case: str, target: str) -> str:
+    return f"Better than pinned as {verdict} in {place}: {case} on {target} is right."
+
+
 def _not_tried(one: Answer) -> bool:
-    """Whether no call of some use could be tried, which is not pinned."""
+    """Whether no call of a use could be tried, and this is not pinned."""
     parts = [part for use in one.uses for part in [one.of(use)] if not (part.right or part.bad)]
     return any(not part.pinned for each in parts for part in each.untried)
 
 
 def _reason(record: ResultRecord) -> tuple[str, str]:
-    """Why a result is as it is, for a line that pins it, and the link."""
+    """The reason and the link for a line that pins a result."""
     if record.known is not None:
         return record.known.why, record.known.link
     return f"Pinned as it was: {short(record.message or record.reason)}", TODO
 
 
-def _layers(row: ModelRow) -> str:
-    return f"{'layer' if row.layers.isdecimal() else 'layers'} {row.layers}"
-
-
 def _grid(table: ModelTable) -> Table:
-    """A row for each group of layers and use, a column for each target."""
+    """The table, with a row for each group of layers and use, and a column for each target."""
     # Without its padding at the edge, rich cuts letters off the last column.
     grid = Table(box=None, padding=(0, 3, 0, 0))
     grid.add_column("layers", overflow="fold", min_width=8)

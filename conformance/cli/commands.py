@@ -1,4 +1,4 @@
-"""The commands of ``gqa``, and what each kind of error is to its user."""
+"""The commands of ``gqa``, and the exit status for each kind of error."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ import click
 from conformance import __version__
 from conformance.base import interrupts
 from conformance.base.tuning import one_thread
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    BAD_INPUT,
-    INFRASTRUCTURE,
-    INTERRUPTED,
-    BadArgument,
-    say,
-)
+from conformance.cli.common import BadArgument, Status, say
 
-#: The commands in groups, and what each is for.
+#: The commands in groups, each with its purpose.
 GROUPS: Final = {
     "Use": {
         "models": "Look up which runtime runs which model right, and since when.",
@@ -44,10 +37,10 @@ GROUPS: Final = {
     },
 }
 COMMANDS: Final = {name: purpose for group in GROUPS.values() for name, purpose in group.items()}
-#: Those that are in the module of another one, or of another name.
+#: The modules of the commands whose module has another name.
 _ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 
-#: Commands of earlier versions, and what to type in their place.
+#: Commands of earlier versions, and the command to type in place of each.
 OLD_NAMES: Final = {
     "bisect": "gqa history CASE_ID --good RELEASE --bad RELEASE",
     "cache": "gqa doctor",
@@ -57,32 +50,31 @@ OLD_NAMES: Final = {
     "search": "gqa list EXPRESSION",
 }
 
-#: What errors are to a user.
+#: The exit statuses for errors whose message is for the user.
 ERRORS: Final = {
-    "conformance.base.yaml_source.InputError": BAD_INPUT,
-    "conformance.model.reading.ModelError": BAD_INPUT,
-    "conformance.cli.common.BadArgument": BAD_INPUT,
-    "conformance.case.corpus.NothingMeant": BAD_INPUT,
-    "conformance.case.selection.SelectionError": BAD_INPUT,
-    "conformance.report.values.NoSuchPlace": BAD_INPUT,
-    "conformance.run.shard.ShardError": BAD_INPUT,
-    "conformance.targets.catalogue.TargetError": BAD_INPUT,
-    "conformance.targets.setup.programs.NoRelease": BAD_INPUT,
-    "conformance.results.errors.ResultsError": INFRASTRUCTURE,
-    "conformance.case.given.GivenError": INFRASTRUCTURE,
-    "conformance.cli.one_result.NoResult": INFRASTRUCTURE,
-    "conformance.cli.export.NotExported": INFRASTRUCTURE,
-    "conformance.targets.setup.programs.SetupError": INFRASTRUCTURE,
-    "conformance.results.bisect.CannotBisect": INFRASTRUCTURE,
+    "conformance.base.yaml_source.InputError": Status.BAD_INPUT,
+    "conformance.model.reading.ModelError": Status.BAD_INPUT,
+    "conformance.cli.common.BadArgument": Status.BAD_INPUT,
+    "conformance.case.corpus.NothingMeant": Status.BAD_INPUT,
+    "conformance.case.selection.SelectionError": Status.BAD_INPUT,
+    "conformance.report.values.NoSuchPlace": Status.BAD_INPUT,
+    "conformance.run.shard.ShardError": Status.BAD_INPUT,
+    "conformance.targets.catalogue.TargetError": Status.BAD_INPUT,
+    "conformance.targets.setup.programs.NoRelease": Status.BAD_INPUT,
+    "conformance.results.errors.ResultsError": Status.INFRASTRUCTURE,
+    "conformance.case.given.GivenError": Status.INFRASTRUCTURE,
+    "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
+    "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,
+    "conformance.results.bisect.CannotBisect": Status.INFRASTRUCTURE,
 }
 
 
 def command(name: str) -> click.Command:
-    """One of the commands."""
+    """The command with this name."""
     with one_thread():
         module = import_module(f"conformance.cli.{_ELSEWHERE.get(name, name)}")
-    found = (each for each in vars(module).values() if isinstance(each, click.Command))
-    return next(each for each in found if each.name == name)
+    members = (each for each in vars(module).values() if isinstance(each, click.Command))
+    return next(each for each in members if each.name == name)
 
 
 class _Commands(click.Group):
@@ -94,7 +86,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
             return command(cmd_name)
-        if ctx.resilient_parsing:  # for a shell's completion
+        if ctx.resilient_parsing:  # a shell completes a word
             return None
         if cmd_name in OLD_NAMES:
             raise BadArgument(f"Instead of gqa {cmd_name}, type {OLD_NAMES[cmd_name]}")
@@ -121,14 +113,14 @@ def gqa() -> None:
     """
 
 
-#: What ``git bisect run`` takes: 125 for a commit that cannot be tested, from 128 on for the end.
-_BISECT: Final = {INFRASTRUCTURE: 125, BAD_INPUT: 128}
-#: The options with which a command is what ``git bisect run`` runs.
+#: The statuses for ``git bisect run``: 125 skips a commit, those from 128 on end the bisection.
+_BISECT: Final[dict[int, int]] = {Status.INFRASTRUCTURE: 125, Status.BAD_INPUT: 128}
+#: The options of commands that are for ``git bisect run``.
 _FOR_GIT: Final = ("--bisect", "--command")
 
 
 def run_command() -> int:
-    """Runs the command that the arguments name; returns its exit status. Errors are told."""
+    """Runs the command that the arguments name, and prints its error, if any; the exit status."""
     status = _run()
     for_git = any(word.partition("=")[0] in _FOR_GIT for word in sys.argv)
     return _BISECT.get(status, status) if for_git else status
@@ -143,25 +135,27 @@ def _run() -> int:
             error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _told("Interrupted.", INTERRUPTED)
+        return _failed("Interrupted.", Status.INTERRUPTED)
     except SystemExit as error:
         # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.
-        return INTERRUPTED if error.code else ALL_AS_EXPECTED  # 0: of a shell's completion
+        # With 0 a shell's completion ends.
+        return Status.INTERRUPTED if error.code else Status.AS_EXPECTED
     except OSError as error:
         # Often standard output: its disk is full, or its terminal is gone.
         if interrupts.happened():
-            return _told("Interrupted.", INTERRUPTED)
-        return _told(f"Cannot continue: {error.strerror or error}.", INFRASTRUCTURE)
+            return _failed("Interrupted.", Status.INTERRUPTED)
+        return _failed(f"Cannot continue: {error.strerror or error}.", Status.INFRASTRUCTURE)
     except MemoryError:
-        return _told("Cannot continue: there is not enough memory.", INFRASTRUCTURE)
+        return _failed("Cannot continue: there is not enough memory.", Status.INFRASTRUCTURE)
     except Exception as error:
         for kind in type(error).__mro__:
             if (known := ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")) is not None:
-                return _told(str(error), known)
+                return _failed(str(error), known)
         raise
 
 
-def _told(text: str, status: int) -> int:
+def _failed(text: str, status: int) -> int:
+    """Prints a message on standard error, and returns the status."""
     with suppress(OSError):  # standard error may be gone, too
         say(text)
     return status

@@ -1,24 +1,33 @@
-"""What all commands of ``gqa`` share: exit statuses, messages and files to write."""
+"""Exit statuses, messages and files to write, for all commands of ``gqa``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 import click
 
 from conformance.base.files import identity, own_descriptor, writing
-from conformance.base.interrupts import INTERRUPTED as INTERRUPTED
+from conformance.base.interrupts import INTERRUPTED
 from conformance.base.text import printable
 from conformance.results.errors import ResultsError, cause_of
 
-ALL_AS_EXPECTED: Final = 0
-UNEXPECTED: Final = 1
-BAD_INPUT: Final = 2
-INFRASTRUCTURE: Final = 3
+if TYPE_CHECKING:
+    from conformance.results.reader import Kept, Run
+
+
+class Status(IntEnum):
+    """The exit status of a command."""
+
+    AS_EXPECTED = 0
+    UNEXPECTED = 1
+    BAD_INPUT = 2
+    INFRASTRUCTURE = 3
+    INTERRUPTED = INTERRUPTED
 
 
 class BadArgument(ValueError):
@@ -27,11 +36,24 @@ class BadArgument(ValueError):
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Within the block, results that cannot be read are a `BadArgument`."""
+    """Within the block, a `ResultsError` becomes a `BadArgument`."""
     try:
         yield
     except ResultsError as error:
         raise BadArgument(str(error)) from None
+
+
+def read_runs(files: Iterable[Path], kept: type[Kept] | None = None) -> list[Run]:
+    """The runs of results files, which share the records of cases. Raises `BadArgument`.
+
+    ``kept`` is the class that holds the cases and results of a run; None: all of them.
+    """
+    from conformance.results.reader import read  # imports pydantic
+    from conformance.results.table import with_shared_cases
+
+    with reading():
+        runs = with_shared_cases(read(file, kept() if kept else None) for file in files)
+    return runs
 
 
 def say(text: str) -> None:
@@ -40,28 +62,28 @@ def say(text: str) -> None:
 
 
 def check_separate(inputs: Iterable[Path], outputs: Sequence[tuple[str, Path]]) -> None:
-    """Raise `BadArgument` if an output is an input or another output, by whatever name or link.
+    """Raise `BadArgument` if an output is an input or another output, also through a link.
 
     ``outputs`` are options with their paths.
     """
-    read = {found: path for path in inputs if (found := identity(path)) is not None}
+    read = {file: path for path in inputs if (file := identity(path)) is not None}
     written: dict[object, str] = {}
     for option, path in outputs:
-        found = identity(path)
-        if found is None:
+        file = identity(path)
+        if file is None:
             continue
-        if found in read:
+        if file in read:
             raise BadArgument(
-                f"{option} would overwrite {read[found]}, which this command reads; "
+                f"{option} would overwrite {read[file]}, which this command reads; "
                 "name another file."
             )
-        if found in written:
-            raise BadArgument(f"{written[found]} and {option} name one file, {path}; name two.")
-        written[found] = option
+        if file in written:
+            raise BadArgument(f"{written[file]} and {option} name one file, {path}; name two.")
+        written[file] = option
 
 
 def check_writable(path: Path, what: str) -> None:
-    """Raise `ResultsError` if ``what`` cannot be written to ``path``; called before the work.
+    """Raise `ResultsError` if ``what`` cannot be written to ``path``; called before a long run.
 
     Errors that appear only while writing, such as a full disk, are not detected.
     """
@@ -85,7 +107,7 @@ def check_writable(path: Path, what: str) -> None:
 
 
 def write_file(path: Path, what: str, content: str | bytes) -> None:
-    """Write a file, whole or not at all; text as UTF-8. Raises `ResultsError` with one sentence."""
+    """Write a whole file or nothing; text as UTF-8. Raises `ResultsError` with one sentence."""
     check_writable(path, what)
     try:
         with writing(path) as file:

@@ -1,4 +1,4 @@
-"""What a shell completes for the commands of ``gqa``: names of shipped cases, words and targets.
+"""Completions for a shell: names of shipped cases, words and targets.
 
 A shell waits for this at each press of the tab key, and loading the corpus takes a second. So the
 shipped case files are only searched for the lines of names and tags.
@@ -31,7 +31,7 @@ _NAME: Final = re.compile(r'^  - (?:name: *|\{"name": ")([\w.-]+)', re.MULTILINE
 def case_names(
     context: click.Context, parameter: click.Parameter, start: str
 ) -> list[CompletionItem]:
-    """Themes, after a slash the entries of that theme, and files."""
+    """Files and themes; after a theme and a slash, its entries."""
     theme, slash, _ = start.partition("/")
     names: Iterable[str] = _themes()
     if slash:
@@ -46,7 +46,7 @@ def words(context: click.Context, parameter: click.Parameter, start: str) -> lis
 
 
 def targets(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """The targets that have a name, and what the name of any other begins with."""
+    """The names of targets, and the prefixes of those that are named by a path."""
     return _beginning((*(entry.name for entry in TARGETS), EXEC, PLUGIN), start)
 
 
@@ -63,7 +63,7 @@ def _themes() -> Iterator[str]:
 
 
 def _text(theme: str) -> str:
-    """A shipped case file; empty if there is none of this name."""
+    """The text of a shipped case file; empty if no file has this name."""
     try:
         return shipped_files()[theme].read_text(encoding="utf-8")
     except (KeyError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""``gqa doctor``: what is installed on this machine."""
+"""``gqa doctor``: the runtimes that are installed on this machine."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import click
 from rich.markup import escape
 
 from conformance.base.paths import cache_root
-from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE
+from conformance.cli.common import Status
 from conformance.cli.console import make_console
-from conformance.cli.options import RuntimeCommand, program_options
+from conformance.cli.options import program_options
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
@@ -16,7 +16,7 @@ from conformance.targets.catalogue import Programs
 from conformance.targets.registry import built_in
 
 
-@click.command(cls=RuntimeCommand)
+@click.command()
 @click.option("-v", "--verbose", is_flag=True, help="All versions, and all that an adapter can do.")
 @program_options
 def doctor(verbose: bool, programs: Programs) -> int:
@@ -25,38 +25,29 @@ def doctor(verbose: bool, programs: Programs) -> int:
     available = 0
     targets = built_in(programs)
     for target in targets:
-        if target.kernel is not None:  # needs what the target needs that it is a variant of
+        if target.kernel is not None:  # it has the needs of the target whose kernel it is
             continue
         with TargetRun(TargetPlan(target, (), ())) as run:
             ready = run.ready
-        if ready.described is not None:
+        lines: list[tuple[str, str]] = []
+        if (described := ready.described) is not None:
             available += 1
-            lines = [
-                f"[green]✓[/] [bold]{target.label}[/]  {escape(ready.described.device)}",
-                f"    version   {escape(f'{ready.described.runtime} {ready.described.version}')}",
-            ]
-            if ready.described.adapter:
-                lines.append(f"    adapter   {escape(ready.described.adapter)}")
-            lines.append(f"    dtypes    {', '.join(ready.described.dtypes)}")
-            for sentence in uncalled_sentences([ready.record()]):
-                lines.append(f"    uncalled  {escape(sentence)}")
-            if verbose:
-                lines += [
-                    f"    {'' if number else 'versions':<9} {escape(f'{name} {version}')}"
-                    for number, (name, version) in enumerate(ready.described.versions.items())
-                ]
+            head = f"[green]✓[/] [bold]{target.label}[/]  {escape(described.device)}"
+            lines.append(("version", f"{described.runtime} {described.version}"))
+            lines += [("adapter", described.adapter)] if described.adapter else []
+            lines.append(("dtypes", ", ".join(described.dtypes)))
+            lines += [("uncalled", text) for text in uncalled_sentences([ready.record()])]
+            for number, (name, version) in enumerate(described.versions.items() if verbose else ()):
+                lines.append(("" if number else "versions", f"{name} {version}"))
         else:
-            lines = [f"[red]✗[/] [bold]{target.label}[/]  {escape(ready.unavailable or '')}"]
-            if ready.fix:
-                lines.append(f"    fix       {escape(ready.fix)}")
+            head = f"[red]✗[/] [bold]{target.label}[/]  {escape(ready.unavailable or '')}"
+            lines += [("fix", ready.fix)] if ready.fix else []
         if target.program is not None:
-            found = f"{target.program.path}, from {target.program.found_by}"
-            lines.append(f"    program   {escape(found)}")
+            lines.append(("program", f"{target.program.path}, from {target.program.found_by}"))
         kernels = [t.label for t in targets if t.kernel and t.kernel_variant_of == target.ep]
-        if kernels:
-            lines.append(f"    kernels   {', '.join(kernels)}")
-        lines.append(f"    needs     {escape(target.needs)}")
-        for line in lines:
+        lines += [("kernels", ", ".join(kernels))] if kernels else []
+        lines.append(("needs", target.needs))
+        for line in (head, *(f"    {label:<9} {escape(text)}" for label, text in lines)):
             console.print(line, highlight=False, soft_wrap=True)
     console.print(f"cache     {cache_root()}", markup=False, highlight=False, soft_wrap=True)
-    return ALL_AS_EXPECTED if available else INFRASTRUCTURE
+    return Status.AS_EXPECTED if available else Status.INFRASTRUCTURE

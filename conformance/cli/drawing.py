@@ -25,8 +25,7 @@ from conformance.run.records import case_record, reproduce
 def draw(console: Console, case: Case) -> None:
     """Print the case: question, tensors, attributes, contract, links, and the command to run it.
 
-    The shapes of the outputs are the oracle's, if it has any. Raises BundleError if the cache of
-    bundles cannot be used.
+    The shapes of the outputs are those that the oracle computes.
     """
     record = case_record(case)
     oracle = prepare(case.call, readings=case.contract.readings).expected
@@ -63,7 +62,7 @@ def draw(console: Console, case: Case) -> None:
 
 
 def _terms(label: str, contract: Contract) -> Iterator[tuple[str, str]]:
-    """What a contract demands and what that rests on."""
+    """The lines of a contract: its terms, the reason, the source and words of a rejection."""
     yield label, contract.terms
     if contract.why:
         yield "", contract.why

@@ -11,8 +11,8 @@ from conformance.base.paths import INSTALLED, data_path, shown
 from conformance.base.words import plural
 from conformance.cli import completion
 from conformance.cli.common import (
-    ALL_AS_EXPECTED,
     BadArgument,
+    Status,
     check_separate,
     check_writable,
     reading,
@@ -61,26 +61,26 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     """
     # Imported here, so that other commands start fast.
     from conformance.case.corpus import find
-    from conformance.maintain.known.expect import expect as expected
+    from conformance.maintain.known.expect import expect as updated
 
     place = file or _shipped(target)
     check_separate(results, [("--expectations", place)])
     if not dry_run:
         check_writable(place, "expectations")
     with reading():
-        made = expected(target, results, place, find(()).loaded)
-    for sentence in made.told:
+        expected = updated(target, results, place, find(()).loaded)
+    for sentence in expected.told:
         click.echo(sentence)
-    if made.changed and not dry_run:
-        write_file(place, "expectations", made.text)
-    elif made.changed:
-        for line in _difference(made.before or "", made.text, shown(place)):
+    if expected.changed and not dry_run:
+        write_file(place, "expectations", expected.text)
+    elif expected.changed:
+        for line in _difference(expected.before or "", expected.text, shown(place)):
             click.echo(line)
-    update, noun = made.update, "result" if made.results == 1 else "results"
+    update, noun = expected.update, "result" if expected.results == 1 else "results"
     new = f"{plural(len(update.new), 'new line')} for {update.unexpected:,} unexpected"
     end = "; nothing was written." if dry_run else "."
-    click.echo(f"{shown(place)}: {new} of {made.results:,} {noun}{end}")
-    return ALL_AS_EXPECTED
+    click.echo(f"{shown(place)}: {new} of {expected.results:,} {noun}{end}")
+    return Status.AS_EXPECTED
 
 
 def _shipped(target: str) -> Path:

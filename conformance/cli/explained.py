@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.case.case import Case
+from conformance.cli.terminal import RunSummary
 from conformance.results.causes import kind_of
-from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
-from conformance.run.target import DescribedTarget, TargetPlan
+from conformance.run.target import TargetPlan
 
 #: How long calls are compared with known faults.
 SECONDS: Final = 10.0
 
 
-def explained(
-    results: Iterable[tuple[Case, ResultRecord]],
-    targets: Iterable[tuple[TargetPlan, DescribedTarget]],
-    known: bool,
-) -> Iterator[str]:
+def explained(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) -> Iterator[str]:
     """The lines that explain the unexpected results, and the ``known`` ones if asked for."""
-    results = list(results)
+    results = summary.results
     if not any(result.unexpected or (known and result.known) for _, result in results):
         return
     from conformance.diagnosis.explanation import explanations, with_faults  # takes its time
 
-    runs = {ready.name: (plan, ready) for plan, ready in targets}
+    runs = {ready.name: (plan, ready) for plan, ready in zip(plans, summary.targets, strict=True)}
     until = time.monotonic() + SECONDS
     kinds = ((case, result.target, kind_of(result, known)) for case, result in results)
     for one in explanations(kinds):

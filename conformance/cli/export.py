@@ -21,26 +21,23 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
-from conformance.cli.one_result import Found, returned_of, run_case, taken, the_one
-from conformance.cli.options import FILE, RuntimeCommand, program_options
+from conformance.cli.one_result import OneResult, returned_of, run_case, taken, the_one
+from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
 from conformance.report.value_files import arrays_of
-from conformance.report.values import Asked, Returned, read_as, values_of
+from conformance.report.values import QueryPlace, Returned, read_as, values_of
+from conformance.results.errors import ResultsError
 from conformance.results.shareable import shareable
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
 
-#: The arrays of a result take no more memory than this.
+#: The largest size of the arrays of a result.
 MOST_BYTES: Final = 64 << 20
 
 
-class NotExported(Exception):
-    """A file cannot be written; the message says why."""
-
-
-@click.command(cls=RuntimeCommand)
+@click.command()
 @click.argument("case_id", shell_complete=case_names)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
@@ -73,27 +70,27 @@ def export(
     if results is None:
         target = target_for(ep or "cpu", programs)
         ran = run_case(corpus, case, target)
-        found = Found(
+        one = OneResult(
             shareable(ran.case), shareable(ran.result), shareable(ran.target), ran.outputs
         )
     else:
-        found = taken(case, ep, results)
+        one = taken(case, ep, results)
         # A results file can be of another version, with a target that this one does not know.
-        if entry_of(found.target.ep):
-            target = target_for(found.target.ep, programs)
-    program = program_of(found.case, found.result, found.target)
+        if entry_of(one.target.ep):
+            target = target_for(one.target.ep, programs)
+    program = program_of(one.case, one.result, one.target)
     path = folder / program.filename
     try:
         (folder / "bundle").mkdir(parents=True)
         write_files(folder / "bundle", prepare(case.call).files)
         if program.missing is None:
             path.write_text(program.text, encoding="utf-8")
-        text = issue(found.case, found.result, found.target, program)
+        text = issue(one.case, one.result, one.target, program)
         (folder / "issue.md").write_text(text, encoding="utf-8")
-        about_values = _write_values(case, returned_of(found), folder)
+        about_values = _write_values(case, returned_of(one), folder)
     except OSError as error:
-        raise NotExported(f"Cannot write to {folder}: {error.strerror}.") from None
-    click.echo(f"{found.result.verdict} on {found.result.target}: {clean(found.result.reason)}")
+        raise ResultsError(f"Cannot write to {folder}: {error.strerror}.") from None
+    click.echo(f"{one.result.verdict} on {one.result.target}: {clean(one.result.reason)}")
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
     click.echo(f"Values:  {about_values}")
@@ -105,7 +102,7 @@ def export(
 def _write_values(case: Case, returned: Returned, folder: Path) -> str:
     """Write the oracle's values: a text on the worst element's query, and arrays of all queries.
 
-    Returns what there is, in words.
+    Returns a sentence that names the files.
     """
     bundle = read_as(prepare(case.call, readings=case.contract.readings), returned)
     if bundle.unjudged is not None:
@@ -113,13 +110,13 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
     arrays = folder / "values"
     if isinstance(case.call, GraphCall):
         arrays.mkdir()
-        made = values_in_graph(case.call)
-        np.savez_compressed(arrays / "step_0.npz", **made)  # type: ignore[arg-type]
+        tensors = values_in_graph(case.call)
+        np.savez_compressed(arrays / "step_0.npz", **tensors)  # type: ignore[arg-type]
         return f"every tensor of the graph in float64, for NumPy: {arrays}"
     text = folder / "values.txt"
     with text.open("w", encoding="utf-8") as file:
         console = Console(file=file, width=100, color_system=None)
-        draw_values(console, case, values_of(case, bundle, Asked(), returned), returned)
+        draw_values(console, case, values_of(case, bundle, QueryPlace(), returned), returned)
     size = 0
     for step in range(len(bundle.expected)):
         named = arrays_of(case, bundle, step, returned)

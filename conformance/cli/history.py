@@ -16,75 +16,57 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.excluded import selected_cases
 from conformance.case.features import features_of
+from conformance.cli import options
 from conformance.cli.bisect import bisect
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    INFRASTRUCTURE,
-    INTERRUPTED,
-    BadArgument,
-    check_separate,
-    reading,
-    write_file,
-)
+from conformance.cli.common import BadArgument, Status, check_separate, read_runs, write_file
 from conformance.cli.console import make_console
-from conformance.cli.options import (
-    EPS,
-    EXPRESSION,
-    FILE,
-    HTML,
-    JOBS,
-    PATHS,
-    RESULTS,
-    RuntimeCommand,
-    program_options,
-)
 from conformance.cli.run import (
     Work,
     check_outputs,
+    execute,
     place_for,
     plans_of,
-    run_plans,
     selection_text,
     selection_words,
     write_html,
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.results.reader import Judged, Kept, Run, read
+from conformance.results.reader import Judged, Kept, Run
 from conformance.results.records import ResultRecord, Selection
-from conformance.results.table import Table, tabulate, with_shared_cases
+from conformance.results.table import Table, tabulate
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import targets_for
 
-#: How the name of a results file ends: with ``--from``, such an argument is one more.
+#: The suffixes of results files: with ``--from``, arguments with these are results files, too.
 _RESULTS: Final = (".jsonl", ".xz")
 
 
-#: Tells the history of a table's selected cases; the words are the command that tells it again.
-_Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
+#: Prints the history of a table's cases; the words are the arguments that print it again.
+_Print = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
 
 
-@click.command(cls=RuntimeCommand)
-@PATHS
-@EPS
-@EXPRESSION
-@JOBS
+@click.command()
+@options.PATHS
+@options.EPS
+@options.EXPRESSION
+@options.JOBS
 @click.option(
     "--from",
     "recorded",
     multiple=True,
-    type=FILE,
+    type=options.FILE,
     metavar="RESULTS",
     help="Take these results files, run nothing; more may follow.",
 )
-@RESULTS
-@HTML
+@options.RESULTS
+@options.HTML
 @click.option(
     "--json",
     "json_file",
-    type=FILE,
+    type=options.FILE,
     help="The history of every case, entry and feature.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every entry and feature.")
@@ -99,7 +81,7 @@ _Tell = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
     metavar="COMMAND",
     help="For git bisect run: build with this, then try one case once.",
 )
-@program_options
+@options.program_options
 def history(
     paths: Sequence[str],
     eps: Sequence[str],
@@ -124,7 +106,7 @@ def history(
     each time, and shows the two next to each other between which the verdict or the fault changed.
 
     \b
-    Exit status: 0 told, regressions or not   2 bad input
+    Exit status: 0 printed, regressions or not   2 bad input
                  3 a release could not be tried, or a file could not be written
     Of a bisection: 0 found   1 no change   2 bad input   3 fewer than two releases can be tried
     With --command, for git bisect run (docs/kernel_work.md):
@@ -136,21 +118,21 @@ def history(
         others = {"-k": expression, "--jobs": jobs, "--from": recorded, "--all": everything}
         _check_bisection(paths, eps, {**others, **outputs})
         return bisect(paths[0], eps[0] if eps else "cpu", good, bad, command, programs)
-    tell = functools.partial(_tell, json_file=json_file, everything=everything)
+    show = functools.partial(_print, json_file=json_file, everything=everything)
     if not recorded:
-        return _of_runs(paths, eps or ("cpu",), expression, jobs, programs, outputs, tell)
+        return _of_runs(paths, eps or ("cpu",), expression, jobs, programs, outputs, show)
     if eps or results:
         raise BadArgument("--from runs nothing: leave out --ep and --results.")
     files = [*recorded, *(Path(path) for path in paths if path.endswith(_RESULTS))]
     paths = [path for path in paths if not path.endswith(_RESULTS)]
     check_separate(files, [*outputs.items()])
-    return _of_files(files, paths, expression, html, tell)
+    return _of_files(files, paths, expression, html, show)
 
 
 def _check_bisection(
     paths: Sequence[str], eps: Sequence[str], others: Mapping[str, object]
 ) -> None:
-    """Raise `BadArgument` unless these arguments are of a bisection."""
+    """Raise `BadArgument` if an argument does not belong to a bisection."""
     if len(paths) != 1 or len(eps) > 1:
         raise BadArgument("--good, --bad and --command take one CASE_ID and one --ep.")
     for option, value in others.items():
@@ -162,43 +144,37 @@ def _check_bisection(
 
 
 def _of_files(
-    files: Sequence[Path], paths: Sequence[str], expression: str, html: Path | None, tell: _Tell
+    files: Sequence[Path], paths: Sequence[str], expression: str, html: Path | None, show: _Print
 ) -> int:
-    """Tell the history of results files; ``paths`` and ``expression`` select from their cases."""
-    runs = _read(files, whole=html is not None)
+    """Print the history of results files; ``paths`` and ``expression`` select from their cases."""
+    runs = read_runs(dict.fromkeys(files), None if html is not None else _Light)
     joined = tabulate(runs)
     cases: Sequence[Case] = find(()).named
     if paths or expression:
         _, cases = selected_cases(paths, expression)
         joined = _only(joined, {case.id for case in cases})
-    tell(joined, cases, [*selection_words(paths, expression), "--from", *map(str, files)])
+    show(joined, cases, [*selection_words(paths, expression), "--from", *map(str, files)])
     if html is not None:
         write_html(runs, html)
         click.echo(f"Report:  {html}")
     missing = any(column.target.unavailable is not None for column in joined.columns)
-    return INFRASTRUCTURE if joined.infrastructure or missing else ALL_AS_EXPECTED
-
-
-def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
-    """The runs of results files; unless ``whole``, without what only a report shows."""
-    kept = Kept if whole else _Light
-    with reading():
-        runs = with_shared_cases(read(file, kept()) for file in dict.fromkeys(files))
-    return runs
+    return Status.INFRASTRUCTURE if joined.infrastructure or missing else Status.AS_EXPECTED
 
 
 def _light(result: ResultRecord) -> ResultRecord:
-    """A result without its figures and what the runner wrote: most of its memory."""
+    """A result without its figures and the runner's messages, which are most of its memory."""
     return result.model_copy(update={"errors": (), "faults": (), "relation": None, "stderr": ""})
 
 
 class _Light(Kept):
+    """The results of a file without their figures."""
+
     def keep_result(self, record: ResultRecord, line: bytes) -> None:
         super().keep_result(_light(record), line)
 
 
 def _only(joined: Table, ids: set[str]) -> Table:
-    """The runs with the results of these cases. Raises `BadArgument` if there are none."""
+    """The table with the results of these cases. Raises `BadArgument` if there are none."""
     cases = {id: case for id, case in joined.cases.items() if id in ids}
     results = {key: result for key, result in joined.results.items() if key[0] in ids}
     if not results:
@@ -210,7 +186,7 @@ def _only(joined: Table, ids: set[str]) -> Table:
 
 
 class _Summary(RunSummary):
-    """The results of many releases, which would take gigabytes in full."""
+    """The results of many releases without their figures, which would take gigabytes."""
 
     def add(self, case: Case, record: ResultRecord) -> None:
         super().add(case, _light(record))
@@ -223,9 +199,9 @@ def _of_runs(
     jobs: int | None,
     programs: Programs,
     outputs: Mapping[str, Path],
-    tell: _Tell,
+    show: _Print,
 ) -> int:
-    """Run the releases, and tell their history. One that cannot be tried does not end it."""
+    """Run the releases, and print their history; one that cannot be tried does not end the run."""
     corpus = find(paths)
     terminal = Terminal()
     targets = targets_for([_all_releases(ep, programs) for ep in eps], programs)
@@ -237,24 +213,24 @@ def _of_runs(
     summary = _Summary()
     results, html = outputs.get("--results"), outputs.get("--html")
     with place_for(results, html) as place:
-        run_plans(Work(planned, planned, asked), jobs, place, terminal, summary)
+        execute(Work(planned, planned, asked), jobs, place, terminal, summary)
         if summary.targets:
             joined = tabulate([_run_of(summary, planned, asked)])
-            tell(joined, corpus.named, ["--from", str(results)] if results else None)
+            show(joined, corpus.named, ["--from", str(results)] if results else None)
         if summary.writing:
             terminal.line(f"\n{summary.writing}")
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     if summary.interrupted:
-        return INTERRUPTED
+        return Status.INTERRUPTED
     failed = summary.troubles or summary.untried or summary.writing
-    return INFRASTRUCTURE if failed else ALL_AS_EXPECTED
+    return Status.INFRASTRUCTURE if failed else Status.AS_EXPECTED
 
 
 def _all_releases(ep: str, programs: Programs) -> str:
-    """A target without a version, as the last release of each of its series.
+    """The name for the last release of each series of a target: ``cpu@..`` for ``cpu``.
 
-    One that an option names the program of, or that has no releases to install, stays as it is.
+    Unchanged if it has a version or no releases, or if an option names its program.
     """
     entry = None if "@" in ep else entry_of(ep)
     if entry is None or entry.package is None or programs.values_of(entry.package.option):
@@ -263,7 +239,7 @@ def _all_releases(ep: str, programs: Programs) -> str:
 
 
 def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selection) -> Run:
-    """The run as a results file would have it, without its footer."""
+    """The run, as if it were read from a results file without a footer."""
     cases = {case.id: case for plan in planned for case in plan.cases}
     return Run(
         Path("this run"),
@@ -276,23 +252,23 @@ def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selec
     )
 
 
-# What is told
+# The output
 
 
-def _tell(
+def _print(
     joined: Table,
     cases: Sequence[Case],
     again: Sequence[str] | None,
     json_file: Path | None,
     everything: bool,
 ) -> None:
-    """Print the histories and how to see more of them, and write them as JSON if wanted."""
+    """Print the histories and the command that prints more; write them to the JSON file, if any."""
     from conformance.cli.history_table import draw_history, draw_problems
     from conformance.report.history import history_json
     from conformance.results.timeline import histories
 
-    found = histories(joined)
-    # That a call is rejected, where it may be, does not show that a feature works.
+    every = histories(joined)
+    # A call that may be rejected does not show that a feature works.
     features = {
         case.id: features_of(case.call, case.steps)
         for case in cases
@@ -300,9 +276,9 @@ def _tell(
     }
     console = make_console()
     draw_problems(console, joined)
-    for one in found:
+    for one in every:
         draw_history(console, joined, one, one.by_feature(features), everything)
-    if not found:
+    if not every:
         tried = ", ".join(column.label for column in joined.columns)
         text = f"No history: it takes at least two releases of one target, and these are {tried}."
         console.print(text, markup=False, highlight=False)
@@ -313,6 +289,6 @@ def _tell(
         text = f"Every entry and feature: {how}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if json_file is not None:
-        text = json.dumps(history_json(joined, found, features), ensure_ascii=False, indent=1)
+        text = json.dumps(history_json(joined, every, features), ensure_ascii=False, indent=1)
         write_file(json_file, "the history", f"{text}\n")
         click.echo(f"JSON:    {json_file}")

@@ -1,4 +1,4 @@
-"""The output of ``gqa history``: its releases, what broke and what was fixed, in tables."""
+"""The output of ``gqa history``: tables of releases, regressions and fixes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from conformance.base.text import one_line
 from conformance.base.words import plural
-from conformance.cli.console import plain_table
+from conformance.cli.console import NOTHING, plain_table
 from conformance.report.history import release_rows
 from conformance.results.table import Table
 from conformance.results.timeline import (
@@ -24,13 +24,12 @@ from conformance.results.timeline import (
 )
 from conformance.results.verdicts import TABLE, VERDICTS
 
-#: Of each table, this many rows are shown by default.
+#: The default number of rows of a table.
 _MOST_ROWS: Final = 12
-#: Of the features those are shown by default of whose cases at least this share is regressed.
+#: The share of regressed cases from which on a feature is shown by default.
 _SHARE: Final = 0.1
-#: Longer texts are cut to this many characters.
+#: The number of characters to which texts are cut.
 _LONGEST: Final = 200
-_NOTHING: Final = "·"
 
 
 def draw_history(
@@ -40,9 +39,9 @@ def draw_history(
     features: Sequence[GroupHistory],
     everything: bool,
 ) -> None:
-    """Print the releases of a target, its regressions, and what was broken for a time.
+    """Print the releases of a target, its regressions, and failures that are fixed again.
 
-    With ``everything`` also the entries and features in which nothing broke, and every row.
+    With ``everything`` also the entries and features without a failure, and every row.
     """
     versions = [release.version for release in history.series.tried]
     heading = (
@@ -56,11 +55,11 @@ def draw_history(
     regressed = [group for group in history.entries if group.regressed]
     regressed.sort(key=lambda group: -len(group.regressed))
     cases = plural(len(history.whole.regressed), "case")
-    told = "right in an earlier release, and not in the last one that was tried"
-    draw(f"Regressions: {told}: {cases}", regressed)
+    meaning = "right in an earlier release, and not in the last one that was tried"
+    draw(f"Regressions: {meaning}: {cases}", regressed)
     if not regressed:
-        said = "what was right in a release is right in the last one that tried it."
-        console.print(Text(f"\nNo regressions: {said}"))
+        meaning = "what was right in a release is right in the last one that tried it."
+        console.print(Text(f"\nNo regressions: {meaning}"))
     broken = [group for group in history.entries if group.changed("broken")]
     cases = plural(sum(one.mended for one in history.cases.values()), "case")
     mended = [group for group in broken if not group.regressed]
@@ -80,16 +79,17 @@ def draw_history(
         draw("The other entries", others)
         draw("By feature", features)
         return
-    told_of = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
-    told_of.sort(key=_share, reverse=True)
+    notable = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
+    notable.sort(key=_share, reverse=True)
     heading = "By feature: what regressed, and what did not work at all in the first release"
-    draw(heading, told_of)
+    draw(heading, notable)
     if others:
-        console.print(Text(f"\n{_summary(others)}"))
+        rows = plural(len(others), "other row")
+        console.print(Text(f"\nIn {rows} of the case files nothing broke; --all lists them."))
 
 
 def draw_problems(console: Console, joined: Table) -> None:
-    """Print what is incomplete, and each target that was not tried or whose runner failed."""
+    """Print problems of the files, targets that were not tried, and infrastructure failures."""
     for problem in joined.problems:
         console.print(Text(_line(problem), style="yellow"))
     for column in joined.columns:
@@ -111,7 +111,7 @@ def _draw_problem(console: Console, label: str, sentence: str, fix: str | None) 
 
 
 def _draw_releases(console: Console, joined: Table, history: History) -> None:
-    """A row for each release: its score, what broke and what was fixed, or why it was not tried."""
+    """Print a row for each release: its score and changes, or why it was not tried."""
     failures = Counter(label for label, _ in joined.infrastructure)
     table = plain_table()
     table.add_column("release", no_wrap=True)
@@ -125,7 +125,7 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
         release, score = row.release, row.score
         if release.unavailable:
             note = Text(f"not available: {_line(release.unavailable)}", style="yellow")
-            table.add_row(_line(release.version), *[_NOTHING] * 6, note)
+            table.add_row(_line(release.version), *[NOTHING] * 6, note)
             continue
         place = versions.index(release.version)
         states = Counter(one.states[place] for one in history.cases.values())
@@ -138,7 +138,7 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
         table.add_row(
             _line(release.version),
             f"{score.right:,} of {score.asked:,}" if score.asked else "none asked",
-            *(f"{count:,}" if count else _NOTHING for count in counts),
+            *(f"{count:,}" if count else NOTHING for count in counts),
             ", ".join(notes),
         )
     console.print(table, highlight=False)
@@ -147,7 +147,7 @@ def _draw_releases(console: Console, joined: Table, history: History) -> None:
 def _draw_groups(
     console: Console, heading: str, groups: Sequence[GroupHistory], most: int | None
 ) -> None:
-    """A row for each group: since when it is right, where cases broke and where they were fixed."""
+    """Print a row for each group: since when it is right, and the releases that changed it."""
     if not groups:
         return
     console.print(Text(f"\n{_line(heading)}", style="bold"))
@@ -161,7 +161,7 @@ def _draw_groups(
     for group in groups[:most]:
         table.add_row(
             _line(group.name),
-            f"{len(group.regressed) or _NOTHING} of {len(group.members)}",
+            f"{len(group.regressed) or NOTHING} of {len(group.members)}",
             _since(group),
             _changes(group, "broken"),
             _changes(group, "fixed"),
@@ -173,7 +173,7 @@ def _draw_groups(
 
 
 def _since(group: GroupHistory) -> str:
-    """The release from which on all its cases are right, or some; ``never`` if none ever was."""
+    """The release since which all cases of a group are right, or some; ``never`` if none was."""
     since = group.since
     if since is None:
         return "unknown" if not group.spans else "never" if len(group.spans) == 1 else "no longer"
@@ -181,16 +181,16 @@ def _since(group: GroupHistory) -> str:
 
 
 def _changes(group: GroupHistory, kind: ChangeKind) -> str:
-    """The releases in which cases changed, each with their number unless it was all of them."""
-    found = [
+    """The releases that changed cases, each with the number of cases unless it is all of them."""
+    versions = [
         _line(version) + (f" ({len(those)})" if len(those) < len(group.members) else "")
         for version, those in group.changed(kind).items()
     ]
-    return ", ".join(found) or _NOTHING
+    return ", ".join(versions) or NOTHING
 
 
 def _now(cases: Iterable[CaseHistory]) -> str:
-    """The number of each state in the last release in which each case is known."""
+    """The number of cases in each state, by the last release that tried the case."""
     counts = Counter(one.spans[-1].state if one.spans else "not tried" for one in cases)
     order = [*VERDICTS, UNSTABLE, "not tried"]
     return ", ".join(f"{counts[state]} {state}" for state in order if counts[state])
@@ -201,24 +201,8 @@ def _share(group: GroupHistory) -> float:
 
 
 def _is_new(group: GroupHistory) -> bool:
-    """Whether none of its cases is right in the first release that tried one."""
+    """Whether no case of the group is right in the first release that was tried."""
     return bool(group.spans) and group.spans[0].state == "none"
-
-
-def _summary(groups: Sequence[GroupHistory]) -> str:
-    """One line on entries in which nothing ever broke."""
-    counts: Counter[str] = Counter()
-    for group in groups:
-        since = group.since
-        if since is None:
-            counts["not right in any release" if group.spans else "unknown"] += 1
-        elif since.state == "partly":
-            counts["partly right"] += 1
-        else:
-            always = "right in every release that was tried"
-            counts[always if since.earliest else "right since a later release"] += 1
-    told = ", ".join(f"{number} {what}" for what, number in counts.most_common())
-    return f"In {plural(len(groups), 'other row')} of the case files nothing broke: {told}."
 
 
 def _line(text: str) -> str:

@@ -1,14 +1,14 @@
-"""What ``gqa run --lf`` runs: the cases that failed when they were last run, by target.
+"""``gqa run --lf``: runs the cases that failed when they were last run on each target.
 
-The cache folder has a file for each target, as its runner is started: another interpreter or binary
-is another target. A run changes only what is noted about the cases that it runs.
+The cache folder has a file for each target and command of its runner: another interpreter or binary
+is another target. A run changes only the notes on the cases that it runs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,24 +29,24 @@ from conformance.targets.registry import Target
 #: The option's name.
 OPTION: Final = "--lf"
 
-#: A larger file is not ours.
+#: The largest size of such a file; a larger one was written by another program.
 _MOST_BYTES: Final = 1 << 26
 
 
 class LastRun:
-    """Notes which cases of a plan fail; a case fails if it has an unexpected result or none."""
+    """The cases of a plan that failed; a case fails if it has an unexpected result or none."""
 
     def __init__(self, plan: TargetPlan) -> None:
         self._plan = plan
         self._failed: dict[str, bool] = {}
 
     def note(self, case: Case, record: Record) -> None:
-        """A case that was run."""
+        """Note whether a case has failed."""
         failed = isinstance(record, InfrastructureRecord) or record.unexpected
         self._failed[_name(case)] = failed
 
     def give_up(self) -> None:
-        """All other cases of the plan cannot be run."""
+        """Note that all other cases of the plan have failed."""
         for case in self._plan.cases:
             self._failed.setdefault(_name(case), True)
 
@@ -65,23 +65,24 @@ class LastRun:
 
 
 def only_last_failed(plans: Sequence[TargetPlan]) -> tuple[list[TargetPlan], str]:
-    """The plans with those of their cases that failed, and a sentence about them.
+    """The plans with only the cases that failed, and a sentence about them.
 
     All cases, if none of them failed.
     """
-    failed = [_failing(plan.cases, _failed_on(plan.target)) for plan in plans]
-    number, of = sum(map(len, failed)), sum(len(plan.cases) for plan in plans)
+    chosen = []
+    for plan in plans:
+        failed = _failed_on(plan.target)
+        chosen.append(replace(plan, cases=tuple(c for c in plan.cases if _name(c) in failed)))
+    number, total = (sum(len(plan.cases) for plan in each) for each in (chosen, plans))
     if not number:
         return list(plans), f"{OPTION}: none of these cases failed when it was last run; all run."
-    chosen = [
-        replace(plan, cases=cases) for plan, cases in zip(plans, failed, strict=True) if cases
-    ]
+    chosen = [plan for plan in chosen if plan.cases]
     where = ", ".join(f"{len(plan.cases)} on {plan.target.label}" for plan in chosen)
-    return chosen, f"{OPTION}: {number} of {of} failed when they were last run: {where}."
+    return chosen, f"{OPTION}: {number} of {total} failed when they were last run: {where}."
 
 
 def check_results_file(path: Path | None) -> None:
-    """Raise BadArgument if the results of a larger run are at ``path``."""
+    """Raise `BadArgument` if the file at ``path`` has the results of a larger run."""
     if path is None or not path.is_file():
         return
     with suppress(ResultsError):
@@ -92,12 +93,8 @@ def check_results_file(path: Path | None) -> None:
             )
 
 
-def _failing(cases: Iterable[Case], failed: Collection[str]) -> tuple[Case, ...]:
-    return tuple(case for case in cases if _name(case) in failed)
-
-
 def _failed_on(target: Target) -> set[str]:
-    """The names of the cases that failed; none where nothing is noted, or nothing readable."""
+    """The names of the cases that failed; empty if there are no notes, or no readable ones."""
     try:
         noted = json.loads(read_plain(_place(target), _MOST_BYTES))
         return {str(name) for name in noted["failed"]}
@@ -111,5 +108,5 @@ def _place(target: Target) -> Path:
 
 
 def _name(case: Case) -> str:
-    """The case's id; in a user's file with the file's path."""
+    """The id of a case; of a case in a user's file, the path of the file and the label."""
     return case.id if is_shipped(case) else f"{case.file.resolve()}::{case.label}"

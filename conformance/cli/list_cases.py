@@ -1,4 +1,4 @@
-"""``gqa list``: the cases of a selection, or those whose calls are as an expression says."""
+"""``gqa list``: the cases of a selection, or those that an expression selects."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from conformance.case.corpus import find, names_cases, names_of
 from conformance.case.excluded import Subject, counts, hints, selected_cases
 from conformance.case.selection import JOINING, Expression, SelectionError, compile_expression
 from conformance.cli import completion
-from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
+from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
 from conformance.cli.options import EXPRESSION
 
-#: Up to this many cases are listed; of more, their themes.
+#: The largest number of cases that are listed; of more, the themes are.
 _FEW: Final = 24
 
 
 def _words(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    found = (completion.case_names, completion.words)
-    return [item for each in found for item in each(context, parameter, start)]
+    sources = (completion.case_names, completion.words)
+    return [item for source in sources for item in source(context, parameter, start)]
 
 
 @click.command("list")
@@ -56,66 +56,66 @@ def list_cases(named: Sequence[str], expression: str, everything: bool, as_json:
     if expressions and expression:
         raise BadArgument("Give one expression, with -k or without it.")
     if expressions:
-        found, told = _search(expressions[0], paths, everything)
+        cases, lines = _search(expressions[0], paths, everything)
     else:
-        found = selected_cases(paths, expression)[1]
-        told = [Text(case.id) for case in found]
+        cases = selected_cases(paths, expression)[1]
+        lines = [Text(case.id) for case in cases]
     if as_json:
-        from conformance.run.records import case_record  # imports NumPy and what judges
+        from conformance.run.records import case_record  # imports NumPy
 
-        for case in found:
+        for case in cases:
             click.echo(printable_json(case_record(case).model_dump_json()))
-        return ALL_AS_EXPECTED
+        return Status.AS_EXPECTED
     console = make_console()
-    for line in told:
+    for line in lines:
         console.print(line, soft_wrap=True)
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def _search(text: str, paths: Sequence[str], everything: bool) -> tuple[list[Case], list[Text]]:
-    """The cases that an expression finds, and what is printed of them.
+    """The cases that an expression selects, and the lines to print about them.
 
-    Raises :class:`SelectionError`, which says which part of the expression finds nothing.
+    Raises `SelectionError`, whose message has the number of cases for each part.
     """
     selects = compile_expression(text, "")
     if selects.whole is None:
         raise SelectionError("The expression is empty; name what to search for: softcap.")
     subjects: list[Subject] = [(names_of(case, None), case) for case in find(paths).named]
-    found = [case for names, case in subjects if selects(names, case)]
-    if not found:
+    cases = [case for names, case in subjects if selects(names, case)]
+    if not cases:
         raise SelectionError("\n".join(_why_none(selects, subjects)))
     for hint in hints(selects, subjects):
         say(hint)
-    all_listed = everything or len(found) <= _FEW
+    all_listed = everything or len(cases) <= _FEW
     more = "" if all_listed else "; --all lists them, and a PATH narrows it"
-    counted = Text(f"\n{len(found)} of {plural(len(subjects), 'case')}{more}.")
-    return found, [*(_by_entry(found) if all_listed else _by_theme(found)), counted]
+    counted = Text(f"\n{len(cases)} of {plural(len(subjects), 'case')}{more}.")
+    return cases, [*(_by_entry(cases) if all_listed else _by_theme(cases)), counted]
 
 
-def _by_entry(found: Iterable[Case]) -> Iterator[Text]:
-    """The ids below the title and the contract of their entry."""
+def _by_entry(cases: Iterable[Case]) -> Iterator[Text]:
+    """The title and the contract of each entry, and below them the ids of its cases."""
     entries: dict[tuple[str, str, str], list[Case]] = {}
-    for case in found:
+    for case in cases:
         entry = (case.theme, case.title, case.contract.terms)
         entries.setdefault(entry, []).append(case)
-    for (_, title, terms), cases in entries.items():
+    for (_, title, terms), members in entries.items():
         yield Text.assemble((title, "bold"), f"  {terms}")
-        yield from (Text(f"  {case.id}") for case in cases)
+        yield from (Text(f"  {case.id}") for case in members)
 
 
-def _by_theme(found: Iterable[Case]) -> Iterator[Text]:
-    """How many cases of which theme, and its question; the theme with the most first."""
-    questions = {case.theme: case.question for case in found}
-    numbers = Counter(case.theme for case in found).most_common()
+def _by_theme(cases: Iterable[Case]) -> Iterator[Text]:
+    """A line for each theme: number of cases, name and question; the largest first."""
+    questions = {case.theme: case.question for case in cases}
+    numbers = Counter(case.theme for case in cases).most_common()
     width = max(map(len, questions))
     for theme, number in numbers:
         yield Text.assemble(f"{number:5}  ", (f"{theme:{width}}", "bold"), f"  {questions[theme]}")
 
 
 def _why_none(expression: Expression, subjects: Sequence[Subject]) -> Iterator[str]:
-    """The parts of the expression with their counts, and what unknown words may mean."""
-    told = one_line(expression.text, 80)
-    yield f"'{told}' selects none of {plural(len(subjects), 'case')}."
+    """The lines of an error: counts of each part of the expression, and hints at unknown words."""
+    text = one_line(expression.text, 80)
+    yield f"'{text}' selects none of {plural(len(subjects), 'case')}."
     parts = counts(expression, subjects)
     if parts:
         yield "  cases  without it  part" if parts[0].without is not None else "  cases  part"

@@ -1,4 +1,4 @@
-"""Long lists in the summary of ``gqa run``: what is unexpected or failed."""
+"""The lists of unexpected results and of failures in the summary of ``gqa run``."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from conformance.results.causes import abstract, causes
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.records import case_record
 
-#: Up to this many results are all listed in full.
+#: The largest number of results that are all listed in full.
 FEW: Final = 3
 
-#: Of more unexpected results one of each cause is listed: in full until there are so many lines …
+#: Of more results one of each cause is listed: in full up to this number of lines …
 _SCREENFUL: Final = 40
-#: … then this many in short, and of the rest the number.
+#: … then this number of causes with a line each; the rest is only counted.
 _SHORT: Final = 8
-#: So many ids are named of those that are like an example.
+#: The number of ids that are named of the cases with the cause of an example.
 _IDS: Final = 3
 
 
 def in_full(results: Iterable[tuple[Case, ResultRecord]]) -> Iterator[str]:
-    """Every result with all its lines."""
+    """The text of each result, with all its lines."""
     for case, result in results:
         yield "\n" + "\n".join(tell(case_record(case), result))
 
 
 def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
-    """A few results in full; of more the simplest of each cause, about a screen."""
+    """Texts about results: all in full if they are few, else the simplest of each cause."""
     if len(results) <= FEW:
         yield from in_full(results)
         return
     from conformance.diagnosis.shared import simplicity  # takes its time
 
-    found = causes(sorted(results, key=lambda pair: simplicity(pair[0])), lambda pair: pair[1])
+    groups = causes(sorted(results, key=lambda pair: simplicity(pair[0])), lambda pair: pair[1])
     shown = printed = 0
-    for cause in found:
+    for cause in groups:
         if printed >= _SCREENFUL:
             break
         shown += 1
@@ -47,7 +47,7 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
             text = f"\n{len(cause.members)} {cause.sentence}. One of them:{text}{_also(others)}"
         printed += text.count("\n")
         yield text
-    short, left = found[shown : shown + _SHORT], found[shown + _SHORT :]
+    short, left = groups[shown : shown + _SHORT], groups[shown + _SHORT :]
     if short:
         yield "\nOther causes:"
     for cause in short:
@@ -56,21 +56,21 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
     if left:
         number = plural(sum(len(cause.members) for cause in left), "result")
         yield f"  and {number} of {plural(len(left), 'other cause')}"
-    if len(found) < len(results) or short:
+    if len(groups) < len(results) or short:
         yield (
-            f"\n{len(results)} unexpected results of {plural(len(found), 'cause')}; "
+            f"\n{len(results)} unexpected results of {plural(len(groups), 'cause')}; "
             "print all in full with --verbose, run only these again with --lf."
         )
 
 
 def _also(ids: Sequence[str]) -> str:
-    """The line with the cases that are like an example."""
+    """The line that names other cases with the cause of an example."""
     more = f" and {len(ids) - _IDS} more" if len(ids) > _IDS else ""
     return f"\n  also      {', '.join(ids[:_IDS])}{more}"
 
 
 def failures(troubles: Iterable[InfrastructureRecord], *, every: bool) -> Iterator[str]:
-    """Infrastructure failures; of those with one message only the first, unless ``every``."""
+    """The texts of infrastructure failures; without ``every`` one for each message."""
     groups: dict[tuple[str, str, str | None], list[InfrastructureRecord]] = {}
     for number, trouble in enumerate(troubles):
         message = str(number) if every else abstract(trouble.message, trouble.target)

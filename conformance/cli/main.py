@@ -27,5 +27,5 @@ def main() -> NoReturn:
             finally:
                 flush_or_discard()
         interrupts.ignore()
-    interrupts.ignore()  # a signal came before or in the line above: there is no other first one
+    interrupts.ignore()  # also where a signal has ended the block above
     raise SystemExit(status)

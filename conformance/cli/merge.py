@@ -8,14 +8,7 @@ from pathlib import Path
 import click
 
 from conformance.base.words import plural
-from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    INFRASTRUCTURE,
-    BadArgument,
-    check_separate,
-    check_writable,
-    say,
-)
+from conformance.cli.common import BadArgument, Status, check_separate, check_writable, say
 from conformance.cli.options import FILE
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import packing
@@ -61,4 +54,4 @@ def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool
     )
     for problem in merged.problems:
         say(problem)
-    return INFRASTRUCTURE if merged.problems else ALL_AS_EXPECTED
+    return Status.INFRASTRUCTURE if merged.problems else Status.AS_EXPECTED

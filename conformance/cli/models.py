@@ -1,10 +1,10 @@
-"""``gqa models``: which runtime runs which model right, and since when, from what is recorded."""
+"""``gqa models``: which runtime runs which model right, and since when, from recorded answers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import listed
-from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
+from conformance.cli.common import BadArgument, Status
 from conformance.cli.console import make_console, plain_table
 from conformance.report.history import short
 from conformance.report.model_table import USES
@@ -31,10 +31,10 @@ from conformance.results.verdicts import TABLE
 
 
 @click.command()
-@click.argument("wanted", metavar="[MODEL]", required=False)
+@click.argument("model", metavar="[MODEL]", required=False)
 @click.option("--ep", "eps", multiple=True, metavar="TARGET", help="Only this runtime; repeat.")
 @click.option("--json", "as_json", is_flag=True, help="The rows as JSON.")
-def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
+def models(model: str | None, eps: Sequence[str], as_json: bool) -> int:
     """Look up which runtime runs which model right, and since when.
 
     MODEL is a name, such as gemma4 or "llama int4", or the config.json or genai_config.json of a
@@ -44,60 +44,53 @@ def models(wanted: str | None, eps: Sequence[str], as_json: bool) -> int:
     """
     known = load_models()
     runtimes = _runtimes(known, eps)
-    if wanted is not None and _is_file(wanted):
-        from conformance.cli.models_of_config import tell_config
+    if model is not None and _is_file(model):
+        from conformance.cli.models_of_config import print_config
 
-        return tell_config(Path(wanted), known, runtimes, as_json)
-    rows = [*chain(*known.families.values())] if wanted is None else matching(known, wanted)
+        return print_config(Path(model), known, runtimes, as_json)
+    rows = [*chain(*known.families.values())] if model is None else matching(known, model)
     if not rows:
-        raise BadArgument(_unknown(known, wanted or ""))
+        raise BadArgument(_unknown(known, model or ""))
     if as_json:
         click.echo(json.dumps(deep_clean(document(known, rows, runtimes)), ensure_ascii=False))
-        return ALL_AS_EXPECTED
+        return Status.AS_EXPECTED
     console = make_console()
-    if wanted is None:
+    if model is None:
         draw_rows(console, rows, runtimes)
         console.print("\ngqa models NAME says more of one; ≤ means that nothing is known before.")
-    for row in rows if wanted is not None else ():
+    for row in rows if model is not None else ():
         draw_row(console, row, runtimes)
     console.print(_age(known), soft_wrap=True, highlight=False)
-    return ALL_AS_EXPECTED
+    return Status.AS_EXPECTED
 
 
 def document(
     known: Models, rows: Sequence[RecordedModel], runtimes: Sequence[str]
 ) -> dict[str, object]:
     """The rows with their cells as JSON values."""
+    documents = []
+    for row in rows:
+        cells = {
+            name: {
+                "uses": {use: asdict(row.runtimes[name].cell(use)) for use in USES},
+                "causes": [asdict(cause) for cause in row.runtimes[name].causes],
+            }
+            for name in runtimes
+            if name in row.runtimes
+        }
+        fields = asdict(replace(row, runtimes={})) | {"runtimes": cells}
+        documents.append({key: fields[key] for key in fields if key not in ("of", "notes")})
     return {
         "format": FORMAT,
         "recorded": known.recorded,
         "runtimes": {name: known.runtimes[name] for name in runtimes},
         "software": sorted(known.software),
-        "models": [
-            {
-                "graph": row.graph,
-                "family": row.family,
-                "exporter": row.exporter,
-                "made_for": row.made_for,
-                "dtype": row.dtype,
-                "weights": row.weights,
-                "calls": [asdict(call) for call in row.calls],
-                "runtimes": {
-                    name: {
-                        "uses": {use: asdict(row.runtimes[name].cell(use)) for use in USES},
-                        "causes": [asdict(cause) for cause in row.runtimes[name].causes],
-                    }
-                    for name in runtimes
-                    if name in row.runtimes
-                },
-            }
-            for row in rows
-        ],
+        "models": documents,
     }
 
 
 def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
-    """A line for each row, with one chat on each runtime."""
+    """Print a line for each row, with its answer for one chat on each runtime."""
     table = plain_table()
     for title in ("model", "type", "exported for, by", *map(clean, runtimes)):
         table.add_column(title, overflow="fold")
@@ -106,13 +99,13 @@ def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequenc
         cells = _cells(row, runtimes, USES[0])
         family = row.family if row.family != before else ""
         before = row.family
-        made = f"{row.made_for}, {row.exporter}"
-        table.add_row(family, row.type, made, *(_sign(cells.get(name)) for name in runtimes))
+        export = f"{row.made_for}, {row.exporter}"
+        table.add_row(family, row.type, export, *(_sign(cells.get(name)) for name in runtimes))
     console.print(table, highlight=False)
 
 
 def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> None:
-    """A model with all uses, what its releases do, and what is not right."""
+    """Print a model with all uses, the answers by release, and the causes of failures."""
     console.print(Text(row.name, style="bold"), soft_wrap=True)
     for call in row.calls:
         console.print(f"  layers {call.layers}: {call.what}", soft_wrap=True, highlight=False)
@@ -128,8 +121,8 @@ def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> N
             continue
         cell = row.runtimes[name].cell(USES[0])
         if len(cell.releases) > 1:
-            told = "; ".join(f"{versions} {words}" for versions, words in cell.releases)
-            console.print(f"  {name}, one chat: {told}", soft_wrap=True, highlight=False)
+            answers = "; ".join(f"{versions} {words}" for versions, words in cell.releases)
+            console.print(f"  {name}, one chat: {answers}", soft_wrap=True, highlight=False)
         for line in _causes(row, name):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(
@@ -159,16 +152,16 @@ def _sign(cell: AnswerCell | None) -> Text:
 
 
 def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
-    """The columns that are shown; ``webgpu`` stands for any adapter."""
-    wanted: dict[str, None] = {}
+    """The runtimes that are shown; ``webgpu`` stands for any adapter. Raises `BadArgument`."""
+    shown: dict[str, None] = {}
     for ep in eps or known.runtimes:
-        found = [name for name in known.runtimes if ep in (name, name.partition("+")[0])]
-        if not found:
+        names = [name for name in known.runtimes if ep in (name, name.partition("+")[0])]
+        if not names:
             raise BadArgument(
                 f"--ep: nothing is recorded of '{ep}', only of {listed([*known.runtimes])}."
             )
-        wanted |= dict.fromkeys(found)
-    return [*wanted]
+        shown |= dict.fromkeys(names)
+    return [*shown]
 
 
 def _is_file(wanted: str) -> bool:
@@ -185,7 +178,7 @@ def _unknown(known: Models, wanted: str) -> str:
 
 
 def _age(known: Models) -> str:
-    releases = (f"{name} {short(found[-1])}" for name, found in known.runtimes.items())
+    releases = (f"{name} {short(versions[-1])}" for name, versions in known.runtimes.items())
     software = (
         f" {listed(sorted(known.software))} computes shaders on the processor, a GPU may differ."
         if known.software

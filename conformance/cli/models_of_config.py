@@ -1,16 +1,17 @@
-"""``gqa models`` for a configuration: which recorded models make the same calls."""
+"""``gqa models`` for a configuration: the recorded models that make the same calls."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import plural
-from conformance.cli.common import ALL_AS_EXPECTED
+from conformance.cli.common import Status
 from conformance.cli.console import make_console
 from conformance.cli.models import document, draw_rows
 from conformance.model.config_calls import (
@@ -21,17 +22,16 @@ from conformance.model.config_calls import (
 )
 from conformance.report.models import Models, RecordedModel
 
-#: Of rows with calls that are only like those of the model, this many are named.
+#: The number of models with similar calls that are named.
 _NEAREST = 3
 
 
-def tell_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bool) -> int:
-    """Say which recorded rows make the calls of the configuration at ``path``, and what nobody has
-    tried."""
+def print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bool) -> Status:
+    """Print the recorded models that make the calls of a configuration, and the calls of none."""
     model = read_configuration(path)
-    found = [(call, *rows_for(call, known.rows)) for call in model.calls]
+    matches = [(call, *rows_for(call, known.rows)) for call in model.calls]
     if as_json:
-        told = [
+        calls = [
             {
                 "layers": call.layers,
                 "what": call.what,
@@ -39,55 +39,49 @@ def tell_config(path: Path, known: Models, runtimes: Sequence[str], as_json: boo
                 "same": [row.graph for row in same],
                 "like": [{"graph": row.graph, "differences": words} for row, words in like],
             }
-            for call, same, like in found
+            for call, same, like in matches
         ]
-        rows = [row for row in known.rows if any(row in same for _, same, _ in found)]
-        made = {**document(known, rows, runtimes), "model_type": model.model_type, "calls": told}
-        click.echo(json.dumps(deep_clean(made), ensure_ascii=False))
-        return ALL_AS_EXPECTED
+        rows = [row for row in known.rows if any(row in same for _, same, _ in matches)]
+        fields = {**document(known, rows, runtimes), "model_type": model.model_type, "calls": calls}
+        click.echo(json.dumps(deep_clean(fields), ensure_ascii=False))
+        return Status.AS_EXPECTED
     console = make_console()
-    title = model.model_type or "a decoder"
+    print_line = partial(console.print, highlight=False, soft_wrap=True, markup=False)
     number = plural(sum(call.layers for call in model.calls), "layer")
-    console.print(f"{clean(str(path))}: {clean(title)}, {number}", markup=False, soft_wrap=True)
+    print_line(f"{clean(str(path))}: {clean(model.model_type or 'a decoder')}, {number}")
     shown: dict[str, RecordedModel] = {}
-    for call, same, like in found:
-        console.print(f"  {plural(call.layers, 'layer')}: {call.what}", highlight=False)
+    for call, same, like in matches:
+        print_line(f"  {plural(call.layers, 'layer')}: {call.what}")
         shown |= {row.graph: row for row in same}
         if same:
             names = dict.fromkeys(row.family for row in same)
-            console.print(f"    the same call as in {', '.join(names)}", highlight=False)
+            print_line(f"    the same call as in {', '.join(names)}")
         elif like:
-            console.print("    nobody has tried this call; the nearest recorded ones:")
+            print_line("    nobody has tried this call; the nearest recorded ones:")
             for row, words in like[:_NEAREST]:
-                console.print(f"      {row.family}: {', '.join(words)}", highlight=False)
+                print_line(f"      {row.family}: {', '.join(words)}")
             shown |= {row.graph: row for row, _ in like[:1]}
         else:
-            console.print("    nobody has tried this call, nor one with the same features")
-    console.print()
+            print_line("    nobody has tried this call, nor one with the same features")
+    print_line()
     draw_rows(console, [*shown.values()], runtimes)
-    console.print(
-        "\nWhether your model runs right, gqa check MODEL.onnx says; no weights are needed.",
-        soft_wrap=True,
-    )
-    return ALL_AS_EXPECTED
+    print_line("\nWhether your model runs right, gqa check MODEL.onnx says; no weights are needed.")
+    return Status.AS_EXPECTED
 
 
 def rows_for(
     call: ConfiguredCall, rows: Sequence[RecordedModel]
 ) -> tuple[list[RecordedModel], list[tuple[RecordedModel, list[str]]]]:
-    """The rows with the same call, and those with one like it, the nearest first, with what is
-    different there."""
-    same, like = [], []
+    """The rows with the same call, and those with a similar call and how it differs.
+
+    Of the similar ones the nearest is first.
+    """
+    same, similar = [], []
     for row in rows:
-        of_row = [differences(call, each.features) for each in row.calls]
-        if [] in of_row:
+        calls = [(differences(call, each.features), each.features) for each in row.calls]
+        words = [words for words, features in calls if is_like(call, features)]
+        if any(not words for words, _ in calls):
             same.append(row)
-            continue
-        alike = [
-            words
-            for words, each in zip(of_row, row.calls, strict=True)
-            if is_like(call, each.features)
-        ]
-        if alike:
-            like.append((row, min(alike, key=len)))
-    return same, sorted(like, key=lambda item: len(item[1]))
+        elif words:
+            similar.append((row, min(words, key=len)))
+    return same, sorted(similar, key=lambda item: len(item[1]))

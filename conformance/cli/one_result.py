@@ -1,4 +1,4 @@
-"""One result, for the commands that are about one: run now, or taken from a results file."""
+"""One result with its case and target, run now or taken from a results file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from conformance.targets.registry import Target
 
 
 class NoResult(Exception):
-    """There is no result, for a reason outside the runtime; the message gives it."""
+    """There is no result, for a reason outside the runtime; the message says which."""
 
 
 @dataclass(frozen=True)
-class Found:
+class OneResult:
     """A result with its case and target.
 
-    ``outputs`` are what the case itself returned, for each step; None if it did not run, or if the
-    result is from a file, which does not have them.
+    ``outputs`` are the arrays that the target returned at each step; None if it did not run, or if
+    the result is from a file, which does not have them.
     """
 
     case: CaseRecord
@@ -44,26 +44,26 @@ class Found:
     outputs: Outputs | None = None
 
 
-def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
+def run_case(corpus: Corpus, case: Case, target: Target) -> OneResult:
     """Run the case once. Raises :class:`NoResult` where there is no result."""
     (plan,) = target_plans(corpus.loaded, [target], selected=lambda each, _: each.id == case.id)
     with TargetRun(plan) as run:
         try:
-            found = run.run_one(case)
+            assessed = run.run_one(case)
         except RunnerFailed as error:
-            found = Assessed(run.trouble(error))
-        described, record = run.ready.record(), found.record
+            assessed = Assessed(run.trouble(error))
+        described, record = run.ready.record(), assessed.record
     if isinstance(record, InfrastructureRecord):
         raise NoResult(_with_fix(f"{described.name}: {record.message}", record.fix))
     if record.verdict == "skip":
         raise NoResult(_with_fix(f"{described.name}: {record.reason}", described.fix))
-    own = found.outcomes[0]
+    own = assessed.outcomes[0]
     outputs = read_outputs(own) if isinstance(own, Ran) else None
-    return Found(case_record(case), record, described, outputs)
+    return OneResult(case_record(case), record, described, outputs)
 
 
 def the_one(named: Sequence[Case], typed: str) -> Case:
-    """The only case that an argument names. Raises :class:`BadArgument` if there are several."""
+    """The only case that an argument names. Raises `BadArgument` if there are several."""
     if len(named) == 1:
         return named[0]
     most = 10
@@ -76,8 +76,8 @@ def _with_fix(sentence: str, fix: str | None) -> str:
     return f"{sentence}\n  fix: {fix}" if fix else sentence
 
 
-def taken(case: Case, ep: str | None, file: Path) -> Found:
-    """The case, its result and its target from a results file. Raises :class:`BadArgument`."""
+def taken(case: Case, ep: str | None, file: Path) -> OneResult:
+    """The case, its result and its target from a results file. Raises `BadArgument`."""
     with reading():
         run = read(file)
     if case.id not in run.cases:
@@ -86,26 +86,26 @@ def taken(case: Case, ep: str | None, file: Path) -> Found:
     of_case = (result for result in run.results if result.case == case.id)
     there = {result.target: result for result in of_case if result.target in targets}
     known = ", ".join(clean(name, 200) for name in there)
-    found = {
+    chosen = {
         name: result
         for name, result in there.items()
         if ep is None or ep in (name, name.partition("@")[0], targets[name].ep)
     }
-    if not found:
+    if not chosen:
         where = f" on {ep}; it has those on {known}" if ep and there else ""
         raise BadArgument(f"{file} has no result of {case.id}{where}.")
-    if len(found) > 1:
+    if len(chosen) > 1:
         raise BadArgument(f"{file} has results of {case.id} on {known}; name one with --ep.")
-    ((name, result),) = found.items()
+    ((name, result),) = chosen.items()
     described, here = run.cases[case.id], case_record(case)
     if not is_same_case(described, here):
         raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
     has_recipes = any(tensor.recipe is not None for tensor in described.call.inputs)
-    return Found(described if has_recipes else here, result, targets[name])
+    return OneResult(described if has_recipes else here, result, targets[name])
 
 
-def returned_of(found: Found) -> Returned:
-    """What the target returned, for the values of a query."""
-    entry = entry_of(found.target.ep)
+def returned_of(one: OneResult) -> Returned:
+    """The result and the outputs of a target, to be shown beside the oracle's values."""
+    entry = entry_of(one.target.ep)
     target_class = entry.target_class if entry else "cpu"
-    return Returned(found.result.target, target_class, found.result, found.outputs)
+    return Returned(one.result.target, target_class, one.result, one.outputs)

@@ -46,39 +46,21 @@ RESULTS = click.option("--results", type=FILE, help="Results file.")
 HTML = click.option("--html", type=FILE, help="HTML report.")
 
 
-class _RuntimeOption(click.Option):
-    """An option that says where a runtime is."""
-
-
-class RuntimeCommand(click.Command):
-    """A command with `program_options`, which its help has under a heading of their own."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of the command, and those of runtimes."""
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        for heading, of_runtimes in (("Options", False), ("Where runtimes are", True)):
-            those = (each for each in options if isinstance(each, _RuntimeOption) is of_runtimes)
-            rows = [row for each in those if (row := each.get_help_record(ctx))]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
-
-
 def program_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives ``command`` the options that say where runtimes are; it gets them as ``programs``.
+    """Gives ``command`` the options with paths of runtimes; it gets them as ``programs``.
 
-    Each may be given several times, for a target with each value.
+    An option can be repeated: each value is a target.
     """
     known = run_options()
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> int:
-        given = {option.name: values.pop(option.name) for option in known}
-        return command(programs=Programs(**given), **values)
+        paths = {option.name: values.pop(option.name) for option in known}
+        return command(programs=Programs(**paths), **values)
 
     for option in reversed(known):
         add = click.option(
             option.flag,
-            cls=_RuntimeOption,
             metavar=option.metavar,
             help=option.help,
             multiple=True,
@@ -89,7 +71,7 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def with_releases(targets: Sequence[Target]) -> list[Target]:
-    """The targets, after the releases that they are pinned to are installed."""
+    """The targets, once the releases to which they are pinned are installed."""
     if not any(target.release for target in targets):
         return list(targets)
     from conformance.targets.setup.installed import with_release

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from conformance.cli.common import (
-    ALL_AS_EXPECTED,
-    INFRASTRUCTURE,
-    UNEXPECTED,
     BadArgument,
+    Status,
     check_separate,
+    read_runs,
     reading,
     say,
     write_file,
@@ -31,14 +29,14 @@ from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
 from conformance.report.support import support_text
 from conformance.results.compare import Changes, changes
-from conformance.results.errors import ResultsError, cause_of
+from conformance.results.errors import ResultsError
 from conformance.results.place import part_file
-from conformance.results.reader import Run, read
-from conformance.results.table import Table, tabulate, with_shared_cases
+from conformance.results.reader import Run
+from conformance.results.table import Table, tabulate
 
-#: How often --watch looks whether results have changed.
+#: The seconds after which --watch looks again whether results have changed.
 _POLL_SECONDS: Final = 2.0
-#: About how many bytes of changes a terminal shows.
+#: The approximate number of bytes of changes that a terminal shows.
 _SCREENS: Final = 12_000
 
 
@@ -48,143 +46,122 @@ class Material:
 
     runs: Sequence[Run]
     table: Table
-    changes: Changes | None
+    changes: Changes | None = None
     """The changes from the baseline, if one was given."""
     stale_after: int | None = None
-    """After so many days the page says that its results are old."""
-    watched: bool = False
-    """Whether the page is rewritten, and reloads itself."""
+    """The number of days after which the page says that its results are old."""
+    reloads: bool = False
+    """Whether the page reloads itself, since it is rewritten while results come."""
     address: str = ""
-    """Where a site will be."""
+    """The URL at which the site will be published."""
 
 
-# One function writes each form.
+#: The files of a form, as path and text.
+_Files = Iterator[tuple[Path, str]]
 
 
-def _html(material: Material, path: Path, on_site: bool = False) -> None:
-    from conformance.report.html import render
+def _html(material: Material, path: Path, on_site: bool = False) -> _Files:
+    from conformance.report.html import render  # imports jinja2
 
-    page = render(
-        material.runs,
-        material.changes,
-        stale_after=material.stale_after,
-        watched=material.watched,
-        address=material.address if on_site else None,
+    yield (
+        path,
+        render(
+            material.runs,
+            material.changes,
+            stale_after=material.stale_after,
+            watched=material.reloads,
+            address=material.address if on_site else None,
+        ),
     )
-    write_file(path, "the report", page)
 
 
-def _markdown(material: Material, path: Path) -> None:
-    write_file(path, "the summary", report_markdown(material.table, material.changes))
+def _markdown(material: Material, path: Path) -> _Files:
+    yield path, report_markdown(material.table, material.changes)
 
 
-def _text(what: str, make: Callable[[Table], str]) -> Callable[[Material, Path], None]:
-    """Writes a form that is one text; ``what`` it is stands in messages."""
-    return lambda material, path: write_file(path, what, make(material.table))
+def _text(make: Callable[[Table], str]) -> Callable[[Material, Path], _Files]:
+    """The function for a form that is one text, made from the table alone."""
+    return lambda material, path: iter([(path, make(material.table))])
 
 
-def _badges(material: Material, folder: Path) -> None:
-    """Write the badges to ``folder``, which is created if its parent exists."""
-    _make_folder(folder, "the badges")
-    for badge in badges(material.table):
-        write_file(folder / badge.file, "a badge", badge.svg)
+def _badges(material: Material, folder: Path) -> _Files:
+    return ((folder / badge.file, badge.svg) for badge in badges(material.table))
 
 
-def _make_folder(folder: Path, what: str) -> None:
-    """Make the folder for ``what``, if its parent exists. Raises `ResultsError`."""
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileNotFoundError:
-        raise ResultsError(
-            f"Cannot write {what} to {folder}: there is no folder {folder.parent}."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"Cannot write {what} to {folder}: {cause_of(error)}.") from None
+def _site(material: Material, folder: Path) -> _Files:
+    """The pages of the site, the report, support data and badges.
 
-
-def _site(material: Material, folder: Path) -> None:
-    """Write the site to ``folder``: its pages, the report, support data and badges.
-
-    The feed has what ``changes.jsonl`` in the folder says.
+    The site's feed lists the changes in ``changes.jsonl``, which is in the folder before.
     """
     from conformance.report.models import load_models
     from conformance.report.site import Site, read_changes  # imports jinja2, as the page does
 
-    _make_folder(folder, "the site")
-    _html(material, folder / "report.html", on_site=True)
-    support = support_text(material.table, indent=None)
-    write_file(folder / "support.json", "the support data", support)
-    _badges(material, folder / "badges")
-    made = sorted(file.name for file in (folder / "badges").glob("*.svg"))
-    changes = read_changes(folder / "changes.jsonl")
+    yield from _html(material, folder / "report.html", on_site=True)
+    yield folder / "support.json", support_text(material.table, indent=None)
+    svgs = dict(_badges(material, folder / "badges"))
+    yield from svgs.items()
+    names = sorted({file.name for file in (*svgs, *(folder / "badges").glob("*.svg"))})
     models = load_models().beside([column.target for column in material.table.columns])
-    for place, text in Site(models, material.address, made, changes).files():
-        _make_folder((folder / place).parent, "the site")
-        write_file(folder / place, "a page of the site", text)
-
-
-def _site_files(material: Material, folder: Path) -> Iterable[Path]:
-    return [folder / "index.html", folder / "report.html"]
-
-
-def _badge_files(material: Material, folder: Path) -> Iterable[Path]:
-    return [folder / badge.file for badge in badges(material.table)]
+    site = Site(models, material.address, names, read_changes(folder / "changes.jsonl"))
+    yield from ((folder / place, text) for place, text in site.files())
 
 
 @dataclass(frozen=True)
 class _Form:
-    """A form of a report: its option and the function that writes it."""
+    """A form of a report: its option, its name in messages, and the function that makes it."""
 
     option: str
-    word: str
+    noun: str
     help: str
-    write: Callable[[Material, Path], None]
+    files: Callable[[Material, Path], _Files]
     folder: bool = False
-    files: Callable[[Material, Path], Iterable[Path]] = lambda material, path: [path]
+
+    def write(self, path: Path, files: Iterable[tuple[Path, str]]) -> None:
+        """Write the files, and make their folders below ``path``. Raises `ResultsError`."""
+        for file, text in files:
+            if self.folder:
+                with suppress(OSError):  # writing the file says why
+                    path.mkdir(exist_ok=True)
+                    file.parent.mkdir(exist_ok=True)
+            write_file(file, f"the {self.noun}", text)
 
 
 #: The forms of a report. CONTRIBUTING.md says what else changes with a new one.
 FORMS: Final = (
-    _Form("html", "Report", "HTML page, self-contained.", _html),
+    _Form("html", "report", "HTML page, self-contained.", _html),
     _Form("markdown", "Markdown", "Summary for a CI job.", _markdown),
-    _Form("junit", "JUnit", "JUnit XML, a suite for each target.", _text("the JUnit XML", junit)),
-    _Form("csv", "CSV", "A row for each case on each target.", _text("the CSV", csv_text)),
-    _Form("json", "JSON", "The same, with targets and problems.", _text("the JSON", json_text)),
-    _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
-    _Form(
-        "support", "Support", "What a version supports.", _text("the support data", support_text)
-    ),
+    _Form("junit", "JUnit XML", "JUnit XML, a suite for each target.", _text(junit)),
+    _Form("csv", "CSV", "A row for each case on each target.", _text(csv_text)),
+    _Form("json", "JSON", "The same, with targets and problems.", _text(json_text)),
+    _Form("badges", "badges", "An SVG for each target.", _badges, folder=True),
+    _Form("support", "support data", "What a version supports.", _text(support_text)),
     _Form(
         "site",
-        "Site",
+        "site",
         "A site: which model runs where, the report, findings, data, a feed.",
         _site,
         folder=True,
-        files=_site_files,
     ),
 )
 
 
-def _forms(command: Callable[..., int]) -> Callable[..., int]:
-    """Adds an option for each form to ``command``; its argument ``requested`` gets them."""
-
-    @functools.wraps(command)
-    def wrapped(**options: Any) -> int:
-        named = [(form, options.pop(form.option)) for form in FORMS]
-        requested = [(form, path) for form, path in named if path is not None]
-        return command(requested=requested, **options)
-
-    for form in reversed(FORMS):
-        kind = click.Path(path_type=Path, dir_okay=form.folder, file_okay=not form.folder)
-        metavar = "DIR" if form.folder else "FILE"
-        add = click.option(f"--{form.option}", type=kind, metavar=metavar, help=form.help)
-        wrapped = add(wrapped)
-    return wrapped
+def _add_forms(command: click.Command) -> click.Command:
+    """Adds an option for each form to ``command``, after its arguments."""
+    command.params[1:1] = [
+        click.Option(
+            [f"--{form.option}"],
+            type=click.Path(path_type=Path, dir_okay=form.folder, file_okay=not form.folder),
+            metavar="DIR" if form.folder else "FILE",
+            help=form.help,
+        )
+        for form in FORMS
+    ]
+    return command
 
 
+@_add_forms
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
-@_forms
 @click.option(
     "--against",
     multiple=True,
@@ -212,11 +189,11 @@ def _forms(command: Callable[..., int]) -> Callable[..., int]:
 )
 def report(
     results: Sequence[Path],
-    requested: Sequence[tuple[_Form, Path]],
     against: Sequence[Path],
     stale_after: int | None,
     address: str,
     watched: bool,
+    **paths: Path | None,
 ) -> int:
     """Write results as a page, Markdown, JUnit, CSV, badges or a site.
 
@@ -225,6 +202,7 @@ def report(
     \b
     Exit status: 0 written   2 bad input   3 a file could not be written
     """
+    requested = [(form, path) for form in FORMS if (path := paths[form.option]) is not None]
     options = {form.option for form, _ in requested}
     if not requested:
         *most, last = (f"--{form.option}" for form in FORMS)
@@ -237,82 +215,70 @@ def report(
         raise BadArgument("--address needs --site.")
     if watched and options != {"html"}:
         raise BadArgument("--watch needs --html, and no other form.")
-    named = [(f"--{form.option}", path) for form, path in requested]
-    check_separate([*results, *against], named)
-    before = tabulate(_read(against)) if against else None
+    check_separate([*results, *against], [(f"--{form.option}", path) for form, path in requested])
+    before = tabulate(read_runs(against)) if against else None
+
+    def write(files: Sequence[Path], reloads: bool = False) -> int:
+        runs = read_runs(files)
+        table = tabulate(runs)
+        changed = changes(table, before) if before else None
+        inputs = [run.path for run in (*runs, *(before.runs if before else ()))]
+        material = Material(runs, table, changed, stale_after, reloads, address.rstrip("/"))
+        return _write(material, requested, inputs)
+
     if watched:
-        _watch(results, requested, before, stale_after)
-    return _write(results, requested, before, stale_after, address=address.rstrip("/"))
+        _watch(results, write)
+    return write(results)
 
 
-def _watch(
-    results: Sequence[Path],
-    requested: Sequence[tuple[_Form, Path]],
-    before: Table | None,
-    stale_after: int | None,
-) -> None:
-    """Rewrite the page until Ctrl-C, whenever a file has changed. The files need not exist yet.
+def _watch(results: Sequence[Path], write: Callable[[Sequence[Path], bool], int]) -> None:
+    """Write the page again whenever a file has changed, until Ctrl-C.
 
-    While a run writes beside earlier results, the page is of that run.
+    The files need not exist yet. While a run writes beside earlier results, the page is of that
+    run.
     """
-    told, written = "", None
+    message, written = "", None
     with suppress(KeyboardInterrupt):
         while True:
             files = [max(path, part_file(path), key=_changed) for path in results]
-            now = [_state(path) for path in files]
-            if now != written:
+            states = [_changed(path) for path in files]
+            if states != written:
                 try:
-                    _write(files, requested, before, stale_after, watched=True)
-                    written, told = now, ""
-                except ResultsError as error:  # perhaps not begun yet
-                    if str(error) != told:
-                        say(told := str(error))
+                    write(files, True)
+                    written, message = states, ""
+                except (BadArgument, ResultsError) as error:  # perhaps not begun yet
+                    if str(error) != message:
+                        say(message := str(error))
             time.sleep(_POLL_SECONDS)
 
 
-def _changed(path: Path) -> int:
-    """When a file was written last; 0 if it is not there."""
-    return (_state(path) or (0, 0))[1]
-
-
-def _state(path: Path) -> tuple[int, int] | None:
+def _changed(path: Path) -> tuple[int, int]:
+    """The time of a file's last change and its size; zeros if the file does not exist."""
     with suppress(OSError):
         about = path.stat()
-        return about.st_size, about.st_mtime_ns
-    return None
+        return about.st_mtime_ns, about.st_size
+    return 0, 0
 
 
 def _write(
-    results: Sequence[Path],
-    requested: Sequence[tuple[_Form, Path]],
-    before: Table | None,
-    stale_after: int | None,
-    watched: bool = False,
-    address: str = "",
+    material: Material, requested: Sequence[tuple[_Form, Path]], inputs: Sequence[Path]
 ) -> int:
-    """Write the requested forms, and return the exit status."""
-    runs = _read(results)
-    table = tabulate(runs)
-    changed = changes(table, before) if before else None
-    material = Material(runs, table, changed, stale_after, watched, address)
+    """Write the requested forms, none of them over an input; the exit status."""
+    outputs = [(form, path, [*form.files(material, path)]) for form, path in requested]
     check_separate(
-        (run.path for run in (*runs, *(before.runs if before else ()))),
-        [
-            (f"--{form.option}", file)
-            for form, path in requested
-            for file in form.files(material, path)
-        ],
+        inputs, [(f"--{form.option}", file) for form, _, files in outputs for file, _ in files]
     )
-    status = ALL_AS_EXPECTED
-    for form, path in requested:
+    status = Status.AS_EXPECTED
+    for form, path, files in outputs:
         # If one cannot be written, the others still are.
         try:
-            form.write(material, path)
+            form.write(path, files)
         except ResultsError as error:
             say(str(error))
-            status = INFRASTRUCTURE
+            status = Status.INFRASTRUCTURE
         else:
-            click.echo(f"{form.word + ':':<8} {path}")
+            label = form.noun.split()[0]
+            click.echo(f"{label[0].upper() + label[1:] + ':':<8} {path}")
     return status
 
 
@@ -350,7 +316,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
         for reason in changed.reasons:
             click.echo(reason)
         click.echo(f"Markdown: {markdown}")
-    return UNEXPECTED if changed.worse else ALL_AS_EXPECTED
+    return Status.UNEXPECTED if changed.worse else Status.AS_EXPECTED
 
 
 def _compared(old: Path, new: Path) -> Changes:
@@ -363,9 +329,3 @@ def _compared(old: Path, new: Path) -> Changes:
     except OSError as error:
         raise ResultsError(f"Cannot compare {old} and {new}: {error}.") from None
     return changed
-
-
-def _read(files: Sequence[Path]) -> list[Run]:
-    with reading():
-        runs = with_shared_cases(read(file) for file in files)
-    return runs

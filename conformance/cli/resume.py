@@ -20,9 +20,9 @@ OPTION: Final = "--resume"
 
 
 def earlier_run(path: Path) -> Earlier | None:
-    """What ``path`` has of a run; None if it is not there, or was cut off before its first line.
+    """The run in ``path``; None if there is no file, or if it is empty.
 
-    Raises `BadArgument` for a file that no run can go on in.
+    Raises `BadArgument` for a file to which a run cannot add results.
     """
     if path.suffix == ".xz":
         raise BadArgument(f"{path} is packed, and no run can go on in it; unpack it first.")
@@ -44,7 +44,7 @@ def earlier_run(path: Path) -> Earlier | None:
 class Earlier:
     """The part of a run that was recorded before it was cut off.
 
-    Infrastructure failures are not of it: those cases run again.
+    It has no infrastructure failures: those cases run again.
     """
 
     run: Run
@@ -73,22 +73,8 @@ class Earlier:
         ]
 
     def check(self, now: Header) -> None:
-        """Raise `BadArgument` unless the run that begins with ``now`` is the same run."""
-        was, now = self.run.header, shareable(now)  # as the file has it: without folders
-        difference = headers_differ(was, now)
-        if difference is None and was.shard != now.shard:
-            difference = f"the shard is {_shard(now)}, not {_shard(was)}"
-        counts = [(h.selection.cases, h.selection.results) for h in (was, now)]
-        if difference is None and counts[0] != counts[1]:
-            difference = (
-                f"it is to have {counts[0][1]} results of {counts[0][0]} cases, and these "
-                f"arguments select {counts[1][1]} of {counts[1][0]}"
-            )
-        for before, after in zip(was.targets, now.targets, strict=True):
-            if difference is None and before.name != after.name:
-                difference = f"the target is {after.name}, not {before.name}"
-            if difference is None and (what := targets_differ(before, after)):
-                difference = f"{after.name} is another target: {what}"
+        """Raise `BadArgument` if the header ``now`` is that of another run."""
+        difference = next(_differences(self.run.header, shareable(now)), None)  # without folders
         if difference is not None:
             raise self._refused(difference)
 
@@ -98,7 +84,7 @@ class Earlier:
         return ((by_id[result.case], result) for result in self.run.results)
 
     def instability(self) -> Iterator[InstabilityRecord]:
-        """What did not repeat, of cases that have a result and do not run again."""
+        """The unstable results of cases that have a result and do not run again."""
         there = {(result.case, result.target) for result in self.run.results}
         return (one for one in self.run.instability if (one.case, one.target) in there)
 
@@ -106,6 +92,25 @@ class Earlier:
         return BadArgument(
             f"{OPTION} {self.run.path} cannot go on: {why}. Repeat the command of that run."
         )
+
+
+def _differences(was: Header, now: Header) -> Iterator[str]:
+    """The differences between the headers of two runs that make them different runs."""
+    if difference := headers_differ(was, now):
+        yield difference
+    if was.shard != now.shard:
+        yield f"the shard is {_shard(now)}, not {_shard(was)}"
+    before, after = was.selection, now.selection
+    if (before.cases, before.results) != (after.cases, after.results):
+        yield (
+            f"it is to have {before.results} results of {before.cases} cases, and these "
+            f"arguments select {after.results} of {after.cases}"
+        )
+    for old, new in zip(was.targets, now.targets, strict=True):
+        if old.name != new.name:
+            yield f"the target is {new.name}, not {old.name}"
+        if difference := targets_differ(old, new):
+            yield f"{new.name} is another target: {difference}"
 
 
 def _shard(header: Header) -> str:

@@ -21,21 +21,10 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
+from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
 from conformance.cli.explained import explained
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
-from conformance.cli.options import (
-    EPS,
-    EXPRESSION,
-    FILE,
-    HTML,
-    JOBS,
-    PATHS,
-    RESULTS,
-    RuntimeCommand,
-    program_options,
-    with_releases,
-)
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import RunSummary, Terminal
@@ -66,10 +55,10 @@ if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
 
 
-@click.command(cls=RuntimeCommand)
-@PATHS
-@EPS
-@EXPRESSION
+@click.command()
+@options.PATHS
+@options.EPS
+@options.EXPRESSION
 @click.option(
     "--profile",
     "profiles",
@@ -77,14 +66,14 @@ if TYPE_CHECKING:
     metavar="MODEL",
     help="The calls of a model, such as gemma4, instead of the corpus; repeat.",
 )
-@JOBS
-@RESULTS
-@HTML
+@options.JOBS
+@options.RESULTS
+@options.HTML
 @click.option(
     "--expectations",
     "pinned",
     multiple=True,
-    type=FILE,
+    type=options.FILE,
     help="Known results of your own runner, build or machine, before the shipped ones; repeat.",
 )
 @click.option(
@@ -125,14 +114,14 @@ if TYPE_CHECKING:
 @click.option(
     OPTION_RESUME,
     "resumed",
-    type=FILE,
+    type=options.FILE,
     metavar="RESULTS",
     help="Go on with the run that was cut off in this results file; begin one if there is none.",
 )
 @click.option(
     "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
 )
-@program_options
+@options.program_options
 def run(
     paths: Sequence[str],
     eps: Sequence[str],
@@ -178,8 +167,8 @@ def run(
     terminal = Terminal(verbose=verbose)
     if last_failed:
         check_results_file(results)
-        planned, told = only_last_failed(planned)
-        terminal.line(told)
+        planned, sentence = only_last_failed(planned)
+        terminal.line(sentence)
     work = Work(
         planned, planned, selection_of(planned, selection, only_failed=_size(planned) < size)
     )
@@ -193,7 +182,11 @@ def run(
         terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
         work = replace(work, planned=left, earlier=earlier)
     with place_for(results, html) as place:
-        summary = execute(work, jobs, place, terminal, 1 if first else maxfail, until, explain)
+        summary = RunSummary(until)
+        execute(work, jobs, place, terminal, summary, 1 if first else maxfail)
+        if not summary.interrupted:
+            summary.explanations = [*explained(summary, work.planned, explain)]
+        terminal.summary(summary)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
@@ -211,7 +204,7 @@ def _shard(text: str | None, last_failed: bool) -> Shard | None:
 def _resumed(
     resumed: Path | None, results: Path | None, last_failed: bool
 ) -> tuple[Path | None, Earlier | None]:
-    """Where to write results, and the run that is there. Raises `BadArgument`."""
+    """The results file to write, and the run that it has already. Raises `BadArgument`."""
     if resumed is None:
         return results, None
     if results is not None and identity(results) != identity(resumed):
@@ -223,25 +216,25 @@ def _resumed(
 
 @dataclass(frozen=True)
 class Work:
-    """What one invocation runs. ``planned`` are the cases to run now on each target.
-
-    ``whole`` is the run that they are of, before it was divided or cut off. The results file is to
-    have ``selection``: this ``shard``, if the run is divided, with what is recorded ``earlier``.
-    """
+    """The work of one invocation."""
 
     planned: Sequence[TargetPlan]
+    """The cases to run now on each target."""
     whole: Sequence[TargetPlan]
+    """The cases of the run before it was divided into shards or cut off."""
     selection: Selection
+    """The selection that the results file is to have."""
     shard: ShardRecord | None = None
     earlier: Earlier | None = None
+    """The results that are recorded already, with ``--resume``."""
 
 
 def plans_of(
     corpus: Corpus, targets: Sequence[Target], expression: str, pinned: Sequence[Path] = ()
 ) -> list[TargetPlan]:
-    """What of the corpus to run on each target; ``pinned`` are the user's expectations files.
+    """The cases to run on each target; ``pinned`` are the user's expectations files.
 
-    Raises `SelectionError` if that is nothing at all, and `InputError` for wrong expectations.
+    Raises `SelectionError` if no case is selected, and `InputError` for invalid expectations.
     """
     labels = [target.label for target in targets]
     corpus.check_targets(labels)
@@ -266,18 +259,18 @@ def plans_of(
 
 
 def selection_words(paths: Sequence[str], expression: str) -> list[str]:
-    """The selection as the words of a command."""
+    """The selection as arguments of a command."""
     return [*paths, *(["-k", expression] if expression else [])]
 
 
 def selection_text(paths: Sequence[str], expression: str) -> str:
-    """The selection as it is typed in the command."""
+    """The selection as one text, for the header of the results file."""
     return " ".join(selection_words(paths, expression)) or "whole corpus"
 
 
 @contextlib.contextmanager
 def place_for(results: Path | None, html: Path | None) -> Iterator[Place | None]:
-    """Where to write results: ``results``, or a temporary file for the report alone; else None."""
+    """The place of results: ``results``, or a temporary file for the report alone; else None."""
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
@@ -287,7 +280,7 @@ def place_for(results: Path | None, html: Path | None) -> Iterator[Place | None]
 
 
 def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
-    """Write the HTML report of ``runs``, with the answer for a ``model`` if given.
+    """Write the HTML report of ``runs``, with the answer for a ``model`` if there is one.
 
     Raises `ResultsError`.
     """
@@ -304,9 +297,9 @@ def write_outputs(
     terminal: Terminal,
     model: ModelTable | None = None,
 ) -> None:
-    """Write the report, settle the results file, and say where they are, as far as they are wanted.
+    """Write the report, settle the results file, and print the paths of those that were requested.
 
-    The report has the answer for a ``model`` if given. Raises `ResultsError`.
+    ``model`` is the answer for a model, for the report. Raises `ResultsError`.
     """
     try:
         if html is not None and summary.kept:
@@ -328,27 +321,27 @@ def check_outputs(
     outputs: Sequence[tuple[str, Path]],
     pinned: Sequence[Path] = (),
 ) -> None:
-    """Raise `BadArgument` or `ResultsError` for outputs that cannot be written or must not be."""
+    """Raise `ResultsError` for an output that cannot be written, `BadArgument` for an input."""
     inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}
     for plan in planned:
         target = plan.target
         programs = {Path(word) for word in target.command.argv if os.path.isabs(word)}
         inputs |= {*target.expectations, *programs}
         inputs |= {target.program.path} if target.program else set()
-    named, beside = dict(outputs), list[tuple[str, Path]]()
-    if (results := named.get("--results")) is not None:
+    paths = dict(outputs)
+    if (results := paths.get("--results")) is not None:
         if results.suffix == ".xz":
             raise BadArgument("--results is written as text; name a file without .xz.")
-        if "--html" in named and identity(results) is None:
+        if "--html" in paths and identity(results) is None:
             raise BadArgument(f"--html needs a results file that it can read, not {results}.")
-        beside = [("--results", part_file(results))]
-    check_separate(inputs, [*outputs, *beside])
+    parts = [("--results", part_file(results))] if results else []
+    check_separate(inputs, [*outputs, *parts])
     for option, path in outputs:
         check_writable(path, "results" if option == "--results" else "the report")
 
 
 def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
-    """Settle the results file, and say where its results are, and where those from before it."""
+    """Settle the results file, and print the path of its results and that of earlier results."""
     place.settle()
     if place.path == place.named:
         if summary.kept:
@@ -363,40 +356,16 @@ def execute(
     jobs: int | None,
     results: Place | None,
     terminal: Terminal,
-    most_failures: int | None = None,
-    until: float = math.inf,
-    known: bool = False,
-) -> RunSummary:
-    """Run every plan of ``work``, write results as they come, and print the summary.
-
-    The run stops early after ``most_failures`` unexpected results and infrastructure failures, and
-    at the time ``until`` of `time.monotonic`. What is unexpected is explained, and if asked for
-    what is ``known``, too.
-    """
-    summary = RunSummary(until)
-    run_plans(work, jobs, results, terminal, summary, most_failures)
-    if not summary.interrupted:
-        plans = [plan for plan in work.planned if summary.targets]
-        found = explained(summary.results, zip(plans, summary.targets, strict=True), known)
-        summary.explanations = list(found)
-    terminal.summary(summary)
-    return summary
-
-
-def run_plans(
-    work: Work,
-    jobs: int | None,
-    results: Place | None,
-    terminal: Terminal,
     summary: RunSummary,
     most_failures: int | None = None,
 ) -> None:
-    """Run every plan into ``summary``, and write results as they come.
+    """Run every plan of ``work`` into ``summary``, and write results as they come.
 
-    Releases that are not installed are installed first. Cases run in ``jobs`` processes (None: as
-    many as are usual), each with a runner of its own for each target.
+    Releases that are not installed are installed first. Cases run in ``jobs`` processes (None: the
+    usual number), each with one runner for each target. The run stops early after
+    ``most_failures`` unexpected results and infrastructure failures.
     """
-    targets = with_releases([plan.target for plan in work.planned])
+    targets = options.with_releases([plan.target for plan in work.planned])
     planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
@@ -408,9 +377,9 @@ def run_plans(
                 terminal.target(run.ready)
                 if len(runs) > MAX_TARGETS:
                     run.rest()
-            summary.targets = readies = [run.ready for run in runs]
+            summary.targets = [run.ready for run in runs]
             if results is not None:
-                first = header(work.whole, readies, work.selection, work.shard)
+                first = header(work.whole, summary.targets, work.selection, work.shard)
                 if work.earlier is not None:
                     work.earlier.check(first)
                     first = work.earlier.run.header
@@ -421,11 +390,11 @@ def run_plans(
             progress = {id(run): TargetProgress(run, keep) for run in runs}
             for each in progress.values():
                 stack.callback(each.last.keep)
-            found = stack.enter_context(
+            records = stack.enter_context(
                 contextlib.closing(run_all(runs, jobs or usual_jobs(targets)))
             )
             with terminal.progress(_size(work.planned)) as advance:
-                for run, case, record in found:
+                for run, case, record in records:
                     if case is None or isinstance(record, RunnerFailed):
                         assert isinstance(record, RunnerFailed)
                         progress[id(run)].give_up(record)
@@ -447,37 +416,25 @@ def run_plans(
 
 
 class TargetProgress:
-    """What has come of a target's cases; ``last`` notes those that failed."""
+    """The progress of one target; ``last`` notes the cases that failed."""
 
     def __init__(self, run: TargetRun, keep: ResultsKeeper) -> None:
         self._run = run
         self._keep = keep
         self.last = LastRun(run.plan)
-        self._tried = False
-        self._skipped = ""
-        #: Cases without a record.
+        #: Number of cases without a record.
         self.left = len(run.plan.cases)
         self.given_up = False
 
     def take(self, case: Case, record: Reported) -> None:
-        """Record what has come of a case."""
-        self._keep.case(case)
-        if isinstance(record, InstabilityRecord):
-            self._keep.instability(record)
-            return
-        if isinstance(record, InfrastructureRecord):
-            self._keep.trouble(record)
-        else:
-            self._keep.result(case, record)
-        if isinstance(record, ResultRecord) and not was_tried(record):
-            self._skipped = self._skipped or record.reason
-        else:
-            self._tried = True
-        self.left -= 1
-        self.last.note(case, record)
+        """Keep a record of a case."""
+        self._keep.record(case, record)
+        if not isinstance(record, InstabilityRecord):
+            self.left -= 1
+            self.last.note(case, record)
 
     def give_up(self, why: RunnerFailed) -> None:
-        """No other case of the target can be run."""
+        """Record the failure after which no other case of the target can be run."""
         self.given_up = True
         self._keep.trouble(self._run.trouble(why))
         for case in self._run.plan.cases:
@@ -485,30 +442,33 @@ class TargetProgress:
         self.last.give_up()
 
     def say_if_untried(self) -> None:
-        """Say so in the summary if every case was skipped."""
-        ready = self._run.ready
-        if self.given_up or self.left or not self._skipped or self._tried:
+        """Add a sentence to the summary if every case was skipped."""
+        ready, summary = self._run.ready, self._keep.summary
+        results = [result for _, result in summary.results if result.target == ready.name]
+        failed = any(trouble.target == ready.name for trouble in summary.troubles)
+        if self.left or failed or not results or any(map(was_tried, results)):
             return
-        if ready.name not in self._keep.tried_before:
-            fix = f"\n  fix: {ready.fix}" if ready.fix else ""
-            kernel = self._run.plan.target.kernel
-            what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
-            self._keep.summary.untried[ready.name] = f"{ready.name}: {what}: {self._skipped}{fix}"
+        fix = f"\n  fix: {ready.fix}" if ready.fix else ""
+        kernel = self._run.plan.target.kernel
+        what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
+        summary.untried[ready.name] = f"{ready.name}: {what}: {results[0].reason}{fix}"
 
 
 class ResultsKeeper:
-    """Writes the results file, if one was requested; the run continues if writing fails."""
+    """The results of a run: in its summary, and in its results file, if one was requested.
+
+    The run continues if the file cannot be written.
+    """
 
     def __init__(self, summary: RunSummary) -> None:
         self._writer: Writer | None = None
         self.summary = summary
         self._seen: set[str] = set()
-        #: Number of cases times targets that have a record of their own.
+        #: Number of cases times targets that have a record.
         self.recorded = 0
-        #: The targets on which a case was tried before the run was cut off.
-        self.tried_before: set[str] = set()
 
     def begin(self, stack: contextlib.ExitStack, place: Place, first: Header) -> None:
+        """Begin the results file."""
         try:
             self._writer = stack.enter_context(Writer(place, first))
             self.summary.begun = True
@@ -516,36 +476,43 @@ class ResultsKeeper:
             self.summary.writing = error
 
     def case(self, case: Case) -> None:
+        """Write a case, unless it has been written."""
         if case.id not in self._seen:
             self._seen.add(case.id)
             self._try(lambda writer: writer.case(case_record(case)))
 
-    def result(self, case: Case, record: ResultRecord) -> None:
-        self.summary.add(case, record)
-        self.recorded += 1
-        self._try(lambda writer: writer.result(record))
+    def record(self, case: Case, record: Reported) -> None:
+        """Keep a record of a case."""
+        self.case(case)
+        if isinstance(record, ResultRecord):
+            self.summary.add(case, record)
+            self.recorded += 1
+            self._try(lambda writer: writer.result(record))
+        elif isinstance(record, InstabilityRecord):
+            self._instability(record)
+        else:
+            self.trouble(record)
 
     def copy(self, earlier: Earlier, cases: Sequence[Case]) -> None:
-        """Take over what was recorded of the run before."""
+        """Copy the records of the part of the run that was recorded before."""
         for case, record in earlier.of(cases):
-            self.case(case)
-            self.result(case, record)
-            if was_tried(record):
-                self.tried_before.add(record.target)
+            self.record(case, record)
         for one in earlier.instability():
-            self.instability(one)
+            self._instability(one)
         self._try(lambda writer: writer.replace())
 
-    def instability(self, record: InstabilityRecord) -> None:
+    def _instability(self, record: InstabilityRecord) -> None:
         self.summary.instability.append(record)
         self._try(lambda writer: writer.instability(record))
 
     def trouble(self, record: InfrastructureRecord) -> None:
+        """Keep an infrastructure failure, of a case or of a target."""
         self.summary.troubles.append(record)
         self.recorded += record.case is not None
         self._try(lambda writer: writer.infrastructure(record))
 
     def finish(self, complete: bool) -> None:
+        """Write the end of the results file."""
         self._try(lambda writer: writer.finish(complete))
 
     def _try(self, write: Callable[[Writer], object]) -> None:

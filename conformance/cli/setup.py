@@ -1,15 +1,14 @@
-"""``gqa setup``: installs what a target needs, or releases of it, and lists those."""
+"""``gqa setup``: installs runtimes and releases of them, and lists those."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
 
 from conformance.cli import completion
-from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
+from conformance.cli.common import BadArgument, Status, say
 from conformance.targets.catalogue import TARGETS, TargetEntry, entry_of, is_by_path
 from conformance.targets.registry import targets_for
 from conformance.targets.setup.installed import install, installed
@@ -30,7 +29,7 @@ from conformance.targets.tools import (
 _SetUp = Callable[[str, Tell], Ready]
 _HowToUse = Callable[[str], list[str]]
 
-#: By `TargetEntry.setup`: the package, its pinned release, what installs it and says how to use it.
+#: By `TargetEntry.setup`: a package, its pinned release, and functions to install and explain it.
 _PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
     "cuda": ("onnxruntime-gpu", ONNXRUNTIME_GPU_VERSION, set_up_cuda, how_to_use_cuda),
     "tract": ("tract", TRACT_VERSION, set_up_tract, how_to_use_tract),
@@ -48,8 +47,7 @@ _PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
     "names", nargs=-1, metavar="[TARGET[@RELEASE]]...", shell_complete=completion.targets
 )
 @click.option("--releases", "listed", is_flag=True, help="List the releases that are installed.")
-@click.option("--json", "as_json", is_flag=True, help="With --releases, as JSON.")
-def setup(names: Sequence[str], listed: bool, as_json: bool) -> int:
+def setup(names: Sequence[str], listed: bool) -> int:
     """Install a runtime, or some of its releases.
 
     \b
@@ -57,17 +55,15 @@ def setup(names: Sequence[str], listed: bool, as_json: bool) -> int:
     gqa setup cpu@1.20.. wasm@1.27.0   releases, for use without a network
     gqa setup --releases               list the releases that are installed
 
-    A release is also installed when it is first used. Each is in a folder of its own below that of
-    the tools (GQA_TOOLS); to remove a release, delete its folder.
+    A release is also installed when it is first used. Each has a folder in that of the tools
+    (GQA_TOOLS); to remove a release, delete its folder.
 
     \b
     Exit status: 0 installed, even if it cannot be used here yet   2 bad input
                  3 something could not be installed, or does not start
     """
     if listed:
-        return _list(names, as_json)
-    if as_json:
-        raise BadArgument("--json needs --releases.")
+        return _list(names)
     releases = [name for name in names if "@" in name and not is_by_path(name)]
     entries = [_entry(name) for name in names if name not in releases]
     targets = targets_for(releases)
@@ -85,7 +81,7 @@ def setup(names: Sequence[str], listed: bool, as_json: bool) -> int:
             say(f"{target.label}: {error}")
         else:
             click.echo(f"{target.label}: installed")
-    return INFRASTRUCTURE if failed else ALL_AS_EXPECTED
+    return Status.INFRASTRUCTURE if failed else Status.AS_EXPECTED
 
 
 def _entry(name: str) -> TargetEntry:
@@ -99,7 +95,7 @@ def _entry(name: str) -> TargetEntry:
 
 
 def _set_up(entry: TargetEntry) -> None:
-    """Install the pinned release of what a target needs, and say how to use it."""
+    """Install the pinned release of the package that a target needs, and print how to use it."""
     if not entry.setup:
         click.echo(f"gqa setup installs nothing for {entry.name}. It needs {entry.needs}.")
         if entry.extra:
@@ -113,25 +109,12 @@ def _set_up(entry: TargetEntry) -> None:
         click.echo(line)
 
 
-def _list(names: Sequence[str], as_json: bool) -> int:
-    """List the releases that are installed, all or those of some targets."""
+def _list(names: Sequence[str]) -> int:
+    """List the installed releases, all or those of some targets."""
     packages = {_entry(name).package for name in names or [entry.name for entry in TARGETS]}
-    found = [each for each in installed() if each.package in packages]
-    sizes = [each.size for each in found]
-    if as_json:
-        rows = [
-            {
-                "targets": each.targets,
-                "package": each.package.name,
-                "release": each.release,
-                "folder": str(each.folder),
-                "bytes": size,
-            }
-            for each, size in zip(found, sizes, strict=True)
-        ]
-        click.echo(json.dumps(rows, indent=1))
-        return ALL_AS_EXPECTED
-    for each, size in zip(found, sizes, strict=True):
-        click.echo(f"{size / 1e6:7.0f} MB  {each.folder.name}: {', '.join(each.targets)}")
-    click.echo(f"{tools_root()}: {len(found)} releases, {sum(sizes) / 1e6:.0f} MB")
-    return ALL_AS_EXPECTED
+    releases = [release for release in installed() if release.package in packages]
+    sizes = [release.size for release in releases]
+    for release, size in zip(releases, sizes, strict=True):
+        click.echo(f"{size / 1e6:7.0f} MB  {release.folder.name}: {', '.join(release.targets)}")
+    click.echo(f"{tools_root()}: {len(releases)} releases, {sum(sizes) / 1e6:.0f} MB")
+    return Status.AS_EXPECTED

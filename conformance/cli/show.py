@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,14 @@ from conformance.bundle.prepare import prepare
 from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
-from conformance.case.corpus import Corpus, is_shipped
+from conformance.case.corpus import is_shipped
 from conformance.case.excluded import selected_cases
-from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
+from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.completion import case_names, targets
 from conformance.cli.console import make_console
 from conformance.cli.one_result import returned_of, run_case, taken, the_one
 from conformance.cli.options import FILE
-from conformance.report.value_files import values_json
-from conformance.report.values import Asked, Element, Returned, read_as, values_of
+from conformance.report.values import Element, QueryPlace, read_as, values_of
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
@@ -34,11 +31,11 @@ class _ElementType(click.ParamType[Element]):
     name = "element"
 
     def convert(self, value: Any, *_: Any) -> Element:
-        found = re.fullmatch(r"\s*(\w+)\s*\[([\d\s,]{1,200})\]\s*", value)
-        numbers = found[2].split(",") if found else []
-        if not found or not all(number.strip().isdecimal() for number in numbers):
+        match = re.fullmatch(r"\s*(\w+)\s*\[([\d\s,]{1,200})\]\s*", value)
+        numbers = match[2].split(",") if match else []
+        if not match or not all(number.strip().isdecimal() for number in numbers):
             self.fail(f"{value!r} is not an element such as output[0,3,128].")
-        return Element(found[1], tuple(map(int, numbers)))
+        return Element(match[1], tuple(map(int, numbers)))
 
 
 _NUMBER = click.IntRange(min=0)
@@ -70,7 +67,6 @@ _NUMBER = click.IntRange(min=0)
     shell_complete=targets,
 )
 @click.option("--all", "everything", is_flag=True, help="Leave no key and no element out.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
 def show(
     case_id: str,
     values: bool,
@@ -82,7 +78,6 @@ def show(
     results: Path | None,
     ep: str | None,
     everything: bool,
-    as_json: bool,
 ) -> int:
     """Show one test case: its call, what must come out, its values.
 
@@ -93,18 +88,30 @@ def show(
     """
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
-    asked = Asked(step, batch, head, token, element)
-    if values or everything or as_json or results or ep or asked != Asked():
-        if ep is None and corpus.targets:
-            (ep,) = eps_of(corpus.targets, Programs())
-        return _show_values(
-            case,
-            asked,
-            lambda: _returned(corpus, case, results, ep),
-            everything=everything,
-            as_json=as_json,
+    place = QueryPlace(step, batch, head, token, element)
+    if not (values or everything or results or ep or place != QueryPlace()):
+        return _show_call(case)
+    if isinstance(case.call, GraphCall):
+        raise BadArgument(
+            "--values is for cases of a single node, and this one is a graph."
+            f" gqa export '{argument_for(case)}' DIR writes every tensor of it in float64."
         )
-    return _show_call(case)
+    prepared = prepare(case.call, readings=case.contract.readings)
+    if prepared.unjudged is not None:
+        click.echo(
+            f"{case.id} has no values. The call has no defined meaning: {prepared.unjudged}."
+        )
+        return Status.AS_EXPECTED
+    returned = None
+    if results is not None:
+        returned = returned_of(taken(case, ep, results))
+    elif name := ep or next(iter(eps_of(corpus.targets, Programs())), None):
+        returned = returned_of(run_case(corpus, case, target_for(name)))
+    from conformance.cli.values import draw_values
+
+    shown = values_of(case, read_as(prepared, returned), place, returned)
+    draw_values(make_console(), case, shown, returned, everything)
+    return Status.AS_EXPECTED
 
 
 def _show_call(case: Case) -> int:
@@ -113,43 +120,6 @@ def _show_call(case: Case) -> int:
     draw(make_console(), case)
     problem = why_insensitive(case)
     if problem is None:
-        return ALL_AS_EXPECTED
+        return Status.AS_EXPECTED
     say(f"\n{problem}")
-    return INFRASTRUCTURE if is_shipped(case) else ALL_AS_EXPECTED
-
-
-def _returned(corpus: Corpus, case: Case, results: Path | None, ep: str | None) -> Returned | None:
-    """What a target returned for the case: in a results file, or now."""
-    if results is not None:
-        return returned_of(taken(case, ep, results))
-    return None if ep is None else returned_of(run_case(corpus, case, target_for(ep)))
-
-
-def _show_values(
-    case: Case,
-    asked: Asked,
-    find_returned: Callable[[], Returned | None],
-    *,
-    everything: bool,
-    as_json: bool,
-) -> int:
-    from conformance.cli.values import draw_values
-
-    if isinstance(case.call, GraphCall):
-        raise BadArgument(
-            "--values is for cases of a single node, and this one is a graph."
-            f" gqa export '{argument_for(case)}' DIR writes every tensor of it in float64."
-        )
-    bundle = prepare(case.call, readings=case.contract.readings)
-    if bundle.unjudged is not None:
-        why = f"The call has no defined meaning: {bundle.unjudged}."
-        told = json.dumps({"case": case.id, "no_values": why})
-        click.echo(told if as_json else f"{case.id} has no values. {why}")
-        return ALL_AS_EXPECTED
-    returned = find_returned()
-    found = values_of(case, read_as(bundle, returned), asked, returned)
-    if as_json:
-        click.echo(json.dumps(values_json(case, found, returned), allow_nan=False))
-    else:
-        draw_values(make_console(), case, found, returned, everything)
-    return ALL_AS_EXPECTED
+    return Status.INFRASTRUCTURE if is_shipped(case) else Status.AS_EXPECTED

@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rich.console import Console
@@ -24,8 +25,8 @@ from conformance.base.paths import shown
 from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.case.case import Case
-from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
-from conformance.cli.console import SafeConsole, make_console, natural_width, plain_table
+from conformance.cli.common import Status
+from conformance.cli.console import NOTHING, SafeConsole, make_console, plain_table, print_table
 from conformance.cli.listing import FEW, by_cause, failures, in_full
 from conformance.results.causes import causes
 from conformance.results.errors import ResultsError
@@ -37,43 +38,39 @@ from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
 
-#: In a table a target's name is folded to no less than this many characters.
-_FOLDED: Final = 20
-
-#: Up to this many known defects are listed; of more, the number is printed.
+#: The largest number of known defects that are listed; more are only counted.
 FEW_CAUSES: Final = 8
 
 
+@dataclass
 class RunSummary:
-    """The results of a run so far.
+    """The results of a run so far."""
 
-    ``untried`` has a sentence for each target on which no case was tried, by the target's name;
-    ``begun`` says that the results file has been started, and ``writing`` is the error that left it
-    incomplete. ``stopped_before`` is the number of cases that were left when the run was stopped
-    early, and ``starts`` has the seconds that starting the runners of each target took.
-    ``targets`` are those of the run, as soon as all are described. ``until`` is the time at which
-    it is stopped, by the clock of `time.monotonic`.
-    """
-
-    def __init__(self, until: float = math.inf) -> None:
-        self.until = until
-        self.results: list[tuple[Case, ResultRecord]] = []
-        self.troubles: list[InfrastructureRecord] = []
-        self.instability: list[InstabilityRecord] = []
-        self.untried: dict[str, str] = {}
-        self.begun = False
-        self.writing: ResultsError | None = None
-        self.interrupted = False
-        self.stopped_before: int | None = None
-        self.targets: Sequence[DescribedTarget] = ()
-        self.explanations: Sequence[str] = ()
+    until: float = math.inf
+    """The time of `time.monotonic` at which the run is stopped."""
+    results: list[tuple[Case, ResultRecord]] = field(default_factory=list)
+    troubles: list[InfrastructureRecord] = field(default_factory=list)
+    instability: list[InstabilityRecord] = field(default_factory=list)
+    untried: dict[str, str] = field(default_factory=dict)
+    """A sentence for each target that tried no case, by its name."""
+    begun: bool = False
+    """Whether the results file has been started."""
+    writing: ResultsError | None = None
+    """The error that left the results file incomplete."""
+    interrupted: bool = False
+    stopped_before: int | None = None
+    """The number of cases that were left when the run was stopped early."""
+    targets: Sequence[DescribedTarget] = ()
+    """The targets of the run, once all are described."""
+    explanations: Sequence[str] = ()
+    """What the failures share, and what they are like."""
 
     def add(self, case: Case, record: ResultRecord) -> None:
         """Add a result."""
         self.results.append((case, record))
 
     def enough(self, most: int | None) -> bool:
-        """Whether time is up or there are ``most`` failures: what makes the exit status one."""
+        """Whether time is up, or there are ``most`` failures that make the exit status 1."""
         if time.monotonic() >= self.until:
             return True
         if most is None:
@@ -83,7 +80,7 @@ class RunSummary:
 
     @property
     def _unstable(self) -> int:
-        """Number of results that did not repeat, and that no expectation covers."""
+        """The number of unexpected results that did not repeat."""
         return sum(record.unexpected for record in self.instability)
 
     @property
@@ -94,17 +91,17 @@ class RunSummary:
     def status(self) -> int:
         """The exit status of ``gqa run``."""
         if self.interrupted:
-            return INTERRUPTED
+            return Status.INTERRUPTED
         if self.troubles or self.untried or self.writing:
-            return INFRASTRUCTURE
+            return Status.INFRASTRUCTURE
         red = self._unstable or any(result.unexpected for _, result in self.results)
-        return UNEXPECTED if red else ALL_AS_EXPECTED
+        return Status.UNEXPECTED if red else Status.AS_EXPECTED
 
 
 class Terminal:
     """The output of a run, while it goes on and when it is over.
 
-    A ``verbose`` one lists all unexpected results and known defects, and not one of each cause.
+    If ``verbose``, it lists all unexpected results and known defects, not one of each cause.
     """
 
     def __init__(
@@ -128,51 +125,39 @@ class Terminal:
 
     @contextlib.contextmanager
     def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
-        """A live progress bar on a terminal, else a plain line for every tenth of the work."""
+        """A live progress bar on a terminal, else a line for every tenth of the work.
+
+        The function that it gives counts a record. A case can have a second one, with another
+        verdict, which replaces the first.
+        """
         counts: Counter[str] = Counter()
-        words: dict[tuple[str, str], str] = {}
-
-        def summary() -> str:
-            known = (*VERDICTS, "infrastructure")
-            return ", ".join(f"{counts[word]} {word}" for word in known if counts[word])
-
-        def count(case: Case, record: Record) -> bool:
-            """Count a record; False: the case has been counted before, with another verdict."""
-            key = case.id, record.target
-            earlier = words.get(key)
-            if earlier is not None:
-                counts[earlier] -= 1
-            words[key] = record.verdict if isinstance(record, ResultRecord) else "infrastructure"
-            counts[words[key]] += 1
-            return earlier is None
-
-        if not self.err.is_terminal:
-            done = 0
-
-            def line(case: Case, record: Record) -> None:
-                nonlocal done
-                if not count(case, record):
-                    return
-                done += 1
-                if done == total or done * 10 // total != (done - 1) * 10 // total:
-                    text = f"{done}/{total}  {summary()}"
-                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
-
-            yield line
-            return
+        verdicts: dict[tuple[str, str], str] = {}
         columns = (
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.description}", markup=False),
         )
-        with Progress(*columns, console=self.err, transient=True, refresh_per_second=8) as bar:
+        bar = Progress(*columns, console=self.err, transient=True, refresh_per_second=8)
+        with bar if self.err.is_terminal else contextlib.nullcontext():
             task = bar.add_task("starting", total=total)
 
-            def step(case: Case, record: Record) -> None:
-                bar.update(task, advance=count(case, record), description=summary())
+            def count(case: Case, record: Record) -> None:
+                key = case.id, record.target
+                is_new = key not in verdicts
+                if not is_new:
+                    counts[verdicts[key]] -= 1
+                verdicts[key] = getattr(record, "verdict", "infrastructure")
+                counts[verdicts[key]] += 1
+                words = [f"{counts[w]} {w}" for w in (*VERDICTS, "infrastructure") if counts[w]]
+                bar.update(task, advance=is_new, description=", ".join(words))
+                done = len(verdicts)
+                tenth = done == total or done * 10 // total != (done - 1) * 10 // total
+                if is_new and tenth and not self.err.is_terminal:
+                    text = f"{done}/{total}  {', '.join(words)}"
+                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
-            yield step
+            yield count
 
     def summary(self, summary: RunSummary) -> None:
         """Print the verdicts by theme, unexpected results, known defects and failures.
@@ -202,7 +187,7 @@ class Terminal:
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
     def troubles(self, summary: RunSummary) -> None:
-        """Print what kept results from being there or from being reliable."""
+        """Print infrastructure failures, unstable results, and targets that tried nothing."""
         for text in failures(summary.troubles, every=self.verbose):
             self.line(text)
         self._list_instability(summary.instability)
@@ -211,44 +196,31 @@ class Terminal:
             self.line("\n" + text)
 
     def _print_counts(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
-        """Print the verdicts of each theme and target: a table, or lines where it is too wide."""
+        """Print the verdicts of each theme and target."""
         rows: dict[tuple[str, str], list[ResultRecord]] = {}
         for case, result in results:
             rows.setdefault((case.theme, result.target), []).append(result)
         ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
-        table = _table(ordered)
-        names = {target for _, target in rows}
-        longest = max(map(len, names)) if len(names) > 1 else 0  # a single one has no column
-        if natural_width(self.out, table) <= self.out.width + max(longest - _FOLDED, 0):
-            self.out.print(table)
-            return
-        for (theme, target), members in ordered:
-            verdicts = Counter(result.verdict for result in members)
-            counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
-            if presents := sum(map(only_presents, members)):
-                counts.append(f"{presents} only in presents")
-            if unexpected := sum(result.unexpected for result in members):
-                counts.append(f"{unexpected} unexpected")
-            self.line(f"{theme}{f' on {target}' if target else ''}: {', '.join(counts)}")
+        print_table(self.out, _table(ordered))
 
     def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
         """List the known defects, worst first, each with its link and one case.
 
         All of them if it is verbose; else if there are only a few and they are not yet ``printed``.
         """
-        found = causes((result for result in results if result.known), lambda result: result)
-        if not found or (printed and not self.verbose):
+        groups = causes((result for result in results if result.known), lambda result: result)
+        if not groups or (printed and not self.verbose):
             return
-        if len(found) > FEW_CAUSES and not self.verbose:
-            self.line(f"\n{len(found)} known defects; list them with --verbose.")
+        if len(groups) > FEW_CAUSES and not self.verbose:
+            self.line(f"\n{len(groups)} known defects; list them with --verbose.")
             return
         self.line("\nKnown defects:")
-        for cause in found:
+        for cause in groups:
             self.line(f"  {len(cause.members)} {cause.sentence}")
             self.line(f"      {cause.known.link}\n      {cause.example.case}")
 
     def _list_warnings(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
-        """List the cases that could not show a fault in some part of their calls, once each."""
+        """List, once each, the cases that could not detect a fault in some part of their calls."""
         warned = {case.id: (case, r.insensitive) for case, r in results if r.insensitive}
         if not warned:
             return
@@ -259,7 +231,7 @@ class Terminal:
             self.line(f"  and for {plural(len(warned) - FEW_CAUSES, 'other case')}")
 
     def _list_instability(self, records: Sequence[InstabilityRecord]) -> None:
-        """List what did not repeat, by target."""
+        """List the results that did not repeat, by target."""
         for target in dict.fromkeys(record.target for record in records):
             those = [record for record in records if record.target == target]
             self.line(f"\n{target}: {instability_text(those)}")
@@ -267,7 +239,7 @@ class Terminal:
                 self.line(f"  {text}")
 
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
-        """List why cases were not tried on targets that tried others, the largest number first."""
+        """List why targets that tried cases skipped others, the most frequent reason first."""
         tried = {result.target for result in results if was_tried(result)}
         reasons = Counter(
             (result.target, result.reason)
@@ -349,4 +321,4 @@ def _table(rows: Sequence[_Counted]) -> Table:
 
 
 def _number(results: Sequence[ResultRecord], style: str) -> str:
-    return f"[{style}]{len(results)}[/]" if results else "[dim]·[/]"
+    return f"[{style}]{len(results)}[/]" if results else f"[dim]{NOTHING}[/]"

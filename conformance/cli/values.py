@@ -1,4 +1,4 @@
-"""The output of ``gqa show --values``: one query in the terminal, from scores to output."""
+"""The output of ``gqa show --values``: the computation of one query, from scores to output."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from rich.text import Text
 
 from conformance.base.text import clean
 from conformance.case.case import Case
+from conformance.cli.console import fits, print_table
 from conformance.oracle.numbers import Float
 from conformance.oracle.values import Hidden, QueryValues, Rotation, RowValues, StoredHead
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.values import Returned, Values
 
-#: Up to this many keys or elements are all shown; of more, those that matter.
+#: The largest number of rows that are all shown; of a longer table, the rows that matter.
 _FEW: Final = 24
-#: Significant digits, the most that fit into the terminal.
+#: Numbers of significant digits; the first with which a table fits into the terminal is taken.
 _DIGITS: Final = (9, 6, 4, 3)
-#: Spaces between columns.
-_GAP: Final = 2
 
 _HIDDEN: Final[dict[Hidden, str]] = {
     "no token": "0, beyond the length",
@@ -36,33 +35,33 @@ _HIDDEN: Final[dict[Hidden, str]] = {
 
 @dataclass(frozen=True)
 class _Column:
-    """A column: its head and its cells, which are numbers or texts."""
+    """A column of a table: its head and its cells, which are numbers or texts."""
 
     head: str
     cells: Sequence[float | str]
     digits: int = 99
-    """At most so many."""
+    """The largest number of significant digits."""
 
     def cell(self, row: int, digits: int) -> str:
-        """A cell as text, with so many significant digits."""
+        """The text of a cell, with at most ``digits`` significant digits."""
         cell = self.cells[row]
         return cell if isinstance(cell, str) else f"{cell:.{min(digits, self.digits)}g}"
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """A table with all its rows. ``kept`` are the rows that matter most.
-
-    ``note`` has a text on a run of rows that is left out, which stands in the column ``noted``;
-    ``styles`` has the style of each row.
-    """
+    """A table with all its rows."""
 
     title: str
     columns: Sequence[_Column]
     kept: Iterable[int]
+    """The rows that matter, which are shown in a long table."""
     styles: Sequence[str]
+    """The style of each row."""
     note: Callable[[range], str] = lambda run: ""
+    """The text that stands for rows that are left out …"""
     noted: str = ""
+    """… and the head of its column."""
 
 
 def draw_values(
@@ -120,7 +119,7 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
 
 
 def _formula(query: QueryValues) -> str:
-    """How a logit is made of the call's numbers."""
+    """The formula of a logit, with the numbers of the call."""
     text = f"{query.scale:.9g} · q·k"
     if query.softcap:
         text = f"{query.softcap:.9g} · tanh({text} / {query.softcap:.9g})"
@@ -203,13 +202,14 @@ def _keys(query: QueryValues, values: Values) -> _Grid:
 
 
 def _element_of_head(values: Values) -> int:
-    """The element of a head that is in question, -1 if it is not one of output."""
+    """The index in its head of the element that is shown; -1 if none of output is."""
     if values.query is None or values.element is None or values.element.output != "output":
         return -1
     return values.element.index[-1] % len(values.query.output)
 
 
 def _or_nothing(number: int) -> str:
+    """The number as text; empty if it is negative, which means that there is none."""
     return "" if number < 0 else str(number)
 
 
@@ -239,7 +239,7 @@ def _known(numbers: Float) -> list[float | str]:
 def _stored(
     head: StoredHead, rotation: Rotation | None, query: QueryValues | None, row: RowValues
 ) -> Iterator[_Column]:
-    """The columns from an input to what a quantised cache stores of it."""
+    """The columns from an input to the codes that a quantised cache stores."""
     same = query is not None and query.position == row.position
     for column in [_Column("given", [*head.given])] if rotation is None else _rotation(rotation):
         if not (same and column.head in ("cos", "sin")):  # they are in the query's table
@@ -267,10 +267,10 @@ def _title(name: str, first: tuple[int, ...], index: str) -> str:
 def _vector(
     values: Values, name: str, index: str, before: Iterable[_Column] = (), about: str = ""
 ) -> _Grid:
-    """The table of the vector of an output, with the columns ``before`` it."""
+    """The table of a vector of an output: expected and returned values; ``before`` are columns."""
     vector, element, before = values.outputs[name], values.element, [*before]
     count = max([len(vector.expected), *(len(column.cells) for column in before)])
-    # elements of a head in one of the tensor: 2 if packed; the last may be alone in its byte
+    # the number of elements of a head in one byte: 2 if packed; the last may be alone
     each = -(-count // len(vector.expected))
     there = [d // each for d in range(count)]
     expected, budget = vector.expected[there], vector.budget[there]
@@ -289,19 +289,18 @@ def _vector(
         if each > 1:  # the even element is in the low half of its byte
             byte = np.nan_to_num(got).clip(0, 255).astype(int)
             codes = (byte >> 4 * (np.arange(count) % each)) % 16 - 8
-            told = [str(code) if ok else "" for code, ok in zip(codes, known, strict=True)]
-            columns.append(_Column("got code", told))
+            texts = [str(code) if ok else "" for code, ok in zip(codes, known, strict=True)]
+            columns.append(_Column("got code", texts))
         shares = zip(share, known & ~undefined, strict=True)
         columns.append(_Column("share", [x if ok else "" for x, ok in shares], digits=3))
     wrong = known & ~(share <= 1)
-    question = []
+    shown = []
     if element is not None and element.index[:-1] == vector.first[:-1] and element.output == name:
-        last = element.index[-1] - vector.first[-1]
-        question = [d for d in range(count) if there[d] == last]
-    if question:
-        columns.append(_Column("", ["←" if d in question else "" for d in range(count)]))
+        index_in_vector = element.index[-1] - vector.first[-1]
+        shown = [d for d in range(count) if there[d] == index_in_vector]
+        columns.append(_Column("", ["←" if d in shown else "" for d in range(count)]))
     worst = np.argsort(-np.where(known, share, 0.0), kind="stable")[:6]
-    kept = {*range(4), count - 2, count - 1, *question, *(int(d) for d in worst if known[d])}
+    kept = {*range(4), count - 2, count - 1, *shown, *(int(d) for d in worst if known[d])}
 
     def note(run: range) -> str:
         part = share[run.start : run.stop][known[run.start : run.stop]]
@@ -318,47 +317,33 @@ def _vector(
     )
 
 
-# ── Tables of any width ───────────────────────────────────────────────────────────────────────────
-
-
 def _print(console: Console, grid: _Grid, everything: bool) -> None:
-    """Print the rows with as many digits as fit; in a narrow terminal, each row as a line."""
+    """Print the rows with as many digits as fit."""
     count = len(grid.columns[0].cells)
     kept = set(range(count)) if everything or count <= _FEW else {*grid.kept} & {*range(count)}
-    runs = [*_runs(count, kept)]
-    heads = [column.head for column in grid.columns]
     for digits in _DIGITS:
-        rows = [_cells(grid, run, digits) for run in runs]
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        if sum(widths) + _GAP * (len(widths) - 1) <= console.width:
-            table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-            for column in grid.columns:
-                number = any(isinstance(cell, float) for cell in column.cells)
-                table.add_column(column.head, justify="right" if number else "left")
-            for run, cells in zip(runs, rows, strict=True):
-                table.add_row(*map(Text, cells), style=_style(grid, run))
-            console.print(table)
-            return
-    for run in runs:
-        named = zip(heads, _cells(grid, run, 6), strict=True)
-        line = ", ".join(f"{head} {cell}".strip() for head, cell in named if cell)
-        console.print(Text(line, style=_style(grid, run)))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in grid.columns:
+            number = any(isinstance(cell, float) for cell in column.cells)
+            table.add_column(column.head, justify="right" if number else "left", no_wrap=True)
+        for run in _runs(count, kept):
+            style = grid.styles[run[0]] if len(run) == 1 else "dim"
+            table.add_row(*map(Text, _cells(grid, run, digits)), style=style)
+        if fits(console, table):
+            break
+    print_table(console, table)
 
 
 def _cells(grid: _Grid, run: range, digits: int) -> list[str]:
-    """The cells of a row, or of a run of rows that is left out."""
+    """The texts of a row, or of a run of rows that are left out."""
     if len(run) == 1:
         return [column.cell(run[0], digits) for column in grid.columns]
     notes = {grid.columns[0].head: f"… {len(run)}", grid.noted: grid.note(run)}
     return [notes.get(column.head, "") for column in grid.columns]
 
 
-def _style(grid: _Grid, run: range) -> str:
-    return grid.styles[run[0]] if len(run) == 1 else "dim"
-
-
 def _runs(count: int, kept: set[int]) -> Iterator[range]:
-    """Each kept row by itself, and the others between them as runs; a run of one row is kept."""
+    """Each kept row alone, and the rows between them as runs; a run of one row is kept."""
     start = 0
     for row in [*sorted(kept), count]:
         if row > start:

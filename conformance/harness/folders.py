@@ -1,8 +1,8 @@
 """The folders in which runners find the files of a case and write their outputs.
 
-A folder is locked (`flock`) by the process that owns it, which the system undoes however the
-process ends. Each process first removes the folders that nobody has locked. A lock, unlike a
-process id in a file, holds across containers that share the place, and is never another process's.
+The process that owns a folder locks it (`flock`); the system removes the lock however the process
+ends. Each process first removes the folders that no process has locked. A lock, unlike a process id
+in a file, also works across containers that share the place, and never belongs to another process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from conformance.base.files import TOO_LARGE, open_folder, read_plain
 from conformance.base.text import exact_line
 from conformance.harness.protocol import ProtocolError, RanAnswer
 
-#: Files are kept in memory where so much of it is free.
+#: The free memory, in bytes, from which on files are kept in memory.
 ENOUGH_MEMORY: Final = 2 << 30
 
 
@@ -30,8 +30,8 @@ def contents_of(
 ) -> tuple[tuple[dict[str, bytes], ...], ...]:
     """The contents of the files in ``answer``, each read once.
 
-    Raises `ProtocolError` if one is not a regular file, and if they have more than ``limit``
-    together.
+    Raises `ProtocolError` if one is not a regular file, or if together they have more than
+    ``limit`` bytes.
     """
     left = limit
     if os.path.islink(out):
@@ -58,8 +58,8 @@ def contents_of(
 def place_for_files() -> str:
     """The folder in which the files of cases are.
 
-    In memory if there is room and TMPDIR is not set: a case writes and removes a few small files,
-    which on a disk takes as long as everything else that the harness does for it.
+    It is in memory if there is room and TMPDIR is not set: a case writes and removes a few small
+    files, which on a disk takes as long as everything else that the harness does for it.
     """
     in_memory = "/dev/shm"
     if not os.environ.get("TMPDIR") and os.access(in_memory, os.W_OK | os.X_OK):
@@ -89,7 +89,7 @@ _NAME: Final = re.compile(r"gqa-files-[0-9a-f]{32}")
 
 
 class OwnedFolder:
-    """A new folder in ``place``, for this process alone, once it is made."""
+    """A new folder in ``place`` that only this process uses; `make` creates it."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -99,7 +99,7 @@ class OwnedFolder:
     def make(self) -> None:
         """Make the folder. Raises `OSError`.
 
-        Whoever owns this object can remove the folder, even if an interrupt comes in here.
+        This object can remove the folder even if an interrupt comes during this method.
         """
         remove_abandoned(self._place)
         while True:
@@ -114,7 +114,7 @@ class OwnedFolder:
             return
 
     def remove(self) -> None:
-        """Remove the folder and everything in it, if there is one."""
+        """Remove the folder and everything in it, if it exists."""
         remove(self.path)
         if self._lock is not None:
             os.close(self._lock)
@@ -133,8 +133,11 @@ def remove_abandoned(place: str) -> None:
 
 
 def _locked(folder: str) -> int:
-    """A descriptor that locks ``folder``. Raises `OSError`: `BlockingIOError` if another process
-    owns it, `FileNotFoundError` if it is gone or not this user's."""
+    """A descriptor that locks ``folder``.
+
+    Raises `OSError`: `BlockingIOError` if another process owns the folder, `FileNotFoundError` if
+    it does not exist any more or belongs to another user.
+    """
     descriptor = open_folder(folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

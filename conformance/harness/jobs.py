@@ -1,4 +1,4 @@
-"""What a runner is given to run."""
+"""The jobs that runners are given."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ OUTPUT_BYTES: Final = 16 << 20
 class Job:
     """One case to run, or its variant.
 
-    ``case`` names it in messages and records. The runner gets a folder of its own for each try,
-    with the content of ``files`` by name; its path ends with ``folder``. ``seconds`` is the case's
-    time limit, None for `Limits.case_seconds`. Its output files have at most ``most_output_bytes``
-    together.
+    ``case`` names it in messages and records. Each try gets a separate folder with the content of
+    ``files`` by name; its path ends with ``folder``. ``seconds`` is the case's time limit, None for
+    `Limits.case_seconds`. The output files together have at most ``most_output_bytes``.
     """
 
     case: str
@@ -33,5 +32,5 @@ class Job:
 
     @property
     def title(self) -> str:
-        """What a sentence calls it."""
+        """The job's name in a sentence."""
         return f"the variant of {self.case}" if self.variant else self.case

@@ -1,4 +1,4 @@
-"""What a runner did with a case: the outcomes that the harness reports."""
+"""The outcomes of a case on a runner, as the harness reports them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from conformance.harness.jobs import Job
 class Unrepeated:
     """A crash that did not happen again when the case was run alone in a fresh process.
 
-    Or a rejection that did not, after which the process was replaced. ``before`` is the case that
-    the process had run before; None: it had run none. ``message`` is a sentence that quotes the
-    process's last words.
+    It can also be a rejection that did not happen again, after which the process was replaced.
+    ``before`` is the case that the process had run before; None: it had run none. ``message`` is a
+    sentence that quotes the last lines of the process's standard error.
     """
 
     message: str
@@ -23,13 +23,13 @@ class Unrepeated:
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What all outcomes have.
+    """The fields of all outcomes.
 
-    ``stderr`` is the end of what was written to standard error during this case. ``total_ms`` is
-    the time from writing the request to reading the answer, which may have waited for the caller.
-    ``before`` is the case that the process had run before; None: the case had it for itself.
-    ``unrepeated`` is the crash in the first process, where this is the outcome in another one.
-    ``damaged``: the runner said that its process may be damaged (`replace_process`).
+    ``stderr`` is the end of the process's standard error during this case. ``total_ms`` is the time
+    from writing the request to reading the answer; the answer may have waited for the caller.
+    ``before`` is the case that the process had run before; None: the process had run no other case.
+    ``unrepeated`` is the crash in the first process, if this is the outcome in a second one.
+    ``damaged``: the runner reported that its process may be damaged (`replace_process`).
     """
 
     stderr: str = ""
@@ -41,10 +41,11 @@ class _Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran(_Seen):
-    """It ran. ``runs``: for each repeat, for each step, output name to the content of its file.
+    """The case ran. ``runs``: for each repeat and step, the content of each output's file by name.
 
-    The contents together have at most `Job.most_output_bytes`. What they are, and which outputs
-    there are, is unchecked. ``kernels`` are those that the runtime reports; None: it reports none.
+    The contents together have at most `Job.most_output_bytes`. Neither the contents nor the names
+    of the outputs are checked. ``kernels`` are those that the runtime reports; None: it reports
+    none.
     """
 
     runs: tuple[tuple[dict[str, bytes], ...], ...]
@@ -58,9 +59,9 @@ class Ran(_Seen):
 class Rejected(_Seen):
     """The runtime returned an error instead of a result.
 
-    ``changed`` names the inputs that were no longer as before when the error came. ``repeated``: an
-    error after which the process was replaced, and it came again when the case was run alone in a
-    fresh process.
+    ``changed`` names the inputs that the runtime had modified before it returned the error.
+    ``repeated``: the process was replaced after the error, and the error occurred again when the
+    case was run alone in a fresh process.
     """
 
     stage: Literal["load", "run"]
@@ -73,12 +74,12 @@ class Rejected(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class Crashed(_Seen):
-    """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence that quotes the
-    process's last words.
+    """The process died of ``signal``, such as SIGSEGV.
 
-    As the outcome of `Session.run`, it died again when the case was run alone in a fresh process.
-    Where the runner itself reported the crash (`CrashedAnswer`), ``signal`` may be another word
-    (panic, cudaErrorIllegalAddress).
+    ``message`` is a sentence that quotes the last lines of the process's standard error. If this is
+    the outcome of `Session.run`, the process died again when the case was run alone in a fresh
+    process. If the runner itself reported the crash (`CrashedAnswer`), ``signal`` may be another
+    word (panic, cudaErrorIllegalAddress).
     """
 
     signal: str
@@ -87,14 +88,14 @@ class Crashed(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(_Seen):
-    """No answer within ``seconds``, which include time to compile; the process was killed."""
+    """There was no answer within ``seconds``, including compile time; the process was killed."""
 
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unavailable(_Seen):
-    """The case cannot be tried here; ``reason`` says why."""
+    """The case cannot be tried on this machine; ``reason`` says why."""
 
     reason: str
 

@@ -1,11 +1,12 @@
-"""The messages between harness and runner: JSON lines, one request, one answer, ``id`` echoed.
+"""The messages between harness and runner: JSON lines, one request, one answer with its ``id``.
 
-A runner may say once before it answers a run request that it is compiling (`CompilingNotice`).
+Once before its answer to a run request, a runner may report that it is compiling
+(`CompilingNotice`).
 
-The models here define the protocol (runners/README.md describes it); the JSON Schemas under
-``runners/schema/`` are made from them. Nothing that a runner writes is trusted: `parse_answer`
-either returns a checked answer to exactly this request, or raises `ProtocolError` with one
-sentence.
+The models in this module define the protocol (runners/README.md describes it); the JSON Schemas
+under ``runners/schema/`` are made from them. Nothing that a runner writes is trusted:
+`parse_answer` either returns a checked answer to exactly this request, or raises `ProtocolError`
+with one sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 class ProtocolError(Exception):
-    """A runner's line is not an answer to the request: one sentence that says why."""
+    """A runner's line is not an answer to the request; the message gives the reason."""
 
 
 class _Message(BaseModel):
@@ -262,7 +263,7 @@ def to_line(request: Request) -> bytes:
 
 
 def announces(line: bytes, request: RunRequest) -> bool:
-    """Whether ``line`` is not the answer to ``request`` but the notice that it compiles first."""
+    """Whether ``line`` is the notice that the runner compiles first, and not the answer."""
     try:
         message = _TO_RUN.validate_json(line)
     except ValidationError:
@@ -277,9 +278,9 @@ def parse_answer(line: bytes, request: RunRequest) -> RunAnswer: ...
 def parse_answer(line: bytes, request: Request) -> Answer:
     """The answer to ``request`` in ``line``; `ProtocolError` if it contains anything else.
 
-    It checks the JSON, the id, that the outcome is one of this command, every field, and for
+    It checks the JSON, the id, that the outcome belongs to this command, every field, and for
     ``ran`` that the repeats and steps are the requested ones and that no file is named twice. The
-    session checks that the files exist, and that there is a placement where there must be one. A
+    session checks that the files exist, and that there is a placement if one is required. A
     `CompilingNotice` is not an answer: `announces` recognises the first one.
     """
     to = _TO_DESCRIBE if isinstance(request, DescribeRequest) else _TO_RUN
@@ -325,7 +326,7 @@ _TYPES_OF_THREADS: Final = ("constrained-int", "literal['default']")
 
 
 def _what_is_wrong(line: bytes, error: ValidationError) -> str:
-    """The sentence for a line that is not a valid answer: its first error."""
+    """The sentence for a line that is not a valid answer, about its first error."""
     fault = error.errors(include_url=False, include_context=False)[0]
     text = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
     # The first is the outcome; of a field with several types, the last is one of them.

@@ -1,10 +1,10 @@
-"""One runner process: started, limited, read, timed and ended. This module knows no cases.
+"""One runner process: started, limited, read, timed and ended. This module does not know cases.
 
 `Runner.ask` sends a request, waits, and reports what happened (`News`): an answer's line, the end
-of the process, the end of its time, or a violation of the protocol. POSIX only.
+of the process, a timeout, or a violation of the protocol. POSIX only.
 
 Each process leads its own session and process group. So Ctrl-C in the terminal does not reach it,
-and it is killed together with everything that it has started. A process that leaves the group (a
+and it is killed together with every process that it has started. A process that leaves the group (a
 daemon) is not killed.
 """
 
@@ -31,11 +31,11 @@ from conformance.harness.protocol import excerpt
 GRACE_SECONDS: Final = 1.0
 #: One read; on Linux a pipe holds no more.
 CHUNK_BYTES: Final = 64 << 10
-#: How often the end of a process is looked for that leaves its pipes open to a child …
+#: How often to check for the end of a process that leaves its pipes open to a child …
 POLL_SECONDS: Final = 0.1
 #: … and that of one that has closed a pipe.
 END_SECONDS: Final = 0.001
-#: At most so many reads to empty a pipe, so that one that is always full does not block the rest.
+#: The most reads to empty a pipe, so that a pipe that is always full does not block the others.
 MOST_READS: Final = 64
 
 
@@ -54,7 +54,7 @@ class Command:
     """How a target's runner is started. ``env`` is added to this process's environment.
 
     ``fix`` is the command that repairs a runner that does not start, if the target has one.
-    ``memory_bytes`` takes the place of `Limits.memory_bytes`.
+    ``memory_bytes`` overrides `Limits.memory_bytes`.
     """
 
     name: str
@@ -76,12 +76,12 @@ def default_memory_bytes() -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one runner process may use.
+    """The limits of one runner process.
 
-    A case has ``case_seconds``, and ``compile_seconds`` more once its runner says that it compiles.
-    ``memory_bytes`` limits its writable memory (RLIMIT_DATA, on Linux only); None for no limit. A
-    limit of the address space is not possible, since CUDA reserves far more than it uses. After
-    ``failures_in_a_row`` infrastructure failures a target is given up.
+    A case has ``case_seconds``, and ``compile_seconds`` more after its runner has reported that it
+    compiles. ``memory_bytes`` limits its writable memory (RLIMIT_DATA, on Linux only); None for no
+    limit. A limit of the address space is not possible, since CUDA reserves far more than it uses.
+    After ``failures_in_a_row`` consecutive infrastructure failures a target is given up.
     """
 
     case_seconds: float = 30.0
@@ -96,7 +96,7 @@ class Limits:
 class RunnerFailed(Exception):
     """A runner does not start, or fails repeatedly: there are no more outcomes from its target.
 
-    ``sentence`` says what happened, ``fix`` is the command that repairs it or None.
+    ``sentence`` says what happened; ``fix`` is the command that repairs it, or None.
     """
 
     def __init__(self, sentence: str, fix: str | None = None) -> None:
@@ -110,13 +110,13 @@ class RunnerFailed(Exception):
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """What a process did instead of answering; ``what`` continues a sentence that starts with "the
-    runner".
+    """What a process did instead of answering.
 
-    ``late``: it was silent for that many seconds, the time of the request. ``ended``: it is no
-    more. ``signal`` is the signal that ended it, None if none did. ``half`` is the start of a line
-    that it did not finish. ``early``: it had ended before the request was written, so this request
-    is not the cause.
+    ``what`` continues a sentence that starts with "the runner". ``late``: there was no answer
+    within this many seconds, the time of the request. ``ended``: the process has ended. ``signal``
+    is the signal that ended it, None if none did. ``half`` is the start of a line that it did not
+    finish. ``early``: it had ended before the request was written, so this request is not the
+    cause.
     """
 
     what: str
@@ -131,12 +131,12 @@ News = bytes | NoAnswer
 
 
 def _no_more(line: bytes) -> float:
-    """The additional seconds that a line grants."""
+    """No additional seconds: the ``more_for`` of a request without a notice."""
     return 0.0
 
 
 class Runner:
-    """A started runner process. `RunnerFailed`: the operating system cannot start it."""
+    """A started runner process. Raises `RunnerFailed` if the operating system cannot start it."""
 
     def __init__(self, command: Command, limits: Limits) -> None:
         # If an exception (Ctrl-C) is raised here, the process sees the end of its input.
@@ -159,10 +159,11 @@ class Runner:
     def ask(
         self, line: bytes, seconds: float, more_for: Callable[[bytes], float] = _no_more
     ) -> News:
-        """Send the request ``line``, wait ``seconds`` for its answer, and say what happened.
+        """Send the request ``line``, wait ``seconds`` for its answer, and return what happened.
 
-        ``more_for`` gives the additional seconds that a line before the answer grants, 0 for the
-        answer itself. There is at most one such line. A complete answer takes precedence.
+        A notice before the answer may extend the time: ``more_for`` returns the additional seconds
+        for a line, 0 for the answer itself. There is at most one notice. A complete answer takes
+        precedence.
         """
         self._stderr.clear()  # before the last words of an ended process are read
         self._dropped = 0
@@ -205,7 +206,7 @@ class Runner:
         return note + self._stderr.decode(errors="replace")
 
     def end(self) -> None:
-        """Close the process's input, which tells it to exit, and wait for that, but not long."""
+        """Close the process's input, which makes it exit, and wait a short time for its end."""
         self._forget(self._in)
         self._in.close()
         self._wait()
@@ -246,7 +247,10 @@ class Runner:
         return NoAnswer(f"did not answer within {seconds:g} s", late=seconds)
 
     def _has_ended(self) -> bool:
-        """Whether the process has ended. Its children may keep its pipes open: they are killed."""
+        """Whether the process has ended.
+
+        Its children, which may hold its pipes open, are then killed.
+        """
         if not self._ended and self._popen.poll() is not None:
             self._ended = True
             _kill_group(self._popen.pid)
@@ -255,7 +259,7 @@ class Runner:
         return self._ended
 
     def _read_stdout(self) -> bool:
-        """Read from its output; whether there was something."""
+        """Read from standard output; return whether there was anything."""
         data = self._out.read(CHUNK_BYTES)
         if data == b"":
             self._forget(self._out)
@@ -299,7 +303,7 @@ class Runner:
         self._forget(self._in)
 
     def _hang_up(self, what: str) -> None:
-        """A pipe was closed. Usually the process is about to end: wait for that, but not long."""
+        """Handle a closed pipe: usually the process is about to end, so wait a short time."""
         self._hung_up = self._hung_up or what
         self._deadline = min(self._deadline, time.monotonic() + GRACE_SECONDS)
 
@@ -313,11 +317,11 @@ class Runner:
 
 
 def _killed_with_us(group: int) -> subprocess.Popen[bytes] | None:
-    """A shell that kills the process group ``group`` if this process dies; it is sent a line first.
+    """A shell that kills the process group ``group`` if this process dies.
 
-    A runner exits when its input ends, unless it hangs at that moment. Only this process would kill
-    it then, and it may have been killed itself. What the shell reads ends with a line where this
-    process still lives, and without one where it does not.
+    A runner exits when its input ends, unless it hangs at that moment. Then only this process would
+    kill it, and this process may have been killed itself. Before it ends normally, this process
+    sends the shell a line. If the shell's input ends without a line, this process has died.
     """
     script = 'read -r released || kill -s KILL -- "-$1"'
     null = subprocess.DEVNULL
@@ -335,7 +339,7 @@ def _killed_with_us(group: int) -> subprocess.Popen[bytes] | None:
 
 
 def _signal_of(status: int) -> str | None:
-    """The name of the signal that ended a process, also where a shell reports it; else None."""
+    """The name of the signal that ended a process, also if a shell reports it; else None."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name
@@ -383,7 +387,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _pipes(popen: subprocess.Popen[bytes]) -> list[IO[bytes]]:
-    """Its input, output and error output: a read gives None where there is nothing now."""
+    """The process's input, output and error output; a read returns None if no data is available."""
     pipes = [pipe for pipe in (popen.stdin, popen.stdout, popen.stderr) if pipe is not None]
     for pipe in pipes:
         os.set_blocking(pipe.fileno(), False)

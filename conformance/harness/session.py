@@ -12,22 +12,24 @@ Runtime or runner
     not a valid answer is the runner's own failure and says nothing about the runtime,
     `InfrastructureFailure`: an exit status, an answer that is not complete in time, an unrequested
     line, a missing file, a signal that somebody sends to end a process. The process is replaced
-    each time, and after an answer that says that it may be damaged (``replace_process``), as a
-    GPU's context is after an error of the device: no other case runs in it.
+    after each of these. It is also replaced after an answer which says that it may be damaged
+    (``replace_process``), as a GPU's context is after an error of the device: no other case runs
+    in it.
 
     Each process must describe itself as the first one did; if one does not, the target is given up.
 
     A runtime can damage its own process, and a runner can fail after an answer. Both are noticed
-    with the next case, which is not to blame. A case that crashes, or that ends in an
-    infrastructure failure or damages its process in one that had run another case, is therefore
-    tried once more, alone in a fresh process, which costs a start and a case. That outcome is the
-    case's own. What did not happen again comes with it, as `Unrepeated`, and is nobody's so far.
+    only in the next case, which is not to blame. So a case that crashes, ends in an infrastructure
+    failure or damages its process is tried once more if that process had run another case: alone in
+    a fresh process, which costs a start and a case. The outcome of this try is the case's outcome.
+    A failure that did not happen again is reported with it, as `Unrepeated`, and is attributed to
+    no case.
 
 Shutdown
-    `Session.close`, the end of the ``with``, closes the runner's input, kills it if it does not
-    exit and removes all files. When this process itself is killed, the runner reads the end of its
-    input and exits, and what does not is killed (`conformance.harness.runner`). The files are
-    removed by the next process that has a session (`conformance.harness.folders`).
+    `Session.close`, the end of the ``with``, closes the runner's input, kills the runner if it does
+    not exit and removes all files. When this process itself is killed, the runner reads the end of
+    its input and exits; a process that does not is killed (`conformance.harness.runner`). The files
+    are removed by the next process that has a session (`conformance.harness.folders`).
 """
 
 from __future__ import annotations
@@ -80,16 +82,16 @@ from conformance.harness.runner import (
 #: The message of a Rust panic: the place, and the text on the lines that follow.
 PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
 
-#: Said of a case that failed twice in such a way that its process was replaced.
+#: For the sentence on a case that failed twice so that its process was replaced.
 FAILED_TWICE: Final = (
     "[It failed in its first process, too: this is what it did alone, in a fresh process.]"
 )
 
 
 class Session:
-    """A runner process of one target, started when there is something for it to do.
+    """A runner process of one target, started when it is first needed.
 
-    ``described`` is the description by another process, as which each must describe itself.
+    ``described`` is the description by another process; each process must describe itself equally.
     """
 
     def __init__(
@@ -116,10 +118,10 @@ class Session:
         self.close(at_once=error[0] is not None)
 
     def start(self) -> DescribeAnswer:
-        """The runner's description; the first call starts it.
+        """The runner's description; the first call starts the runner.
 
-        After an `UnavailableAnswer` no process is left. `RunnerFailed`: it does not start, or it
-        has been given up since.
+        After an `UnavailableAnswer` no process is left. Raises `RunnerFailed` if the runner does
+        not start, or has been given up since.
         """
         if self._failed is not None:
             # A new one each time, as an exception collects the tracebacks of each raise.
@@ -130,7 +132,7 @@ class Session:
         return self._answer
 
     def run(self, job: Job) -> Outcome:
-        """Run ``job`` and wait for its outcome. If the target is unavailable, every job is.
+        """Run ``job`` and return its outcome. If the target is unavailable, so is every job.
 
         Raises `RunnerFailed` if the runner does not start, or has failed too often before.
         """
@@ -177,7 +179,7 @@ class Session:
                     self._folder.remove()
 
     def _launch(self) -> None:
-        """Start a process, which must describe itself as those before. Raises `RunnerFailed`."""
+        """Start a process, which must describe itself as earlier ones. Raises `RunnerFailed`."""
         try:
             self._runner = runner = Runner(self.command, self.limits)
             answer, fix = self._description(runner), self.command.fix
@@ -199,7 +201,7 @@ class Session:
             raise
 
     def _description(self, runner: Runner) -> DescribeAnswer | str:
-        """The answer to describe, or what the runner did instead."""
+        """The runner's description, or what it did instead of answering."""
         request = DescribeRequest(id=next(self._ids))
         news = runner.ask(to_line(request), self.limits.start_seconds)
         if isinstance(news, bytes):
@@ -213,7 +215,7 @@ class Session:
         return f"{news.what}{when}{_last_words(runner.stderr())}"
 
     def _tried(self, job: Job) -> Outcome:
-        """What a process does with the case. Raises `RunnerFailed` if it does not start."""
+        """The outcome of one try of the case. Raises `RunnerFailed` if no process starts."""
         if self._runner is None:
             self._launch()
         runner, before, limits = self._runner, self._before, self.limits
@@ -241,9 +243,10 @@ class Session:
 
     @contextmanager
     def _requested(self, job: Job) -> Iterator[RunRequest]:
-        """The request; while it lasts, a folder with the job's files and one for its outputs.
+        """The request; within this context, a folder with the job's files and one for its outputs.
 
-        Never one that was used before: what a runner has left running may still write there.
+        The folders are always new: processes that a runner has left running may still write in old
+        ones.
         """
         number = next(self._ids)
         try:
@@ -323,7 +326,7 @@ class Session:
 
 
 def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | None:
-    """What the runner did if a process of it describes itself in another way than the first one."""
+    """The fault if a process describes itself in another way than the first one; else None."""
     for name in type(now).model_fields:
         was, says = getattr(first, name), getattr(now, name)
         if name != "id" and was != says:
@@ -336,7 +339,7 @@ def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | No
 
 
 def _needs_another_try(first: Outcome | None, outcome: Outcome) -> bool:
-    """Whether a case is to be run alone, after its ``first`` outcome if it was tried before."""
+    """Whether to run a case alone, after its ``first`` outcome if it was tried before."""
     if isinstance(outcome, Crashed):
         return not isinstance(first, Crashed | Rejected)
     in_company = outcome.before is not None and first is None
@@ -376,7 +379,7 @@ def _settled(first: Outcome, alone: Outcome | None) -> Outcome:
 
 
 def _failure(outcome: Crashed | Rejected) -> str:
-    """What happened, as a sentence."""
+    """The failure in a full sentence."""
     if isinstance(outcome, Rejected):
         said = one_line(outcome.message, 300)
         return f"It was rejected with an error after which its process was replaced: {said}"
@@ -384,7 +387,7 @@ def _failure(outcome: Crashed | Rejected) -> str:
 
 
 def _death(crash: Crashed) -> str:
-    """What happened, as the start of a sentence."""
+    """The crash, as the start of a sentence."""
     memory = " (the system may have been out of memory)" if crash.signal == "SIGKILL" else ""
     return f"The runner died of {crash.signal}{memory}"
 
@@ -404,7 +407,7 @@ def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
 
 
 def _last_words(stderr: str) -> str:
-    """The cause as ``stderr`` gives it, as the end of a sentence: the panic, or else the last line.
+    """The cause of a crash from ``stderr``, as the end of a sentence: the panic, or the last line.
 
     Of several panics it is the first; the others only report that there was one.
     """

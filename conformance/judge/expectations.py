@@ -55,7 +55,7 @@ Range = Annotated[str, AfterValidator(_is_range)]
 
 
 class KnownFault(Model):
-    """What the first fault of a result must be; of what is left out, anything."""
+    """The properties of the first fault of a result; a field that is left out allows any value."""
 
     kind: FaultKind | None = None
     """`dtype`, `shape`, `runs_differ`, `relation`, or `beyond_budget` of a value that is wrong."""
@@ -67,7 +67,7 @@ class KnownFault(Model):
     """The relation that does not hold, of `relation`."""
 
     def matches(self, fault: Fault) -> bool:
-        """Whether ``fault`` is such a fault."""
+        """Whether ``fault`` has these properties."""
         got = str(fault.got) if isinstance(fault, BeyondBudget) else None
         relation = fault.name if isinstance(fault, RelationBroken) else None
         return (
@@ -83,7 +83,7 @@ class KnownFault(Model):
 
 
 class Flaky(Model):
-    """How often cases fail that do not fail in each run of one release."""
+    """How often cases fail that fail in some runs of one release and not in others."""
 
     failed: Annotated[int, Field(ge=1)]
     """Results that were not `pass`."""
@@ -118,20 +118,20 @@ class _KnownResult(Model):
     """One sentence."""
 
     def on(self, adapter: str | None) -> bool:
-        """Whether the line is for this adapter; None: results do not differ by adapter."""
+        """Whether this expectation applies to the adapter (None: adapters do not differ)."""
         if not self.adapters:
             return True
         return adapter is not None and id_pattern(*self.adapters).fullmatch(adapter) is not None
 
     def holds_for(self, version: str, adapter: str | None = None) -> bool:
-        """Whether the line is for this version of the runtime and this adapter.
+        """Whether this expectation applies to this version of the runtime and this adapter.
 
-        No line is for a version that cannot be ordered.
+        None applies to a version that cannot be ordered.
         """
         return self.on(adapter) and is_in_range(version, self.versions)
 
     def record(self, file: Path, line: int, flaky: FlakyRecord | None = None) -> ExpectationRecord:
-        """What a result says of the line, by its place."""
+        """The record of this expectation in a result, with its file and line number."""
         return ExpectationRecord(
             file=expectations_place(file),
             line=line,
@@ -184,12 +184,12 @@ class Known(_KnownResult):
 
     @property
     def where(self) -> str:
-        """The versions that it is for, and the adapters if not for all."""
+        """The versions that it applies to, and the adapters if it does not apply to all."""
         return " on ".join(filter(None, (self.versions, ", ".join(self.adapters))))
 
     @property
     def verdicts(self) -> tuple[ExpectedVerdict, ...]:
-        """All that the cases can have."""
+        """All verdicts that the cases can have."""
         return (self.verdict, *(self.flaky.also if self.flaky else ()))
 
     @model_validator(mode="after")
@@ -228,14 +228,14 @@ class ExpectationFile(Model):
 
 @cache
 def id_pattern(*texts: str) -> re.Pattern[str]:
-    """Matches any of ``texts``: `*` stands for anything, every other character for itself."""
+    """A pattern that matches any of ``texts``, in which `*` stands for any text."""
     return re.compile("|".join(map(_expression, texts)))
 
 
 def _expression(text: str) -> str:
     """``text`` as a regular expression that takes linear time, however many `*` it has.
 
-    Each part between two `*` is taken where it is first found (an atomic group).
+    Each part between two `*` is matched where it is first found (an atomic group).
     """
     first, *parts = map(re.escape, text.split("*"))
     if not parts:
@@ -245,7 +245,7 @@ def _expression(text: str) -> str:
 
 
 class Judged(HasWrongOutputs, Protocol):
-    """What a line says of a result: its record, or a part of that."""
+    """The part of a result that an expectation describes: its record, or a part of that."""
 
     @property
     def verdict(self) -> Verdict: ...
@@ -281,12 +281,12 @@ class Expectation:
 
     @cached_property
     def shipped(self) -> bool:
-        """Whether the line belongs to the suite, and not to a user."""
+        """Whether the line belongs to the suite, and not to a user's file."""
         return self.file.parent == data_path("expectations")
 
     @property
     def record(self) -> ExpectationRecord:
-        """What a result says of the line that covers it."""
+        """The record of the line in a result that it covers."""
         flaky, known = None, self.known
         if known.flaky is not None:
             failed, runs = known.flaky.failed, known.flaky.runs
@@ -294,11 +294,12 @@ class Expectation:
         return known.record(self.file, self.line, flaky)
 
     def covers(self, case: Case) -> bool:
-        """Whether the line is for this case.
+        """Whether the line applies to this case.
 
         A line for several features or themes can match cases that cannot have its verdict: a case
-        that must be rejected is never `unsupported`. The line is not for those. Nor is a shipped
-        line that names a theme for a user's case, which may have the id of a shipped one.
+        that must be rejected is never `unsupported`. The line does not apply to those. Nor does a
+        shipped line that names a theme apply to a user's case, which may have the id of a shipped
+        one.
         """
         if not self._pattern.fullmatch(case.id):
             return False
@@ -313,10 +314,10 @@ class Expectation:
         return all(case.features[name] in values for name, values in wanted)
 
     def is_certain_for(self, case: Case) -> bool:
-        """Whether the result of a case that the line covers must be as the line says.
+        """Whether a case that the line covers must have the result in the line.
 
-        The features of a graph are those of one node, and others decide, too. A shipped line knows
-        nothing of a user's case.
+        The features of a graph are those of one node, and other nodes influence its result, too. A
+        shipped line says nothing about a user's case.
         """
         of_one_node = case.is_graph and bool(self.known.features)
         return not of_one_node and (is_shipped(case) or not self.shipped)
@@ -384,7 +385,7 @@ def _lines(file: Path, *, of_its_target: bool) -> Iterator[Expectation]:
 
 
 def _read(file: Path, *, of_its_target: bool) -> tuple[Source, ExpectationFile]:
-    """What is in the file, whose name must be ``of_its_target``. Raises :class:`InputError`."""
+    """The content of the file; its name must be ``of_its_target``. Raises :class:`InputError`."""
     source = read_yaml(file)
     parsed = validated(source, ExpectationFile, _fields_at)
     if of_its_target and parsed.target != file.stem:
@@ -394,13 +395,13 @@ def _read(file: Path, *, of_its_target: bool) -> tuple[Source, ExpectationFile]:
 
 
 def _fields_at(location: Key) -> list[str]:
-    """The valid fields at a place of the file."""
+    """The valid fields at a location in the file."""
     item = KnownInstability if location[:1] == ("instability",) else Known
     return list_item_fields(ExpectationFile, item)(location)
 
 
 def expectations_place(file: Path) -> str:
-    """An expectations file for those who do not have this machine: the shipped, in the project."""
+    """The path of an expectations file for readers without this machine: that in the project."""
     shipped = data_path("expectations")
     return f"{shipped.name}/{file.name}" if file.parent == shipped else shown(file)
 
@@ -413,9 +414,9 @@ def known_result(
 ) -> tuple[Expectation, str | None] | None:
     """The line that decides about a result, and how the result differs from it; None: no line does.
 
-    ``on`` has version and adapter. The first line that is for the case, version and adapter
-    decides. One that only may be for the case (`Expectation.is_certain_for`) decides if the result
-    is as it says.
+    ``on`` has version and adapter. The first line that applies to the case, version and adapter
+    decides. A line that is not certain for the case (`Expectation.is_certain_for`) decides only if
+    the result agrees with it.
     """
     for line in expectations:
         if line.known.holds_for(*on) and line.covers(case):
@@ -434,9 +435,9 @@ def check_stale(
 ) -> None:
     """Raises :class:`InputError` for lines with a pattern that matches none of ``cases``.
 
-    A pattern is checked if its theme is among the cases; with ``whole`` (all themes are there)
-    every pattern is. A pattern of a line with the verdict ``pass`` must match a case that a later
-    line matches; ``later`` are lines of files that come after these.
+    A pattern is checked if its theme is among the cases; with ``whole``, if all themes are among
+    them, every pattern is checked. A pattern of a line with the verdict ``pass`` must match a case
+    that a later line matches; ``later`` are lines of files that come after these.
     """
     of_theme: dict[str, list[Case]] = {}
     for case in cases:

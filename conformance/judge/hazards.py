@@ -1,4 +1,4 @@
-"""What came out badly in elements that the operator leaves undefined, and that are watched."""
+"""Wrong values in elements that the operator leaves undefined but that the suite watches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Watch(NamedTuple):
     want: Expected
 
 
-#: What is wrong with the first of several elements, after its value, by why it is watched.
+#: The fault of the first of several elements, after its value, by the reason for watching it.
 _WORDS: Final[dict[Watched, str]] = {
     "masked": "a NaN, infinity or overflow that a mask hides reaches",
     "nothing": "there is nothing to attend to for",
@@ -29,10 +29,10 @@ _WORDS: Final[dict[Watched, str]] = {
 
 
 def hazard_of(watched: Sequence[Watch], target_class: TargetClass) -> str | None:
-    """One sentence on the watched elements that are not as they should be; None if there are none.
+    """One sentence on the watched elements that have a wrong value; None if there are none.
 
-    It has the first such element of each kind. Of a row that masked numbers reach, the value it
-    should have is known; one with nothing to attend to should be 0, as with a sink.
+    It names the first such element of each kind. In a row that masked numbers reach, the right
+    value is known. A row with no key to attend to should be 0, as with a sink.
     """
     told = []
     for why, words in _WORDS.items():

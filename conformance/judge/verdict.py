@@ -54,18 +54,17 @@ NO_VALUE: Final = (0,)
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the sentence that says why, the faults and the figures.
+    """A verdict, the sentence with its reason, the faults and the figures.
 
-    ``faults`` come in the order of steps and outputs, and then the worst error beyond its budget.
-    ``values_right`` says of a call that ran although it must be rejected whether its values are
-    nevertheless correct; None where there is nothing to compare with. ``bits`` is a digest of all
-    defined elements of the outputs: two targets with the same digest return the same bits.
-    ``reading`` is the reading of the documentation by which faults and figures are, the one that
-    fits best; None: the usual one. ``hazard`` says of a call that passes what came out badly that
-    the operator leaves undefined.
-    ``of_variant``: the judgement is that of the case's variant; the case itself passes.
-    ``other_kernel`` says of a fallback that it is one of kernels: it ran where it should, but not,
-    or not provably, with the kernel that the target names.
+    ``faults`` are in the order of steps and outputs; then comes the worst error beyond its budget.
+    ``values_right`` is for a call that ran although it must be rejected: whether its values are
+    correct; None if there is nothing to compare them with. ``bits`` is a digest of all defined
+    elements of the outputs: two targets with the same digest return the same bits. ``reading`` is
+    the reading of the documentation that fits best; the faults and figures are computed by it.
+    None: the usual reading. ``hazard`` is for a call that passes: it describes wrong values in
+    elements that the operator leaves undefined. ``of_variant``: the judgement is that of the case's
+    variant; the case itself passes. ``other_kernel`` is for a fallback: the call ran on the right
+    execution provider, but not, or not provably, with the kernel that the target names.
     """
 
     verdict: Verdict
@@ -87,7 +86,10 @@ class Judgement:
 
 
 class Unjudgeable(Exception):
-    """The suite cannot judge this answer and must not blame the runtime. The message says why."""
+    """The suite cannot judge this answer and must not blame the runtime.
+
+    The message gives the reason.
+    """
 
 
 def judge(
@@ -99,7 +101,7 @@ def judge(
     target_class: TargetClass,
     kernel: str | None = None,
 ) -> Judgement:
-    """The verdict on ``outcome``. What is expected is asked for only if it ran.
+    """The verdict on ``outcome``. Expected values are computed only if the call ran.
 
     ``execution_provider`` is the requested one, None for a runtime that has no execution providers;
     ``kernel`` is the one that the target names, None for a target that leaves it to the runtime.
@@ -168,7 +170,7 @@ def _other_kernel(kernel: str, ran: tuple[str, ...] | None) -> str:
 def _best(prepared: Prepared, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:
     """The comparison by the reading that fits best: the first without faults, if there is one.
 
-    All outputs of all steps are compared by the same reading, the usual one first.
+    All outputs of all steps are compared by the same reading; the usual one is tried first.
     """
     usual = [] if prepared.unjudged is not None else [prepared]
     found: list[Judgement] = []
@@ -206,8 +208,8 @@ def _compare(
 ) -> Judgement:
     """The figures of every output of every step, the faults, the bits and the hazard.
 
-    The verdict is still open. The bits are a digest of the first run: of the defined elements where
-    the shape is right.
+    The verdict is not decided yet. The bits are a digest of the first run: of the defined elements
+    if the shape is right.
     """
     found: list[OutputErrorRecord] = []
     bits = hashlib.blake2b(digest_size=8)
@@ -262,9 +264,9 @@ def _compare(
 
 
 def _differ(one: Array, other: Array, want: Expected) -> bool:
-    """Whether two runs differ in any bit of a defined element; of any element if a shape is wrong.
+    """Whether two runs differ in any bit of a defined element.
 
-    A difference in shape or dtype counts, too.
+    If a shape is wrong, all elements are compared. A difference in shape or dtype counts, too.
     """
     if one.shape != other.shape or one.dtype != other.dtype or one.shape != want.shape:
         return True
@@ -281,8 +283,8 @@ def compare(
 ) -> OutputErrorRecord | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
-    ``num_heads``: of the query. NaN equals nothing, not even NaN. An infinity is right only where
-    the oracle has the same one.
+    ``num_heads`` is that of the query. NaN equals nothing, not even NaN. An infinity is right only
+    where the oracle has the same infinity.
     """
     if not want.defined_count:
         return None
@@ -335,14 +337,14 @@ def relate(
     other: tuple[Outputs, Sequence[Mapping[str, Expected]]],
     target_class: TargetClass,
 ) -> tuple[RelationRecord, tuple[RelationBroken, ...]]:
-    """How far a call and its variant are from each other; each is correct by itself.
+    """The distance between the results of a call and of its variant, which are both correct.
 
     The faults are the largest difference of each output that differs by more than is allowed, the
     worst first.
 
     ``own`` and ``other`` (the variant) are the outputs and the oracle's values, for each step.
-    Elements that are defined in both are compared. Where the relation is exact, every bit must
-    agree. Otherwise each may be off by the budget of its own arithmetic, and on a GPU, where the
+    Elements that are defined in both are compared. If the relation is exact, every bit must agree.
+    Otherwise each result may differ by the budget of its own arithmetic, and on a GPU, where the
     two run on kernels that round differently, by its whole budget (docs/tolerance.md).
     """
     closeness = RELATIONS[relation].closeness
@@ -396,7 +398,7 @@ def relate(
 def _arrays(
     expected: Sequence[Mapping[str, Expected]], name: Literal["unit", "arithmetic"]
 ) -> Outputs:
-    """That array of each output, arranged as the outputs are."""
+    """The named array of each output, arranged like the outputs."""
     return [{output: getattr(one, name) for output, one in step.items()} for step in expected]
 
 

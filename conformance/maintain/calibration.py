@@ -1,7 +1,7 @@
-"""The shares of the error budget that correct kernels use, and those that faults cause.
+"""Compares the shares of the error budget that correct kernels use with those that faults cause.
 
-``python -m conformance.maintain.calibration RESULTS.jsonl... --power POWER.json`` prints both, for
-each dtype, from what ``gqa run --results`` and ``maintain.power --json`` wrote.
+``python -m conformance.maintain.calibration RESULTS.jsonl... --power POWER.json`` prints both for
+each dtype, from files of ``gqa run --results`` and ``maintain.power --json``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from conformance.results.reader import Run, read
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 
-#: The largest share that a correct kernel may use, and the least that a fault must reach on a case.
+#: The largest share of a correct kernel, and the share that a fault must reach on some case.
 RIGHT_MOST: Final = 0.5
 FAULT_LEAST: Final = 2.0
 
 
 Points = Mapping[str, Sequence[tuple[float, str]]]
-"""By dtype, ascending: shares of a budget, each with its case and target, or its mutant."""
+"""By dtype, in ascending order: shares of the budget, each with a case and target, or a mutant."""
 
 
 def right(runs: Iterable[Run]) -> dict[str, list[tuple[float, str]]]:
-    """The share of every result that passed and has compared elements, by the query's dtype."""
+    """The shares of all results that passed and have compared elements, by the query's dtype."""
     points: dict[str, list[tuple[float, str]]] = {dtype: [] for dtype in DTYPES}
     for run in runs:
         dtypes = {
@@ -42,25 +42,25 @@ def right(runs: Iterable[Run]) -> dict[str, list[tuple[float, str]]]:
             dtype = dtypes.get(result.case)
             if result.verdict == "pass" and result.share is not None and dtype in points:
                 points[dtype].append((result.share, f"{result.case} on {result.target}"))
-    return {dtype: sorted(found) for dtype, found in points.items()}
+    return {dtype: sorted(shares) for dtype, shares in points.items()}
 
 
 class MutantRecord(BaseModel):
-    """The needed fields of an entry of ``maintain.power --json``; others are ignored."""
+    """An entry of ``maintain.power --json``; other fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     mutant: str
     numerical: bool = False
-    """Whether its fault is in the numbers, and not in what it rejects or how it ends."""
+    """Whether its fault changes numbers, instead of rejections or the end of the process."""
     kills: int = 0
     largest_share: dict[str, float | None] = {}
-    """By dtype, over all cases; null or missing if nothing was compared."""
+    """The largest share over all cases, by dtype; null or missing if nothing was compared."""
 
 
 _MUTANTS: Final = TypeAdapter(list[MutantRecord])
 
-#: The kernel without a fault, which is in the file too.
+#: The name of the kernel without a fault, which is in the file, too.
 CORRECT: Final = "correct"
 
 
@@ -77,31 +77,31 @@ def read_power(path: Path) -> list[MutantRecord]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        told = f"not a file of maintain.power: {where}: {first['msg']}."
-        raise ResultsError(f"{path}: {told}") from None
+        what = f"not a file of maintain.power: {where}: {first['msg']}."
+        raise ResultsError(f"{path}: {what}") from None
 
 
 def killed(runs: Iterable[Sequence[MutantRecord]]) -> dict[str, dict[str, float]]:
-    """The largest share of each numerical mutant that some case of several runs kills, by dtype.
+    """The largest share by dtype of each numerical mutant that a case in one of the runs kills.
 
-    NaN in place of a number is a fault of any size, and so infinite.
+    NaN counts as infinite.
     """
-    found: dict[str, dict[str, float]] = {}
+    largest: dict[str, dict[str, float]] = {}
     every = [mutant for run in runs for mutant in run if mutant.mutant != CORRECT]
     numerical = {mutant.mutant for mutant in every if mutant.numerical}
     dead = {mutant.mutant for mutant in every if mutant.kills}
     for mutant in every:
         if mutant.mutant in numerical & dead:
-            shares = found.setdefault(mutant.mutant, {})
+            shares = largest.setdefault(mutant.mutant, {})
             for dtype, share in mutant.largest_share.items():
                 if share is not None and dtype in DTYPES:
                     size = math.inf if math.isnan(share) else share
                     shares[dtype] = max(size, shares.get(dtype, 0.0))
-    return found
+    return largest
 
 
 def faults(mutants: Mapping[str, Mapping[str, float]]) -> dict[str, list[tuple[float, str]]]:
-    """The shares of the mutants that :func:`killed` found, by dtype."""
+    """The shares that :func:`killed` returned, by dtype."""
     return {
         dtype: sorted((shares[dtype], name) for name, shares in mutants.items() if dtype in shares)
         for dtype in DTYPES
@@ -109,8 +109,8 @@ def faults(mutants: Mapping[str, Mapping[str, float]]) -> dict[str, list[tuple[f
 
 
 def findings(right: Points, mutants: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """One sentence for each violation of the two limits."""
-    found = [
+    """A sentence for each violation of the two limits."""
+    sentences = [
         f"{name} uses {share:.2g} of its budget; a correct kernel uses at most {RIGHT_MOST:g}."
         for points in right.values()
         for share, name in points
@@ -119,15 +119,15 @@ def findings(right: Points, mutants: Mapping[str, Mapping[str, float]]) -> list[
     for mutant, shares in mutants.items():
         largest = max(shares.values(), default=0.0)
         if largest < FAULT_LEAST:
-            found.append(
+            sentences.append(
                 f"The fault {mutant} has a share of at most {largest:.2g} of the budget;"
                 f" {FAULT_LEAST:g} is required on some case."
             )
-    return found
+    return sentences
 
 
 def described(points: Sequence[tuple[float, str]], thing: str) -> str:
-    """One line on a distribution: number, smallest, median and largest."""
+    """A line about a distribution: number, smallest, median and largest."""
     if not points:
         return f"no {thing}s"
     least, middle, largest = (f"{points[n][0]:.3g}" for n in (0, len(points) // 2, -1))
@@ -145,10 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--power", type=Path, action="append", default=[], help="from maintain.power --json; repeat"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        of_right = right(read(path) for path in given.results)
-        mutants = killed(map(read_power, given.power))
+        of_right = right(read(path) for path in options.results)
+        mutants = killed(map(read_power, options.power))
     except ResultsError as error:
         print(error, file=sys.stderr)
         return 3

@@ -1,4 +1,4 @@
-"""docs/coverage.md: the number of cases for each part of the signature and each feature.
+"""Makes docs/coverage.md: the number of cases for each part of the signature and each feature.
 
 ``python -m conformance.maintain.generate`` writes the file.
 """
@@ -19,14 +19,14 @@ from conformance.case.case import Case
 from conformance.case.features import BY_NAME, FEATURES, REST, RULES, Rule, features_of
 from conformance.case.tensors import Tensor, attributes_of
 
-#: The largest number of values of an attribute that are listed singly.
+#: The largest number of values of an attribute that are listed one by one.
 FEW: Final = 5
 
 Pair = tuple[tuple[str, str], tuple[str, str]]
 """Two features, each with a value, in the order of `FEATURES`."""
 
-#: The parts of a call that show each value of a feature (:data:`conformance.case.case.EffectName`).
-#: A case that is insensitive to all of them has the value, but does not look at it.
+#: The parts of a call (:data:`conformance.case.case.EffectName`) that depend on each feature. If a
+#: case is insensitive to one of them, its result does not show the value of the feature.
 SHOWN_BY: Final[Mapping[str, Sequence[str]]] = {
     "position_ids": ("position_ids",),
     "lengths": ("ragged",),
@@ -41,26 +41,26 @@ SHOWN_BY: Final[Mapping[str, Sequence[str]]] = {
 
 
 def looked_at(case: Case) -> dict[str, str | None]:
-    """The value of each feature of a case; None for one that its result does not depend on.
+    """The value of each feature of a case; None if the result does not depend on the feature.
 
-    A case that runs shows all parts of its call that it does not declare in ``insensitive_to``. The
-    lengths of a causal prompt change no defined element.
+    The result depends on all parts of the call but those in ``insensitive_to``, and the lengths of
+    a causal prompt, which change no defined element.
     """
-    found = features_of(case.call, case.steps)
-    is_prompt = found["phase"] == "prefill"
+    values = features_of(case.call, case.steps)
+    is_prompt = values["phase"] == "prefill"
     if ("quantisation" if is_prompt else "dequantisation") in case.insensitive_to:
-        found["quantised"] = None
+        values["quantised"] = None
     for feature, parts in SHOWN_BY.items():
-        is_plain = found[feature] == BY_NAME[feature].values[0]
+        is_plain = values[feature] == BY_NAME[feature].values[0]
         if not is_plain and set(parts) & set(case.insensitive_to):
-            found[feature] = None
-    if is_prompt and found["causal"] == "causal" and found["lengths"] == "ragged":
-        found["lengths"] = None
-    return found
+            values[feature] = None
+    if is_prompt and values["causal"] == "causal" and values["lengths"] == "ragged":
+        values["lengths"] = None
+    return values
 
 
 def pairs_of(values: Mapping[str, str | None]) -> Iterator[Pair]:
-    """The pairs of a call's features, without values like `other`."""
+    """The pairs of feature values of a call, without values such as `other`."""
     there = [
         (feature.name, value)
         for feature in FEATURES
@@ -72,14 +72,14 @@ def pairs_of(values: Mapping[str, str | None]) -> Iterator[Pair]:
 def pair_counts(
     cases: Iterable[Case], values: Callable[[Case], Mapping[str, str | None]] = looked_at
 ) -> Counter[Pair]:
-    """How many cases have each pair."""
+    """The number of cases with each pair."""
     return Counter(
         pair for case in cases if case.counts_for_coverage for pair in pairs_of(values(case))
     )
 
 
 def all_pairs() -> list[Pair]:
-    """Every pair of values of two features, also those that exclude each other."""
+    """All pairs of values of two features, including those that exclude each other."""
     return [
         ((one.name, value), (other.name, another))
         for one, other in itertools.combinations(FEATURES, 2)
@@ -88,31 +88,31 @@ def all_pairs() -> list[Pair]:
 
 
 def reason_for(pair: Pair) -> Rule | None:
-    """The first rule that excludes a pair."""
+    """The first rule that excludes a pair; None if no rule does."""
     return next((rule for rule in RULES if rule.forbids(dict(pair))), None)
 
 
 def legal_pairs() -> list[Pair]:
-    """All pairs of values that no rule forbids."""
+    """All pairs of values that no rule excludes."""
     return [pair for pair in all_pairs() if reason_for(pair) is None]
 
 
 def faults(cases: Iterable[Case]) -> list[str]:
-    """The errors of the coverage: pairs with neither a case nor a reason, and pairs with both."""
+    """The errors of the coverage: pairs with neither a case nor a rule, and pairs with both."""
     counts = pair_counts(cases)
-    found = []
+    errors = []
     for pair in all_pairs():
         rule = reason_for(pair)
         name = " × ".join(map(" ".join, pair))
         if counts[pair] and rule:
-            found.append(f"{name}: {counts[pair]} cases, although '{rule.reason}'")
+            errors.append(f"{name}: {counts[pair]} cases, although '{rule.reason}'")
         elif not counts[pair] and not rule:
-            found.append(f"{name}: no case and no reason")
-    return found
+            errors.append(f"{name}: no case and no reason")
+    return errors
 
 
 def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:
-    """The page. ``looking_at``: how many cases look at each input (looked_at.py)."""
+    """The page. ``looking_at`` has the number of cases that depend on each input (looked_at.py)."""
     single = [case for case in cases if not case.is_graph]
     counts = pair_counts(single)
     legal = legal_pairs()
@@ -133,7 +133,7 @@ def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:
 
 
 def rendered(template: str, **values: object) -> str:
-    """A page made of the template of this name in ``reports``."""
+    """A page made from a template in ``reports``."""
     environment = Environment(
         loader=FileSystemLoader(data_path("reports")),
         undefined=StrictUndefined,
@@ -163,7 +163,7 @@ def _states(tensors: Sequence[Tensor]) -> tuple[int, int, int]:
 
 
 def _forms(tensors: Sequence[Tensor]) -> str:
-    """Number of cases by dtype, with empty tensors and with values written by hand."""
+    """The numbers of cases by dtype, with empty tensors, and with values written in the case."""
     there = [tensor for tensor in tensors if tensor.connected and tensor.shape is not None]
     parts = [_counted(tensor.dtype for tensor in there)]
     if empty := sum(0 in (tensor.shape or ()) for tensor in there):
@@ -178,19 +178,21 @@ def _counted(words: Iterable[str]) -> str:
 
 
 def _attribute(cases: Sequence[Case], attribute: Attribute) -> tuple[str, str]:
-    """An attribute with the number of cases with each value; rare values are only counted."""
-    found = [attributes_of(case.call) for case in cases]
-    values = (attributes[attribute.name] for attributes in found if attribute.name in attributes)
+    """An attribute with the number of cases for each value; rare values are only counted."""
+    of_cases = [attributes_of(case.call) for case in cases]
+    values = (each[attribute.name] for each in of_cases if attribute.name in each)
     counts: Counter[Any] = Counter(math.nan if value != value else value for value in values)
-    unset = len(found) - counts.total()
+    unset = len(cases) - counts.total()
     parts = [f"not set: {unset}"] if unset else []
-    shown = sorted(counts, key=lambda value: (-counts[value], str(value)))
-    known = [value for value in (attribute.default, 0, -1) if value in counts]
-    told = shown if len(shown) <= FEW else list(dict.fromkeys(known + shown[: FEW - len(known)]))
-    parts += [f"{value}: {counts[value]}" for value in sorted(told, key=_order)]
-    rest = len(shown) - len(told)
+    common = sorted(counts, key=lambda value: (-counts[value], str(value)))
+    usual = [value for value in (attribute.default, 0, -1) if value in counts]
+    listed = common
+    if len(common) > FEW:
+        listed = list(dict.fromkeys(usual + common[: FEW - len(usual)]))
+    parts += [f"{value}: {counts[value]}" for value in sorted(listed, key=_order)]
+    rest = len(common) - len(listed)
     if rest:
-        others = counts.total() - sum(counts[value] for value in told)
+        others = counts.total() - sum(counts[value] for value in listed)
         parts.append(f"{rest} other values: {others}")
     return f"`{attribute.name}`", ", ".join(parts)
 
@@ -200,7 +202,7 @@ def _order(value: object) -> tuple[int, float, str]:
 
 
 def _features(cases: Sequence[Case]) -> Iterator[tuple[str, str]]:
-    """Each feature with the number of cases at each value, those that may reject behind a +."""
+    """Each feature with the number of cases for each value; after a +, those that may reject."""
     counts: Counter[tuple[bool, str, str | None]] = Counter()
     for case in cases:
         if case.counts_for_coverage:

@@ -1,9 +1,10 @@
 """``python -m conformance.maintain.covering`` adds rows to cases/covering/pairs.yaml.
 
-The goals are the pairs of values of features that no rule forbids and no row has. A candidate is a
-row with those fields of another case of the corpus that are not the default, so a new feature gets
-rows once there are cases of it. The candidate with the most goals is kept, with values that make
-all its features show. Rows are only added: ids and values of those before never change.
+The goals are pairs of feature values that no rule excludes and no row has. A candidate is a row
+combined with the fields of another case of the corpus that are not the default; so a new feature
+gets rows once the corpus has cases with it. The candidate with the most goals is kept, with values
+for which the result depends on all its features. Rows are only added: ids and values of existing
+rows never change.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from conformance.case.load import load_file
 from conformance.case.wording import words
 from conformance.maintain.coverage import Pair, legal_pairs, pairs_of
 
-#: The dtypes of every row; rows that show their features in it have bfloat16, too.
+#: The dtypes of every row; bfloat16 is added if the result depends on all features in it.
 DTYPES: Final = ("float32", "float16")
 #: The theme that gets new rows.
 THEME: Final = "pairs"
-#: The number of cases that are tried for a value in a phase, and of candidates for the same goals.
+#: The largest number of cases for a value in a phase, and of candidates for the same goals.
 TRIES: Final = 3
-#: Seeds and values of queries that are tried for a row, in this order.
+#: The number of seeds that are tried for a row, and the values of its query.
 SEEDS: Final = 4
 QUERIES: Final = (
     None,
@@ -46,7 +47,7 @@ QUERIES: Final = (
 
 
 def goals_of(rows: Iterable[Case]) -> set[Pair]:
-    """The legal pairs that no row has. A dtype is an axis of every row, and so in no goal."""
+    """The legal pairs that no row has, without dtypes, which are an axis of every row."""
     there = {pair for row in rows for pair in pairs_of(row.features)}
     return {
         pair
@@ -56,12 +57,12 @@ def goals_of(rows: Iterable[Case]) -> set[Pair]:
 
 
 def new_rows(rows: Sequence[Case], corpus: Iterable[Case], left: set[Pair]) -> Iterator[Case]:
-    """Rows for the goals ``left``, which are removed from it as rows have them."""
+    """New rows for the goals ``left``; the goals of each row are removed from ``left``."""
     candidates = _candidates(rows, corpus, left)
     while best := max(candidates, key=lambda goals: len(goals & left), default=None):
         if not best & left:
             return
-        row = telling(candidates[best].pop(0))
+        row = with_visible_features(candidates[best].pop(0))
         if row is not None:
             left -= best
             yield row
@@ -72,9 +73,9 @@ def new_rows(rows: Sequence[Case], corpus: Iterable[Case], left: set[Pair]) -> I
 def _candidates(
     rows: Sequence[Case], corpus: Iterable[Case], goals: Set[Pair]
 ) -> dict[frozenset[Pair], list[Case]]:
-    """Candidates by the goals that they have.
+    """The candidates, grouped by their goals.
 
-    The other cases are those with the fewest fields for each value in each phase.
+    Rows are combined with the cases that have the fewest fields for each value in each phase.
     """
     values = {value for pair in goals for value in pair}
     others: dict[object, list[Case]] = {}
@@ -83,22 +84,22 @@ def _candidates(
             for value in case.features.items() & values:
                 others.setdefault((value, case.features["phase"]), []).append(case)
     chosen = {case.id: case for cases in others.values() for case in cases[:TRIES]}
-    found: dict[frozenset[Pair], list[Case]] = {}
+    candidates: dict[frozenset[Pair], list[Case]] = {}
     for row, other in itertools.product(rows, chosen.values()):
         if row.call.dtype == DTYPES[0] and (made := _crossed(row, other)):
-            covered = found.setdefault(frozenset(pairs_of(made.features)) & goals, [])
+            covered = candidates.setdefault(frozenset(pairs_of(made.features)) & goals, [])
             if len(covered) < TRIES:
                 covered.append(made)
-    return found
+    return candidates
 
 
 def _fields(case: Case) -> dict[str, Any]:
-    """The fields of the call that are not the default, as a case file has them."""
+    """The fields of the call that are not the default, as in a case file."""
     return case.written_call.model_dump(mode="json", exclude_defaults=True, exclude={"dtype"})
 
 
 def _crossed(row: Case, other: Case) -> Case | None:
-    """The row with the fields of another case, None if that is not a call that may compute."""
+    """The row combined with the fields of another case; None if that call must be rejected."""
     try:
         call = Call.model_validate({**_fields(row), **_fields(other)})
         hidden = tuple(dict.fromkeys((*row.insensitive_to, *other.insensitive_to)))
@@ -111,10 +112,11 @@ def _crossed(row: Case, other: Case) -> Case | None:
     return case if computes and not any(rule.forbids(case.features) for rule in RULES) else None
 
 
-def telling(case: Case) -> Case | None:
-    """The case with the first values that show all its features, None if there are none.
+def with_visible_features(case: Case) -> Case | None:
+    """The case with the first values for which its result depends on all its features.
 
-    Only parts in its ``insensitive_to`` may have no effect; those that have none stay there.
+    None if there are no such values. Only parts in ``insensitive_to`` may have no effect; parts
+    that have one are removed from it.
     """
     fields = _fields(case)
     inputs = fields.get("inputs", {})
@@ -130,13 +132,13 @@ def telling(case: Case) -> Case | None:
 
 
 def shows_all(call: Call, dtype: str, hidden: Sequence[EffectName]) -> bool:
-    """Whether the effects of the call in a dtype reach their thresholds, but for ``hidden``."""
+    """Whether all effects of the call in a dtype reach their thresholds, except ``hidden``."""
     call = Call.model_validate({**call.model_dump(exclude_unset=True), "dtype": dtype})
     return not any(shortfalls(effects(call), hidden))
 
 
 def line_of(row: Case, taken: Collection[str]) -> str:
-    """The row as a line of a case file, with a title that is not ``taken``."""
+    """The row as a line of a case file, with a title that is not in ``taken``."""
     more = shows_all(row.call, "bfloat16", row.insensitive_to)
     numbered = (f"{row.title[:70]} ({number})" for number in itertools.count(2))
     entry = {
@@ -150,7 +152,7 @@ def line_of(row: Case, taken: Collection[str]) -> str:
 
 
 def main() -> int:
-    """Add rows for the pairs that no row has; 1 if a pair is left."""
+    """Add rows for the pairs that no row has; returns 1 if a pair is left."""
     file = shipped_files()[THEME]
     rows = load_file(file)
     left = goals_of(rows)

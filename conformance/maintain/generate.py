@@ -1,8 +1,8 @@
-"""``python -m conformance.maintain.generate``: writes every file that is generated from the code.
+"""``python -m conformance.maintain.generate``: writes the files that are generated from the code.
 
-Run it after a change of a model, a feature or a relation. ``docs/inputs.md`` takes minutes where
-cases are new, and ``cases/sensitive.json`` a minute, so these are written only if they are named.
-``docs/coverage.md`` has counts of ``docs/inputs.md``: name both in one command.
+Run it after a change of a model, a feature or a relation. ``docs/inputs.md`` takes minutes if cases
+are new, and ``cases/sensitive.json`` a minute, so they are written only if they are named.
+``docs/coverage.md`` has numbers of ``docs/inputs.md``, so name both in one command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     f"cases/{sensitivity.RECORD}": lambda: sensitivity.record_text(load([data_path("cases")])),
 }
 
-#: Files that are written only if they are named: all but one take long, one needs ONNX Runtime.
+#: Files that are written only if they are named, because they take long.
 NAMED: Final = (
     f"cases/{sensitivity.RECORD}",
     "docs/inputs.md",
@@ -52,7 +52,7 @@ NAMED: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files that are named, or all but those of `NAMED`; list those that changed.
+    """Write the named files, or all except those in `NAMED`; print those that changed.
 
     With ``--check`` nothing is written, and the exit status is 1 if a file would change.
     """
@@ -62,21 +62,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"one of: {', '.join(FILES)}")
     parser.add_argument("--check", action="store_true", help="list stale files, write nothing")
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.files if name not in FILES]:
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.files if name not in FILES]:
         parser.error(f"'{unknown[0]}' is not a generated file; those are {', '.join(FILES)}")
     stale = False
-    for name in given.files or [name for name in FILES if name not in NAMED]:
+    for name in options.files or [name for name in FILES if name not in NAMED]:
         path = file_to_write(name)
         made = FILES[name]()
         content = made.encode() if isinstance(made, str) else made
         if path.is_file() and path.read_bytes() == content:
             continue
         stale = True
-        print(f"{'stale' if given.check else 'written'}: {name}")
-        if not given.check:
+        print(f"{'stale' if options.check else 'written'}: {name}")
+        if not options.check:
             path.write_bytes(content)
-    return int(stale and given.check)
+    return int(stale and options.check)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""docs/inputs.md: how many cases look at each input, by what it is replaced by.
+"""Makes docs/inputs.md: the number of cases whose result depends on each input.
 
-``python -m conformance.maintain.generate docs/inputs.md`` writes the file. It needs every
-effect of every case, which takes minutes if they are not in the cache. docs/coverage.md has its
-counts.
+An input is replaced by other values, and the result must change. ``python -m
+conformance.maintain.generate docs/inputs.md`` writes the file, which takes minutes if the effects
+are not in the cache. docs/coverage.md has numbers of it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from conformance.bundle.sensitivity import REPLACED, effects, enough
 from conformance.case.case import Case
 from conformance.maintain.coverage import rendered
 
-#: The first row of an input: its name, in how many cases it is connected, and how many look at it.
+#: The row of an input: its name, and the numbers of cases that connect it and that depend on it.
 _ROW: Final = re.compile(r"^\| `(\w+)` \| \d+ \| (\d+) \|", re.MULTILINE)
 
 
 def recorded() -> Mapping[str, int]:
-    """The number of cases that look at each input, as docs/inputs.md has it."""
+    """The number of cases that depend on each input, read from docs/inputs.md."""
     page = (data_path("docs") / "inputs.md").read_text(encoding="utf-8")
     return {name: int(count) for name, count in _ROW.findall(page)}
 
@@ -40,9 +40,9 @@ def text(cases: Sequence[Case]) -> str:
         tensors = (tensor for tensor in case.steps[-1].inputs if tensor.connected)
         connected.update(tensor.name for tensor in tensors if 0 not in (tensor.shape or ()))
         connected.update(("key", "value") if case.call.key_value == "packed" else ())
-        found = effects(case.call, every=True)
-        applied.update(found.keys())
-        large = [name for name, effect in found.items() if effect >= enough(name)]
+        moved = effects(case.call, every=True)
+        applied.update(moved.keys())
+        large = [name for name, effect in moved.items() if effect >= enough(name)]
         seen.update(large)
         looking.update({REPLACED[name].of for name in large if name in REPLACED})
     return rendered(

@@ -1,8 +1,8 @@
-"""Records which model runs where: ``gqa check`` over the exported graphs, on every release.
+"""Records which model runs on which runtime, with ``gqa check`` over the exported graphs.
 
-``python -m conformance.maintain.models`` runs all graphs of real models on every target of
-`RECORDED`, and writes ``reports/recorded/models.json``. Names of graphs and ``--ep`` choose some,
-whose answers are replaced or added.
+``python -m conformance.maintain.models`` checks all graphs of real models on every release in
+`RECORDED`, and writes ``reports/recorded/models.json``. With names of graphs, or ``--ep``, only
+their answers are replaced or added.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from conformance.report.models import (
 )
 from conformance.results.verdicts import Verdict
 
-#: What is recorded: the options of ``gqa check`` for each runtime.
+#: The recorded runtimes, with the options of ``gqa check``.
 RECORDED: Final[Mapping[str, Sequence[str]]] = {
     "cpu": ("--ep", "cpu@1.20.."),
     "tract-wheel": ("--ep", "tract-wheel@all"),
@@ -56,13 +56,13 @@ _WEIGHTS: Final = ("int4", "int8")
 
 
 def row(name: str) -> dict[str, Any]:
-    """What a row says of its graph, without the answers; empty if it has no such operator."""
+    """The row of a graph without the answers; empty if the graph does not have the operator."""
     all_recipes = recipes()
     recipe = all_recipes["graphs"][name]
     of = all_recipes["models"][recipe["model"]]["of"]
     commands = " ".join(recipe["commands"])
     precision, provider = (
-        found[1] if (found := pattern.search(commands)) else ""
+        match[1] if (match := pattern.search(commands)) else ""
         for pattern in (_PRECISION, _PROVIDER)
     )
     try:
@@ -90,9 +90,9 @@ def row(name: str) -> dict[str, Any]:
 
 
 def features(form: Form) -> dict[str, Any]:
-    """What of a call another model's calls are compared by."""
+    """The features by which a call is compared with those of other models."""
     fields = form.fields
-    found = {
+    return {
         "num_heads": fields["num_heads"],
         "kv_num_heads": fields["kv_num_heads"],
         "head_size": fields["head_size"],
@@ -102,7 +102,6 @@ def features(form: Form) -> dict[str, Any]:
         "sink": bool(fields.get("head_sink") or fields.get("smooth_softmax", 0) > 0),
         "qk_norm": bool(fields.get("qk_norm")),
     }
-    return found
 
 
 def options_for(ep: str) -> list[str]:
@@ -113,7 +112,7 @@ def options_for(ep: str) -> list[str]:
 
 
 def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:
-    """What ``gqa check`` answers for a graph, as JSON values."""
+    """The answers of ``gqa check`` for a graph, as JSON values."""
     graph = data_path("cases") / "exported" / "graphs" / f"{name}.onnx"
     with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
         out = Path(folder) / "answers.json"
@@ -131,45 +130,47 @@ def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:
 
 
 def on_runtimes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The answers of a document by runtime: those of its releases, and the causes."""
-    found: dict[str, dict[str, Any]] = {}
+    """The answers of a document by runtime: those of each release, and the causes."""
+    runtimes: dict[str, dict[str, Any]] = {}
     for target in document["targets"]:
         adapter = f"+{target['adapter']}" if target["adapter"] else ""
         uses = {use: one for use in USES if (one := _in_use(document["rows"], target["name"], use))}
         if uses:
-            found.setdefault(f"{target['base']}{adapter}", {})[target["version"]] = uses
+            runtimes.setdefault(f"{target['base']}{adapter}", {})[target["version"]] = uses
     causes = [{key: cause[key] for key in _CAUSE if cause.get(key)} for cause in document["causes"]]
-    return {name: {"answers": answers, "causes": causes} for name, answers in found.items()}
+    return {name: {"answers": answers, "causes": causes} for name, answers in runtimes.items()}
 
 
 _CAUSE: Final = ("where", "verdict", "what", "said", "example", "why", "link", "workaround")
 
 
 def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[str, str]:
-    """The worst of what a target does in a use; of a part with several nodes, only if all of its
-    layers are right alone."""
+    """The worst answer of a target for a use.
+
+    Answers for parts of several nodes count only if all single layers are right.
+    """
     order = [*WORDS]
     single = [row for row in rows if not row["one_graph"]]
-    found: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+    faulty: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
     for some in (single, rows):
-        found = [
+        faulty = [
             (row, part)
             for row in some
             for part in row["answers"][target]["uses"].get(use, ())
             if part["answer"] not in ("right", "untried")
         ]
-        if found:
+        if faulty:
             break
-    if found:
-        layer, worst = min(found, key=lambda item: order.index(item[1]["answer"]))
-        told = {
+    if faulty:
+        layer, worst = min(faulty, key=lambda item: order.index(item[1]["answer"]))
+        answer = {
             "answer": worst["answer"],
             "where": worst["where"],
             "layers": ranges(layer["layers"]),
             "message": worst["message"],
             "case": next(iter(worst["cases"]), ""),
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in answer.items() if value}
     answers = [row["answers"][target] for row in single]
     parts = [part["answer"] for one in answers for part in one["uses"].get(use, ())]
     if not parts:
@@ -179,17 +180,19 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers of a runtime with those of more releases; the causes are the new ones, and those
-    that only older releases have."""
+    """The old answers of a runtime, replaced or extended by new ones.
+
+    The causes are the new ones, and old ones with other messages.
+    """
     answers = {**old.get("answers", {}), **new["answers"]}
     causes = [*new["causes"]]
-    said = {cause["said"] for cause in causes}
-    causes += [cause for cause in old.get("causes", ()) if cause["said"] not in said]
+    messages = {cause["said"] for cause in causes}
+    causes += [cause for cause in old.get("causes", ()) if cause["said"] not in messages]
     return {"answers": {v: answers[v] for v in sorted(answers, key=release_key)}, "causes": causes}
 
 
 def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
-    """The content of the file: a line for each row."""
+    """The content of the file, with a line for each row."""
     rows = [*rows]
     runtimes: dict[str, dict[str, None]] = {}
     for one in rows:
@@ -199,7 +202,9 @@ def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
         "format": FORMAT,
         "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
         "suite": __version__,
-        "runtimes": {name: sorted(found, key=release_key) for name, found in runtimes.items()},
+        "runtimes": {
+            name: sorted(releases, key=release_key) for name, releases in runtimes.items()
+        },
         "software": sorted(set(software) & set(runtimes)),
     }
     lines = ",\n".join(json.dumps(_grouped(one), ensure_ascii=False) for one in rows)
@@ -207,7 +212,7 @@ def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
 
 
 def with_adapters(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row, its causes marked that are known on some adapters only."""
+    """The row, with a mark on causes that are known only on some adapters."""
     for runtime, those in one["runtimes"].items():
         lines = load_expectations([data_path("expectations") / f"{runtime.partition('+')[0]}.yaml"])
         links = {line.known.link for line in lines if line.known.adapters}
@@ -218,7 +223,7 @@ def with_adapters(one: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _grouped(one: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with releases in a row that do the same as one entry."""
+    """The row, with consecutive releases that have the same answers in one entry."""
     runtimes = {
         name: {
             "answers": [
@@ -249,7 +254,7 @@ def _ungrouped(one: Mapping[str, Any]) -> dict[str, Any]:
 _KINDS: Final[Mapping[Verdict, str]] = {
     DRAWN[kind]: words for kind, words in WORDS.items() if kind != "right"
 }
-#: The columns of the table in README, and the provider whose exports each is given.
+#: The columns of the table in README, with the provider for which their models are exported.
 IN_README: Final[Mapping[str, str]] = {
     "cpu": "cpu",
     "tract-wheel": "cpu",
@@ -257,18 +262,18 @@ IN_README: Final[Mapping[str, str]] = {
     "webgpu": "webgpu",
 }
 _MOST_LINES: Final = 12
-#: What is around the table in README.
+#: The lines before and after the table in README.
 TABLE_BEGINS: Final = "<!-- Written by `python -m conformance.maintain.models`. -->\n"
 TABLE_ENDS: Final = "<!-- The end of what it writes. -->\n"
 
 
 def readme_table(models: Models) -> str:
-    """The table of README: one chat with each family, those that do the same in one line."""
+    """The table in README: one chat with each family; families with equal answers share a line."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for family, rows in models.families.items():
         cells = tuple(_in_readme(rows, name, made_for) for name, made_for in IN_README.items())
         lines.setdefault(cells, []).append(family)
-    # Where there are more, those that most models share.
+    # If there are more lines, those with the most families are kept.
     most = sorted(lines, key=lambda cells: -len(lines[cells]))[:_MOST_LINES]
     table = [("model", *IN_README), ("---",) * (1 + len(IN_README))]
     table += [(", ".join(lines[cells]), *cells) for cells in lines if cells in most]
@@ -276,9 +281,11 @@ def readme_table(models: Models) -> str:
 
 
 def _in_readme(rows: Sequence[RecordedModel], runtime: str, made_for: str) -> str:
-    """The cell of each exporter's row for a provider, or for another one if no exporter has one:
-    rather in float32 than in int4, and rather in int4 than in float16. Exporters are named if their
-    cells differ."""
+    """The cell of a runtime in README: the answers for the models of each exporter.
+
+    Models for the provider ``made_for`` are used if there are any, and of several data types the
+    first of float32, int4 and float16. Exporters are named if their answers differ.
+    """
 
     def place(row: RecordedModel) -> tuple[bool, bool, bool]:
         return row.made_for != made_for, row.dtype != "float32", row.weights != ""
@@ -297,8 +304,8 @@ def _in_readme(rows: Sequence[RecordedModel], runtime: str, made_for: str) -> st
             exporters.setdefault(f"{words}{mark}", []).append(exporter)
     if len(exporters) < 2:
         return next(iter(exporters), "–")
-    found = (f"{words} ({listed(by)})" for words, by in sorted(exporters.items(), reverse=True))
-    return "; ".join(found)
+    parts = (f"{words} ({listed(by)})" for words, by in sorted(exporters.items(), reverse=True))
+    return "; ".join(parts)
 
 
 def with_table(readme: str, table: str) -> str:
@@ -308,7 +315,7 @@ def with_table(readme: str, table: str) -> str:
 
 
 def main() -> None:
-    """Record."""
+    """Record the answers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("graphs", nargs="*", help="names; default: all of real models")
     parser.add_argument(
@@ -318,21 +325,21 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     names = [*real_models()]
-    if unknown := {*given.graphs} - {*names}:
+    if unknown := {*options.graphs} - {*names}:
         parser.error(f"no graph of a real model is called {listed(sorted(unknown))}")
-    place = given.output or file_to_write(f"reports/{FILE}")
+    place = options.output or file_to_write(f"reports/{FILE}")
     there = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {"rows": []}
     software = set(there.get("software", ()))
     rows = {one["graph"]: _ungrouped(one) for one in there["rows"]}
-    for name in given.graphs or names:
+    for name in options.graphs or names:
         about = row(name)
         if not about:
             continue
         one = rows[name] = {**about, "runtimes": rows.get(name, {}).get("runtimes", {})}
-        for options in map(options_for, given.ep or RECORDED):
-            document = check(name, options, given.jobs)
+        for arguments in map(options_for, options.ep or RECORDED):
+            document = check(name, arguments, options.jobs)
             one["notes"] = document["model"]["notes"]
             for target in document["targets"]:
                 if target["software_adapter"]:
@@ -342,7 +349,7 @@ def main() -> None:
         ordered = [with_adapters(rows[each]) for each in names if each in rows]
         place.write_text(text(ordered, software), encoding="utf-8")
         print(f"{name}: {', '.join(document['headlines'])}")
-    if given.output is None:
+    if options.output is None:
         readme = file_to_write("README.md")
         written = with_table(readme.read_text(encoding="utf-8"), readme_table(load_models()))
         readme.write_text(written, encoding="utf-8")

@@ -1,51 +1,36 @@
 """``python -m conformance.maintain.pin TARGET RELEASE``: moves a target to another pinned release.
 
-Installs the release, runs every case on the old and on the new one, edits every place that the pin
-stands in, and prints what a person must decide: new parts of the operator, verdicts that changed,
-and texts that name the old release. Nothing is edited before the results are there.
+Edits every file that names the pinned release, or none of them, and prints the commands that show
+what a person must decide: new parts of the operator, verdicts that changed, and texts that name the
+old release.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import re
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Final
 
 from conformance.base.explain import did_you_mean
 from conformance.base.files import replacing
-from conformance.base.paths import ROOT, file_to_write
-from conformance.base.processes import start
+from conformance.base.paths import file_to_write
 from conformance.base.words import listed, plural
-from conformance.results.errors import ResultsError
-from conformance.results.reader import stream
-from conformance.results.records import Header, TargetRecord
-from conformance.results.uncalled import uncalled_sentences
 from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
 from conformance.targets.published import published
 from conformance.targets.releases import releases
-from conformance.targets.setup.installed import install
 from conformance.targets.setup.onnxruntime_web import lock_command
-from conformance.targets.setup.programs import (
-    NoRelease,
-    SetupError,
-    find_npm,
-    pip_command,
-    run_installer,
-)
+from conformance.targets.setup.programs import SetupError, find_npm, run_installer
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pin stands: the packages whose release it is, a file, and the text around it."""
+    """A place that names a pinned release: its packages, a file, and the text around it."""
 
     packages: tuple[str, ...]
     file: str
@@ -53,7 +38,7 @@ class Place:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The text, with the release as its group."""
+        """The pattern of the text, with the release as a group."""
         before, _, after = self.text.partition("{}")
         return re.compile(f'{re.escape(before)}([^"\\s]+){re.escape(after)}')
 
@@ -64,10 +49,10 @@ _TRACT: Final = ("tract-cli", "tract")
 _WEB: Final = ("onnxruntime-web",)
 _TOOLS: Final = "conformance/targets/tools.py"
 _MANIFEST: Final = "runners/onnxruntime_web/package.json"
-#: Written by npm for the manifest, whose place comes before its own.
+#: npm writes this file for the manifest, which must be edited before it.
 _LOCK: Final = "runners/onnxruntime_web/package-lock.json"
 
-#: Every place of every pin. The first of a pin is the one whose release is the old one.
+#: All places that name pinned releases.
 PLACES: Final = (
     Place(_CPU, _TOOLS, 'ONNXRUNTIME_VERSION: Final = "{}"'),
     Place(_CPU, "pyproject.toml", 'cpu = ["onnxruntime=={}"]'),
@@ -80,7 +65,7 @@ PLACES: Final = (
     Place(_WEB, _LOCK, '"onnxruntime-web": "{}"'),
 )
 
-#: What a person must look at beside, by the first of the packages.
+#: What else names the release or depends on it, by package.
 ALSO: Final[Mapping[str, str]] = {
     "onnxruntime-gpu": "the sizes in `gqa setup cuda`, and docs/cuda.md.",
     "onnxruntime-web": "the release of Dawn, `webgpu` in runners/onnxruntime_web/package.json.",
@@ -93,7 +78,7 @@ class PinError(Exception):
 
 @dataclass(frozen=True)
 class Pin:
-    """The release that several targets share, and the places that it stands in."""
+    """A pinned release: the targets that share it, and the places that name it."""
 
     entries: tuple[TargetEntry, ...]
     places: tuple[Place, ...]
@@ -105,12 +90,12 @@ class Pin:
 
     @property
     def names(self) -> str:
-        """The targets, in a sentence."""
+        """The names of the targets, for a sentence."""
         return listed([entry.name for entry in self.entries])
 
     def releases(self) -> dict[Place, str]:
-        """The release in each place. Raises `PinError` for a place that is not there once."""
-        found = {}
+        """The release in each place. Raises `PinError` if a place does not exist exactly once."""
+        pinned = {}
         for place in self.places:
             matches = place.pattern.findall(_read(place.file))
             if len(matches) != 1:
@@ -118,12 +103,12 @@ class Pin:
                     f"{place.file} has {place.text.strip()!r} {plural(len(matches), 'time')}, not "
                     "once; correct PLACES in conformance/maintain/pin.py."
                 )
-            found[place] = matches[0]
-        return found
+            pinned[place] = matches[0]
+        return pinned
 
 
 def pin_of(target: str) -> Pin:
-    """The pin of a target. Raises `PinError` for a target that has none."""
+    """The pin of a target. Raises `PinError` if it has none."""
     own = next((entry.package for entry in TARGETS if entry.name == target), None)
     if own is None:
         names = [entry.name for entry in TARGETS]
@@ -137,8 +122,14 @@ def pin_of(target: str) -> Pin:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Move the pin; 0 if it stands at the release now, 2 for wrong arguments, 3 for a failure."""
-    options = _parser().parse_args(arguments)
+    """Move the pin; returns 0 for success, 2 for wrong arguments, 3 for a failure."""
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.maintain.pin",
+        description="Moves a target, and those that share its pin, to another pinned release.",
+    )
+    parser.add_argument("target", metavar="TARGET", help="one of gqa run's --ep, such as cpu")
+    parser.add_argument("release", metavar="RELEASE", help="such as 1.32.0, or latest")
+    options = parser.parse_args(arguments)
     try:
         pin = pin_of(options.target)
         (release, *others) = releases(options.release, pin.packages[0], published)
@@ -154,47 +145,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{pin.names}: {old} → {release}")
     try:
         texts = _edited(pin, release)
-        results = options.results or _run(pin, old, release, options.gqa_run)
-        for file, version in zip(results, (old, release), strict=True):
-            _check(file, pin, version)
-        _install_here(pin, old, release)
         with ExitStack() as stack:
             for name, text in texts.items():
                 stack.enter_context(replacing(file_to_write(name))).write(text.encode())
-    except (PinError, TargetError, SetupError, NoRelease, ResultsError) as error:
+    except (PinError, SetupError) as error:
         return _failed(f"Nothing was edited: {error}", 3)
     except OSError as error:
         return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
-    print(f"\nEdited: {', '.join(texts)}")
-    for title, lines in _left(pin, old, *results):
-        print(f"\n── {title}\n", flush=True)
-        for line in lines:
-            print(line)
+    print(f"Edited: {', '.join(texts)}\n\nNow run:")
+    for command in _commands(pin, old, release):
+        print(f"  {command}")
+    for package in pin.packages:
+        if package.name in ALSO:
+            print(f"Look at {ALSO[package.name]}")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m conformance.maintain.pin",
-        description="Moves a target, and those that share its pin, to another pinned release.",
-    )
-    parser.add_argument("target", metavar="TARGET", help="one of gqa run's --ep, such as cpu")
-    parser.add_argument("release", metavar="RELEASE", help="such as 1.32.0, or latest")
-    parser.add_argument(
-        "--results",
-        nargs=2,
-        type=Path,
-        metavar=("OLD", "NEW"),
-        help="results of the old and of the new release, instead of running every case on both",
-    )
-    parser.add_argument(
-        "gqa_run",
-        nargs="*",
-        default=(),
-        metavar="-- …",
-        help="options of these runs, such as -- -k float32",
-    )
-    return parser
 
 
 def _failed(error: object, status: int) -> int:
@@ -202,81 +166,27 @@ def _failed(error: object, status: int) -> int:
     return status
 
 
+def _commands(pin: Pin, old: str, new: str) -> Iterator[str]:
+    """The commands that install the release, and show the decisions that are left."""
+    for package in pin.packages:
+        if package.manager == "pip":
+            yield f"{sys.executable} -m pip install {package.name}=={new}"
+    for release, file in ((old, "old.jsonl"), (new, "new.jsonl")):
+        eps = " ".join(f"--ep {entry.name}@{release}" for entry in pin.entries)
+        yield f"gqa run {eps} --results {file}"
+    yield "gqa diff old.jsonl new.jsonl"
+    for entry in pin.entries:
+        yield f"gqa expect --ep {entry.name} --from old.jsonl --from new.jsonl --dry-run"
+    yield "pytest tests/test_quotations.py"
+    yield f"git grep -nIwF {old} -- . ':!CHANGELOG.md' ':!*package-lock.json'"
+
+
 def _read(file: str) -> str:
     return file_to_write(file).read_text(encoding="utf-8")
 
 
-# ── What has to run ──────────────────────────────────────────────────────────────────────────────
-
-
-def _run(pin: Pin, old: str, new: str, more: Sequence[str]) -> list[Path]:
-    """The results of every case on both releases. Raises `PinError`, `SetupError`."""
-    for release, package in product((new, old), pin.packages):
-        install(package, release, print)
-    folder = Path(tempfile.mkdtemp(prefix="gqa-pin-"))
-    files = []
-    for release in (old, new):
-        words = [word for entry in pin.entries for word in ("--ep", entry.name)]
-        words += [w for p in pin.packages for w in (p.option.flag, p.value(release))]
-        file = folder / f"{pin.entries[0].name}@{release}.jsonl"
-        status = _gqa("run", *words, "--results", str(file), *more)
-        if status not in (0, 1):
-            raise PinError(
-                f"{release} could not be run here: gqa run ended with status {status}. Pass "
-                "results from another machine with --results OLD NEW."
-            )
-        files.append(file)
-    return files
-
-
-def _gqa(*arguments: str) -> int:
-    """The exit status of a command of the suite, whose output is shown."""
-    sys.stdout.flush()
-    return subprocess.run((sys.executable, "-m", "conformance", *arguments)).returncode
-
-
-def _check(file: Path, pin: Pin, release: str) -> None:
-    """Raise `PinError` for results that are not of this release."""
-    versions = _versions(file, pin)
-    if {*versions.values()} != {release}:
-        there = ", ".join(dict.fromkeys(versions.values())) or "none"
-        raise PinError(f"{file} has results of {there}, not of {pin.names} {release}.")
-
-
-def _targets(file: Path) -> tuple[TargetRecord, ...]:
-    """The targets that have results in a file. Raises `ResultsError`."""
-    _, header = next(iter(stream(file, [])))
-    return header.targets if isinstance(header, Header) else ()
-
-
-def _versions(file: Path, pin: Pin) -> dict[str, str]:
-    """The release of each target of the pin that has results in a file. Raises `ResultsError`."""
-    names = {entry.name for entry in pin.entries}
-    return {
-        target.ep.partition("@")[0]: target.describe.version
-        for target in _targets(file)
-        if target.describe is not None and target.ep.partition("@")[0] in names
-    }
-
-
-def _install_here(pin: Pin, old: str, new: str) -> None:
-    """Install the release in this interpreter too, where it has the old one. Raises `PinError`."""
-    for package in pin.packages:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            if package.manager != "pip" or importlib.metadata.version(package.name) != old:
-                continue
-            command = (*(pip_command() or ("pip",)), "--python", sys.executable, "install")
-            requirement = f"{package.name}=={new}"
-            print(f"Installing {requirement} in {sys.executable}.")
-            if start((*command, "--quiet", requirement)).wait():
-                raise PinError(f"pip could not install {requirement}; it says why above.")
-
-
-# ── The edits ────────────────────────────────────────────────────────────────────────────────────
-
-
 def _edited(pin: Pin, release: str) -> dict[str, str]:
-    """The new text of each file that has a release. Raises `PinError`, `SetupError`."""
+    """The new texts of all files. Raises `PinError`, `SetupError`."""
     texts: dict[str, str] = {}
     for place in pin.places:
         text = texts.get(place.file, _read(place.file))
@@ -288,7 +198,7 @@ def _edited(pin: Pin, release: str) -> dict[str, str]:
 
 
 def _lock(manifest: str) -> str:
-    """The lock file that npm writes for a package.json. Raises `PinError`, `SetupError`."""
+    """npm's lock file for a package.json. Raises `PinError`, `SetupError`."""
     npm = find_npm()
     if npm is None:
         raise PinError(f"{_LOCK} needs npm, which is not installed.")
@@ -298,27 +208,6 @@ def _lock(manifest: str) -> str:
         (folder / "package-lock.json").write_text(_read(_LOCK))
         run_installer(lock_command(npm), folder)
         return (folder / "package-lock.json").read_text()
-
-
-# ── What a person decides ────────────────────────────────────────────────────────────────────────
-
-
-def _left(pin: Pin, old: str, before: Path, after: Path) -> Iterator[tuple[str, Iterable[str]]]:
-    """What is left to decide, by headings; ``before`` and ``after`` are results."""
-    uncalled = uncalled_sentences(_targets(after))
-    yield "New parts of the operator", uncalled or ["None that the runtime reports."]
-    yield "Quotations of the operator's text", ["pytest tests/test_quotations.py"]
-    yield f"Verdicts that changed (gqa diff {before} {after})", ()
-    _gqa("diff", f"{before}", f"{after}")
-    yield "Expectations, as gqa expect would write them", ()
-    for name in _versions(after, pin):
-        _gqa("expect", "--ep", name, "--from", f"{before}", "--from", f"{after}", "--dry-run")
-    yield f"Texts that name {old}", ()
-    history = (f":!{name}" for name in ("CHANGELOG.md", "*package-lock.json"))
-    subprocess.run(("git", "grep", "-nIwF", old, "--", ".", *history), cwd=ROOT)
-    also = [ALSO[p.name] for p in pin.packages if p.name in ALSO]
-    if also:
-        yield "Also", also
 
 
 if __name__ == "__main__":

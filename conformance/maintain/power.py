@@ -1,18 +1,19 @@
-"""Which known faults the cases detect.
+"""Measures which known faults the cases detect.
 
-mutants/ has a correct kernel in NumPy, and mutants of it with one small fault each, as real kernels
-have had. They run with the same harness and judge as a runtime, and need none. A fault that no case
-detects is a gap in the corpus.
+mutants/ has a correct kernel in NumPy, and mutants of it, each with a small fault such as real
+kernels have had. They run with the same harness and judge as a runtime, and do not need one. A
+fault that no case detects is a gap in the corpus.
 
-kills   the cases whose verdict shows the fault: wrong, accepted, crash, timeout, fallback, or
-        unsupported unless the call is only requested; a vague rejection or a hazard if that is the
-        fault. With a + the mutant ended its process twice in a theme, and ran no more of the theme.
-themes  the case files of these cases. Where only one detects a fault, the mutant says why (only).
-margin  the smallest and the largest error of these cases, as shares of the error budget.
+kills   the number of cases whose verdict shows the fault: wrong, accepted, crash, timeout,
+        fallback, or unsupported unless the call is only requested; a vague rejection or a hazard if
+        that is the fault. A + marks a mutant that ended its process twice in a theme, and was not
+        run on the rest of the theme.
+themes  the number of case files of these cases. If it is 1, the mutant gives a reason (only).
+margin  the smallest and the largest error in these cases, as shares of the error budget.
 
-A mutant is run only on cases in which it could differ from the correct kernel, which is found by
-calling its fault beside the correct step (mutants/weak_mutation.py). One process runs all mutants:
-the name of a mutant is a part of the bundle's path, so that none waits for a process to start.
+A mutant is run only on cases in which it could differ from the correct kernel. To find these, its
+faulty step is called beside the correct one (mutants/weak_mutation.py). One process runs all
+mutants, so that none waits for a process to start: the path of the bundle names the mutant.
 
 status  0 every mutant is killed; by cases of two themes if the whole corpus is run
         1 a mutant is not, or the correct kernel fails
@@ -71,20 +72,20 @@ MOST: Final = 10
 
 #: The name of the kernel without a fault.
 CORRECT: Final = "correct"
-#: The same kernel, which also finds the mutants that could differ from it.
+#: The name of the same kernel when it also finds the mutants that could differ from it.
 PROBE: Final = "probe"
-#: After this many crashes or timeouts in a theme, a mutant is not run on more cases of the theme;
-#: after as many such themes, on no more cases at all. Each of them takes long.
+#: After this many crashes or timeouts in a theme, a mutant is not run on the rest of the theme;
+#: after this many such themes, it is not run any more. Crashes and timeouts take long.
 ENOUGH_ENDS: Final = 2
-#: The time limit of a mutant. It computes in milliseconds, or it hangs forever. The correct kernel
-#: does neither: it has the case's own limit, since the probe does the work of all mutants.
+#: The time limit of a mutant in seconds; it computes in milliseconds, or hangs. The correct kernel
+#: has the limit of the case, because the probe calls the steps of all mutants.
 SECONDS: Final = 5.0
-#: In a quick run, a mutant killed by cases of this many themes is not run any further.
+#: In a quick run, a mutant is run until cases of this many themes have killed it.
 THEMES: Final = 3
-#: The number of recorded killers of a mutant, each of another theme.
+#: The number of recorded killers of a mutant, each from a different theme.
 RECORDED: Final = 2
 
-#: Called with what is being done, how many are done, and how many there are.
+#: Called with the name of the current work, the number of finished runs, and the number of all.
 Watch = Callable[[str, int, int], None]
 
 
@@ -94,9 +95,12 @@ class PowerError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
-    process), in the message of a rejection, or as a hazard. ``only``: why one theme alone can
-    detect it."""
+    """A kernel with a fault.
+
+    ``kind`` says what shows the fault: numbers, behaviour (accepting, rejecting, ending the
+    process), the message of a rejection, or a hazard. ``only`` is the reason why a single theme
+    detects it.
+    """
 
     name: str
     area: str
@@ -107,7 +111,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Kill:
-    """A case that detects the fault: its verdict, and its largest share of the budget."""
+    """A case that detects the fault, with its verdict and its largest share of the budget."""
 
     case: Case
     verdict: str
@@ -129,7 +133,7 @@ class Score:
 
     @property
     def given_up(self) -> bool:
-        """Whether it was not run on all cases, because it crashed or stalled too often."""
+        """Whether it was not run on all cases because it crashed or hung too often."""
         return any(ends >= ENOUGH_ENDS for ends in self.ends.values())
 
     @property
@@ -139,16 +143,16 @@ class Score:
 
     @property
     def shares(self) -> list[float]:
-        """The errors of the killers, as shares of the budget above 1."""
+        """The shares of the budget above 1, of all killers."""
         return [kill.share for kill in self.kills if kill.share is not None and kill.share > 1]
 
     def killers(self) -> list[str]:
-        """The first killer of each of the first themes."""
+        """The first killer in each of the first `THEMES` themes."""
         first = {kill.case.theme: kill.case.id for kill in reversed(self.kills)}
         return [first[theme] for theme in self.themes][:THEMES]
 
     def of_one_theme(self) -> bool:
-        """Whether only one theme detects it, and the registry gives no reason for that."""
+        """Whether only one theme detects it, without a reason."""
         return len(self.themes) == 1 and not self.mutant.only
 
     def record(self) -> dict[str, Any]:
@@ -168,10 +172,10 @@ class Score:
 
 
 def can_run(case: Case) -> bool:
-    """Whether the kernels run a case of the corpus.
+    """Whether the kernels can run a case of the corpus.
 
-    They know few operators beside their own, and some 400 of them have no time for calls whose
-    scores do not even fit into the reference's memory.
+    They know few other operators, and calls whose scores do not fit into the memory of the
+    reference would take too long on some 400 mutants.
     """
     return not case.is_graph and scores(case) <= MAX_AT_ONCE
 
@@ -182,7 +186,7 @@ def known_mutants() -> list[Mutant]:
 
 
 def _listed(option: str) -> list[str]:
-    """The lines that the runner writes for ``option``."""
+    """The lines that the runner prints for ``option``."""
     if not RUNNER.is_file():
         raise PowerError(f"The mutants are missing: there is no {RUNNER}.")
     done = ask((sys.executable, RUNNER, option))
@@ -201,7 +205,7 @@ def recorded_killers() -> dict[str, list[str]]:
 
 
 def scores(case: Case) -> int:
-    """The number of attention scores of a case, which the reference's time grows with."""
+    """The number of attention scores of a case; the time of the reference grows with it."""
     call = case.call
     return (
         call.num_heads
@@ -221,14 +225,14 @@ def stale(
 ) -> str:
     """Why the recorded killers do not fit the corpus and the mutants; empty if they do.
 
-    A killer may be gone because its case was renamed. A mutant without any must be recorded again.
+    Single killers may be missing, because cases are renamed; each mutant needs at least one.
     """
     for name in sorted(set(names) - set(killers)):
         return f"the mutant {name} is new"
     for name in sorted(set(killers) - set(names)):
         return f"the mutant {name} is gone"
-    for name, of in killers.items():
-        if not set(of) & set(cases):
+    for name, ids in killers.items():
+        if not set(ids) & set(cases):
             return f"the killers of {name} no longer exist"
     return ""
 
@@ -237,10 +241,10 @@ def stale(
 class Power:
     """A run of cases on mutants.
 
-    ``only`` maps a mutant to the ids of the cases it is run on; None: all cases. ``quick``: a
-    mutant is run until cases of three themes have killed it, and not on further cases of a theme
-    that has killed it. ``correct`` is the result of the correct kernel; ``troubles`` lists the
-    problems that concern no mutant.
+    ``only`` has the ids of the cases on which each mutant is run; None: all cases. ``quick``: a
+    mutant is run until cases of three themes have killed it, and on no further cases of a theme
+    that has killed it. ``correct`` is the score of the correct kernel; ``troubles`` lists
+    infrastructure failures.
     """
 
     mutants: Sequence[Mutant]
@@ -259,10 +263,10 @@ class Power:
         self.scores = [Score(mutant) for mutant in self.mutants]
 
     def run(self, watch: Watch = lambda what, done, total: None) -> None:
-        """Run the mutants. ``watch`` is called after every case and every run.
+        """Run the mutants. ``watch`` is called after every run.
 
-        First the correct kernel is run on every case and finds the mutants that could differ from
-        it there (``mutants/weak_mutation.py``). Then each mutant is run where it could differ.
+        First the correct kernel is run on every case, and finds the mutants that could differ from
+        it there (``mutants/weak_mutation.py``). Then each mutant is run on these cases.
 
         Raises :class:`conformance.harness.runner.RunnerFailed`.
         """
@@ -277,17 +281,17 @@ class Power:
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
-            for done, (case, score, found) in enumerate(self._assessed(sessions, ready, first)):
+            for done, (case, score, assessed) in enumerate(self._assessed(sessions, ready, first)):
                 watch("the correct kernel", done + 1, len(self.cases))
-                self._count(case, score, found.record)
+                self._count(case, score, assessed.record)
                 if role == PROBE:
-                    for outcome in found.outcomes:
+                    for outcome in assessed.outcomes:
                         touched[case.id] |= _touched(outcome)
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
-            for done, (case, score, found) in enumerate(self._assessed(sessions, ready, tasks)):
+            for done, (case, score, assessed) in enumerate(self._assessed(sessions, ready, tasks)):
                 watch("mutants", done + 1, len(pairs))
-                self._count(case, score, found.record)
+                self._count(case, score, assessed.record)
         order = {case.id: number for number, case in enumerate(self.cases)}
         for score in (self.correct, *self.scores):
             score.kills.sort(key=lambda kill: order[kill.case.id])
@@ -298,9 +302,10 @@ class Power:
         ready: DescribedTarget,
         tasks: Iterable[tuple[Case, Score, str]],
     ) -> Iterator[tuple[Case, Score, Assessed]]:
-        """Each case and mutant with what came of it, in their order, in a thread for each session.
+        """Each case and mutant of ``tasks`` with its assessment, in order.
 
-        The runner takes the mutant from the folder in which the files are: it is the role.
+        There is a thread for each session. The runner takes the name of the mutant, the role, from
+        the path of the bundle.
         """
         idle: SimpleQueue[Session] = SimpleQueue()
         for session in sessions:
@@ -371,22 +376,24 @@ class Power:
         return len(themes) < THEMES and case.theme not in themes
 
     def write_json(self, file: Path) -> None:
-        """Write all records, the correct kernel's first; an infinite share is `Infinity`."""
+        """Write all records, first that of the correct kernel; an infinite share is `Infinity`."""
         records = [score.record() for score in (self.correct, *self.scores)]
         file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
     def faults(self) -> list[str]:
-        """One sentence for each failure of the correct kernel and each surviving mutant."""
-        found = [f"{CORRECT} fails {kill.case.id}: {kill.reason}" for kill in self.correct.kills]
-        found += [
+        """A sentence for each failure of the correct kernel, and for each surviving mutant."""
+        sentences = [
+            f"{CORRECT} fails {kill.case.id}: {kill.reason}" for kill in self.correct.kills
+        ]
+        sentences += [
             f"{score.mutant.name} survives: {score.mutant.what}"
             for score in self.scores
             if not score.kills
         ]
-        return found
+        return sentences
 
     def of_one_theme(self) -> list[str]:
-        """One sentence for each mutant that only one theme detects, without a reason."""
+        """A sentence for each mutant that only one theme detects, without a reason."""
         return [
             f"{score.mutant.name} is detected by only one theme: {score.themes[0]}"
             for score in self.scores
@@ -395,17 +402,17 @@ class Power:
 
 
 def _touched(outcome: Outcome) -> set[str]:
-    """The mutants that could differ, which the probe writes to standard error."""
+    """The mutants that could differ in this call, which the probe writes to standard error."""
     if not isinstance(outcome, Ran | Rejected):
         return set()
     return set(json.loads(outcome.stderr.strip().splitlines()[-1]))
 
 
 def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
-    """Whether a verdict shows the fault.
+    """Whether the result of a case shows the fault of a mutant.
 
-    `accepted` does even if the values are correct: the correct kernel rejects the call. So does
-    `unsupported`, which is not always red, unless the call is only requested.
+    `accepted` does even if the values are correct, because the correct kernel rejects the call. So
+    does `unsupported`, which is not always red, unless the call is only requested.
     """
     if mutant.kind == "message" and record.verdict == "pass":
         return record.vague
@@ -415,7 +422,7 @@ def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
 
 
 def shows(verdict: Verdict, case: Case) -> bool:
-    """Whether a verdict on the case shows a fault, where the correct kernel passes it."""
+    """Whether a verdict shows a fault, if the correct kernel passes the case."""
     basis = case.contract.basis
     return TABLE[verdict].red_under("specified" if basis == "established" else basis)
 
@@ -430,7 +437,7 @@ def share(number: float | None) -> str:
 
 
 def table(scores: Sequence[Score]) -> Iterator[str]:
-    """A line for each area and for each mutant: its fault, and the cases that detect it."""
+    """A line for each area, and for each mutant: its fault, and the cases that detect it."""
     heads = ("mutant", "kills", "themes", "margin", "first killer", "what is wrong")
     rows = [heads, *map(_row, scores)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -443,7 +450,7 @@ def table(scores: Sequence[Score]) -> Iterator[str]:
 
 
 def _summary(scores: Sequence[Score]) -> str:
-    """How many mutants of an area are killed, and the one whose errors are least."""
+    """The number of killed mutants of an area, and the mutant with the smallest errors."""
     killed = sum(bool(score.kills) for score in scores)
     alone = sum(len(score.themes) == 1 for score in scores)
     least = min(scores, key=lambda one: (max(one.shares, default=float("inf")), len(one.themes)))
@@ -471,7 +478,7 @@ def _margin(score: Score) -> str:
 
 
 def correct_line(power: Power) -> str:
-    """One sentence on the correct kernel."""
+    """A sentence about the correct kernel."""
     largest = ", ".join(
         f"{dtype} {share(number)}" for dtype, number in sorted(power.correct.largest.items())
     )
@@ -484,14 +491,14 @@ def correct_line(power: Power) -> str:
 
 
 def closing(power: Power) -> str:
-    """One sentence on all mutants."""
+    """A sentence about all mutants."""
     killed = sum(bool(score.kills) for score in power.scores)
     pairs = sum(score.tried for score in power.scores)
     return f"{killed} of {len(power.scores)} mutants killed, {pairs} runs."
 
 
 def problems(power: Power, whole: bool) -> Iterator[str]:
-    """One sentence for each problem. Single themes count only if the corpus was ``whole``."""
+    """A sentence for each problem. Single themes count only if the ``whole`` corpus was run."""
     yield from power.troubles[:MOST]
     if len(power.troubles) > MOST:
         yield f"{len(power.troubles) - MOST} more runs have no result for any mutant."
@@ -503,12 +510,12 @@ def problems(power: Power, whole: bool) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run cases on mutants, and print which faults they detect; returns the exit status.
 
-    0: every mutant is killed, and where the whole corpus is run by cases of two themes. 1: one is
-    not, or the correct kernel fails. 2: bad input. 3: infrastructure.
+    0: every mutant is killed; if the whole corpus was run, by cases of two themes. 1: a mutant is
+    not, or the correct kernel fails. 2: bad input. 3: infrastructure failure.
     """
-    given = _arguments(arguments)
+    options = _arguments(arguments)
     try:
-        return _measure(given)
+        return _measure(options)
     except (BadInput, InputError, NothingMeant, SelectionError) as error:
         print(printable(str(error)), file=sys.stderr)
         return 2
@@ -518,7 +525,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class BadInput(ValueError):
-    """An argument cannot be meant; the message says why."""
+    """An invalid argument; the message says why."""
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -546,21 +553,22 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _measure(given: argparse.Namespace) -> int:
-    """Run what the arguments ask for. Raises `BadInput`, `PowerError` and what the cases raise."""
-    if given.record and INSTALLED:
+def _measure(options: argparse.Namespace) -> int:
+    """Run the mutants on the selected cases. Raises `BadInput`, `PowerError`, and the errors of
+    case files and selections."""
+    if options.record and INSTALLED:
         raise BadInput("--record writes to mutants/, so it needs a checkout.")
     known = {mutant.name: mutant for mutant in known_mutants()}
-    names = list(dict.fromkeys(given.names or known))
+    names = list(dict.fromkeys(options.names or known))
     for name in names:
         if name.partition("@")[0] not in known:
             raise BadInput(f"There is no mutant '{name}'.")
-    corpus, cases = selected_cases(given.paths, given.expression)
-    whole = corpus.whole and len(cases) == len(corpus.loaded) and not given.reduced
-    cases = [case for case in cases if can_run(case) or (given.paths and case.is_graph)]
-    if given.record and (given.names or not whole):
+    corpus, cases = selected_cases(options.paths, options.expression)
+    whole = corpus.whole and len(cases) == len(corpus.loaded) and not options.reduced
+    cases = [case for case in cases if can_run(case) or (options.paths and case.is_graph)]
+    if options.record and (options.names or not whole):
         raise BadInput("--record requires the whole corpus and all mutants.")
-    only = recorded_killers() if given.reduced else None
+    only = recorded_killers() if options.reduced else None
     if only is not None:
         why = stale(only, {case.id for case in corpus.loaded}, known)
         if why:
@@ -568,16 +576,16 @@ def _measure(given: argparse.Namespace) -> int:
         killers = {case for name in names for case in only[name.partition("@")[0]]}
         cases = [case for case in cases if case.id in killers]
     chosen = [replace(known[name.partition("@")[0]], name=name) for name in names]
-    made = Power(chosen, cases, given.jobs or usual_jobs(()), only, given.quick)
+    made = Power(chosen, cases, options.jobs or usual_jobs(()), only, options.quick)
     made.run(_tell_progress)
     print(*table(made.scores), sep="\n")
-    told = list(problems(made, whole))
-    print(*told, "", correct_line(made), closing(made), sep="\n")
-    if given.json is not None:
-        made.write_json(given.json)
-    if given.record:
+    sentences = list(problems(made, whole))
+    print(*sentences, "", correct_line(made), closing(made), sep="\n")
+    if options.json is not None:
+        made.write_json(options.json)
+    if options.record:
         record_killers(made.scores)
-    return 1 if told else 0
+    return 1 if sentences else 0
 
 
 def _tell_progress(what: str, done: int, total: int) -> None:

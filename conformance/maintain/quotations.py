@@ -1,4 +1,4 @@
-"""``python -m conformance.maintain.quotations``: prints the operator's text, for quotations."""
+"""``python -m conformance.maintain.quotations``: prints the operator's documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from conformance.base.processes import ask
 from conformance.base.signature import DOMAIN, OP_TYPE
 
-#: Prints the description of the operator and of each of its parts.
+#: A program that prints the documentation of the operator and of each of its parts.
 _PRINT_SCHEMA: Final = f"""
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 (schema,) = (
@@ -25,14 +25,14 @@ for types in schema.type_constraints:
     print(f"- `{{types.type_param_str}}`: {{types.description}}")
 """
 
-#: Time limit for an interpreter to print it, in seconds; it takes less than one.
+#: The time limit for that program in seconds; it takes less than one.
 _TO_ANSWER: Final = 60.0
 
 
 def operator_text() -> str:
-    """The operator's own description in the ONNX Runtime of this interpreter.
+    """The operator's documentation in the ONNX Runtime of this interpreter.
 
-    Raises :class:`SystemExit` where it has none.
+    Raises :class:`SystemExit` if it has no ONNX Runtime.
     """
     done = ask((sys.executable, "-c", _PRINT_SCHEMA), _TO_ANSWER)
     if done.returncode:

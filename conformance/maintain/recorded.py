@@ -1,8 +1,8 @@
-"""Compares recorded results with the expectations of today.
+"""Updates recorded results to the current expectations.
 
-A recorded result keeps what a runtime did; which expectation covers it changes with the files in
-``expectations/``. ``python -m conformance.maintain.recorded FILE…`` writes each file anew with the
-expectations of today, as a run would have them, and says how many results are unexpected.
+The result of a runtime does not change, but the expectation that covers it can.
+``python -m conformance.maintain.recorded FILE…`` rewrites each file with the current expectations,
+as a run would write it, and prints the number of unexpected results.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from conformance.run.records import ANOTHER_EXPECTATION, compared
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
 
-#: What a run appends to the reason of a result that is unexpected.
+#: The text that a run appends to the reason of an unexpected result.
 _COMPARED: Final = re.compile(
     rf" (?:\S+:\d+{ANOTHER_EXPECTATION}|It was not tried alone, since ).*\Z", re.DOTALL
 )
 
 
 class Expected:
-    """The expectations of the targets of a results file, for one result after the other."""
+    """Compares results of a file with the current expectations of its targets."""
 
     def __init__(self, targets: Iterable[TargetRecord], cases: Iterable[Case]) -> None:
         self._cases = {case.id: case for case in cases}
@@ -47,7 +47,7 @@ class Expected:
         self._files: dict[str, list[Expectation]] = {}
 
     def compared(self, result: ResultRecord) -> ResultRecord:
-        """The result with the expectation of today; of a case that is no more, as it is."""
+        """The result with its current expectation; unchanged if the case no longer exists."""
         case = self._cases.get(result.case)
         target = self._targets[result.target]
         if case is None or target.describe is None:
@@ -64,9 +64,9 @@ class Expected:
         )
 
     def explained(self, record: InstabilityRecord) -> InstabilityRecord:
-        """What did not repeat, with the expectation of today.
+        """A result that did not repeat, with its current expectation.
 
-        That may be a line for the case itself, which says that its results vary.
+        That may be a line for the case that says that its results vary.
         """
         target = self._targets[record.target]
         if target.describe is None:
@@ -95,7 +95,7 @@ class Expected:
         return target_for(target.ep.partition("@")[0]).expectations
 
     def _lines_for(self, target: TargetRecord, case: Case) -> list[Expectation]:
-        """The lines of the target that cover the case, whatever the release."""
+        """The lines of the target that cover the case in any release."""
         ep = target.ep.partition("@")[0]
         key = ep, case.id
         if key not in self._lines:
@@ -106,9 +106,9 @@ class Expected:
 
 
 def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]:
-    """The records of a results file with the expectations of today, each with its line.
+    """The records and lines of a results file, updated to the current expectations.
 
-    Raises `ResultsError` for a file that cannot be read.
+    Raises `ResultsError` if the file cannot be read.
     """
     expected: Expected | None = None
     unexpected = 0
@@ -131,7 +131,7 @@ def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]
 
 
 def _line(line: bytes, now: ResultRecord) -> bytes:
-    """``line`` with what is new in ``now``."""
+    """``line`` with the expectation and the reason of ``now``."""
     values = json.loads(line) | {"unexpected": now.unexpected, "reason": now.reason}
     values.pop("expectation", None)
     if now.expectation is not None:
@@ -140,7 +140,7 @@ def _line(line: bytes, now: ResultRecord) -> bytes:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write each file anew; the exit status is 1 if a result is unexpected."""
+    """Rewrite each file; the exit status is 1 if a result is unexpected."""
     cases = list(find(()).named)
     status = 0
     for name in arguments:

@@ -1,4 +1,4 @@
-"""``python -m conformance.maintain.sensitivity``: lists effects and finds insensitive cases."""
+"""``python -m conformance.maintain.sensitivity``: lists effects, and finds insensitive cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAD_INPUT: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Lists the effects of the selected cases; 1 if one is insensitive, 2 for bad input."""
+    """Print the effects of the selected cases; returns 1 if one is insensitive, 2 for bad input."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.sensitivity",
         description="How far each feature of each case moves the output, in error budgets.",
@@ -30,30 +30,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--insensitive", action="store_true", help="only insensitive cases")
     parser.add_argument("--summary", action="store_true", help="only a line for each feature")
     parser.add_argument("--replacements", action="store_true", help="list what is replaced by what")
-    given = parser.parse_args(arguments)
-    if given.replacements:
+    options = parser.parse_args(arguments)
+    if options.replacements:
         for one in REPLACEMENTS:
             print(f"{one.key:<28} {one.sentence}")
         return ALL_SENSITIVE
     try:
-        selects = compile_expression(given.expression)
-        cases = [case for case in find(given.paths).named if selects(names_of(case, None), case)]
-        found = [(case, effects(case.call, every=True)) for case in cases]
+        selects = compile_expression(options.expression)
+        cases = [case for case in find(options.paths).named if selects(names_of(case, None), case)]
+        moved_by_case = [(case, effects(case.call, every=True)) for case in cases]
     except (InputError, NothingMeant, SelectionError, GivenError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     refused = 0
     by_feature: dict[tuple[str, str], list[float]] = {}
-    for case, moved in found:
+    for case, moved in moved_by_case:
         sentence = insensitive(case, moved)
         refused += sentence is not None
         if case.contract.demands != "rejects":
             for name, effect in moved.items():
                 if name not in case.insensitive_to:
                     by_feature.setdefault((name, case.call.dtype), []).append(effect)
-        if not given.summary and (sentence or not given.insensitive):
-            told = (f"{label} {line}" for label, line in lines(moved))
-            print(f"{case.id}  {'; '.join(told)}")
+        if not options.summary and (sentence or not options.insensitive):
+            shown = (f"{label} {line}" for label, line in lines(moved))
+            print(f"{case.id}  {'; '.join(shown)}")
             if sentence:
                 print(f"    {sentence}")
     print()
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threshold = f"threshold {THRESHOLDS[name]:g}" if name in THRESHOLDS else ""
         line = f"{name:<28} {dtype:<8} {len(values):>5} cases"
         print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {threshold}")
-    print(f"\n{len(found)} cases, {refused} insensitive")
+    print(f"\n{len(moved_by_case)} cases, {refused} insensitive")
     return SOME_INSENSITIVE if refused else ALL_SENSITIVE
 
 

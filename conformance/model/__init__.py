@@ -1,1 +1,1 @@
-"""From an exported model to cases of its GroupQueryAttention nodes, and to an answer for them."""
+"""Makes cases from the GroupQueryAttention nodes of a model, and answers from their results."""

@@ -30,17 +30,17 @@ SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
 }
 """The sign of each kind and its style in the terminal, as rich writes it."""
 
-#: A result that took so long was compiling: cases of models have far less time than that.
+#: A result that took this time was compiling: cases of models have far less time.
 _COMPILING: Final = Limits().compile_seconds
 _MOST_MESSAGE: Final = 300
 _WORKAROUND: Final = re.compile(r"^\*\*Workaround\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
-#: What runtimes write in front of what is wrong.
+#: Prefixes that runtimes write before the reason of an error.
 _PREFIX: Final = re.compile(
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Can't create a session\. ERROR_CODE: \d+, "
     r"|failed to call OrtRun\(\)\. ERROR_CODE: \d+, |ERROR_MESSAGE: "
     r"|Non-zero status code returned while running .*?Status Message: )+"
 )
-#: A place in a runtime's source, with the function there.
+#: A location in a runtime's source, with its function.
 _SOURCE: Final = re.compile(r"\S*\.(?:cc|h|cpp|rs|cu):\d+ .*?\) (?=\S)")
 #: A cause in the chain that tract writes, each the cause of the one before.
 _CAUSE: Final = re.compile(r"^\s+(?:\d+: )?(?=\S)")
@@ -55,12 +55,12 @@ Result = tuple[Stage, ResultRecord | None]
 
 @dataclass(frozen=True)
 class Part:
-    """The calls of a group in one use that came to the same.
+    """The calls of a group in one use that had the same outcome.
 
-    ``where`` says which calls of the use they are, "" for all; ``pinned``: all are known to the
-    user. Of the model itself there are no results: ``where`` says then what is not right, and if
-    the runtime says so, ``message`` is its message and ``call`` the call in words; ``only`` has the
-    nodes that it concerns, if not all of the group.
+    ``where`` says which calls of the use they are, "" for all. ``pinned``: the user knows all of
+    these defects. A part about the model itself has no results: its ``where`` describes what is
+    wrong, ``message`` is the runtime's message, if it gave one, and ``call`` is the call in words.
+    ``only`` has the nodes that the part concerns, if they are not the whole group.
     """
 
     use: Use
@@ -82,9 +82,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one target does with one group: its parts, those of a use together, the worst first.
+    """What one target does with one group: its parts, sorted by use and then the worst first.
 
-    ``unseen`` says why the model itself was not judged there, "" if it was.
+    ``unseen`` is the reason why the target was not judged on the model itself, "" if it was.
     """
 
     group: Group
@@ -98,18 +98,21 @@ class Answer:
 
     @property
     def uses(self) -> tuple[Use, ...]:
-        """The uses of which there are results."""
+        """The uses that have results."""
         return tuple(use for use in USES if any(part.use == use for part in self.parts))
 
     @property
     def alike(self) -> bool:
-        """Whether it comes to the same in each use."""
+        """Whether the outcome is the same in each use."""
         return len({frozenset((p.kind, p.where) for p in self.of(u).parts) for u in self.uses}) <= 1
 
     @property
     def kind(self) -> Kind:
-        """The worst that happened. Calls that were not tried count only if nothing was; of a model
-        that was not run, right calls of its nodes do not show that it is right."""
+        """The worst outcome.
+
+        Calls that were not tried count only if no call was tried. If the model itself was not run,
+        right calls of its nodes do not show that the model is right.
+        """
         if self.bad:
             return min((part.kind for part in self.bad), key=[*SIGNS].index)
         return "untried" if self.unseen or not self.right else "right"
@@ -132,17 +135,17 @@ class Answer:
 
     @property
     def pinned(self) -> bool:
-        """Whether there is something that is not right, and the user knows all of it."""
+        """Whether something is wrong and the user knows all of it."""
         return self.fails and all(part.pinned for part in self.bad)
 
     @property
     def untried(self) -> tuple[Part, ...]:
-        """The calls that were not tried, if there are such."""
+        """The calls that were not tried, if any."""
         return tuple(part for part in self.parts if part.kind == "untried")
 
     @property
     def sentence(self) -> str:
-        """All in one line; what is right is said only if nothing is wrong."""
+        """The answer in one line; right calls are mentioned only if nothing is wrong."""
         told = [part.sentence for part in self.bad] or [self._good()]
         if self.right or self.bad:
             told += [part.sentence for part in self.untried]
@@ -164,7 +167,7 @@ class Answer:
 
 
 def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:
-    """The nodes that bad results concern: of a graph of two layers perhaps the second alone."""
+    """The nodes that bad results concern: of a graph of two layers perhaps only the second."""
     if not group.name.startswith("sharing"):
         return group
     wrong = [
@@ -185,7 +188,10 @@ def answer(
     results: Iterable[Result],
     pinned: Callable[[ResultRecord], bool] = lambda record: False,
 ) -> Answer:
-    """The answer for the ``results`` of a group's stages; ``pinned`` says which are known."""
+    """The answer for the ``results`` of a group's stages.
+
+    ``pinned`` says whether a result is a defect that the user knows.
+    """
     found: dict[Use, dict[Kind, list[tuple[Stage, ResultRecord]]]] = {use: {} for use in USES}
     for stage, record in results:
         if record is not None:
@@ -204,8 +210,10 @@ def answer(
 def _others(
     kind: Kind, by_kind: Mapping[Kind, Sequence[tuple[Stage, ResultRecord]]]
 ) -> list[Stage]:
-    """The stages that one kind is told apart from: those that are right, else all that were
-    tried."""
+    """The stages that stages of one kind are compared with.
+
+    These are the stages that are right, or if none is, all that were tried.
+    """
     right = by_kind.get("right", ())
     if right:
         return [stage for stage, _ in right]
@@ -214,7 +222,7 @@ def _others(
 
 
 def kind_of(group: Group, record: ResultRecord) -> Kind:
-    """What a result comes to for somebody who wants to run the model."""
+    """What a result means for somebody who wants to run the model."""
     if record.outcome == "rejected":
         return "refused"
     if record.verdict in ("crash", "timeout", "fallback"):
@@ -222,26 +230,28 @@ def kind_of(group: Group, record: ResultRecord) -> Kind:
     if record.verdict == "skip":
         return "untried"
     acceptance = acceptance_of(record)
-    wrong = acceptance.red if acceptance else record.verdict in ("wrong", "accepted")
+    wrong = acceptance.red if acceptance else record.verdict != "pass"
     unread = only_presents(record) and not group.form.reads_presents
     return "wrong" if wrong and not unread else "right"
 
 
 def was_compiling(record: ResultRecord) -> bool:
-    """Whether its time was over while shaders were compiled, which says nothing of the call."""
+    """Whether time ran out while shaders were compiled, which says nothing about the call."""
     return (record.time_limit or 0) >= _COMPILING
 
 
 def why_untried(record: ResultRecord) -> str:
-    """Why a result says nothing, as half a sentence."""
+    """Why a result says nothing about the call, as half a sentence."""
     if was_compiling(record):
         return f"its shader was still being compiled after {record.time_limit:g} s"
     return record.reason.rstrip(".")
 
 
 def short(message: str) -> str:
-    """What a runtime says is wrong, on one line, without its own prefixes; of a long message, how
-    it begins and ends."""
+    """The message of a runtime on one line, without the runtime's own prefixes.
+
+    Only the beginning and the end of a long message are kept.
+    """
     lines = [line for line in clean(message, 4_000).splitlines() if line.strip()]
     chain = "Caused by" in message and _CAUSE.match(lines[-1])
     last = lines[-1] if chain else " ".join(map(str.strip, lines))
@@ -259,7 +269,7 @@ _PHASES: Final[Mapping[str, str]] = {
 
 
 def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
-    """What sets ``these`` stages apart from the ``others``: ``from 513 tokens on``.
+    """What distinguishes ``these`` stages from the ``others``: ``from 513 tokens on``.
 
     "" if there are no others.
     """
@@ -299,7 +309,7 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
 
 
 def workaround(link: str) -> str:
-    """The way round that the finding at ``link`` gives, "" if it gives none."""
+    """The workaround in the finding at ``link``, "" if it has none."""
     found = _WORKAROUND.search(page_of(link) or "")
     sentences = re.split(r"(?<=\.)\s+", " ".join(found[1].split())) if found else []
     return " ".join(each for each in sentences if " below" not in each)

@@ -1,4 +1,4 @@
-"""Runs a model with its weights, and keeps what each of its attention nodes gets.
+"""Runs a model with its weights, and keeps the inputs of each of its attention nodes.
 
 The model runs in another process, by ``runners/onnxruntime/capture.py``: this package imports no
 runtime. The user's files are only read.
@@ -37,38 +37,39 @@ from conformance.model.reading import ModelError, ReadModel, value_names
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30
-#: Rows of a static cache are a multiple of this where the graph leaves their number open.
+#: The number of rows of a static cache is a multiple of this if the graph leaves it open.
 _ROWS: Final = 64
-#: Standard error of the process is told up to here, where it says nothing itself.
+#: The most characters of standard error that are quoted if the process gives no reason.
 _MOST_STDERR: Final = 400
 
 Array = np.ndarray
 
 
 class CaptureError(ModelError):
-    """The model could not be run; the message says why, and what mends it."""
+    """The model could not be run; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A prompt, and how many tokens the model chooses after it."""
+    """A prompt, and the number of tokens that the model chooses after it."""
 
     prompt: tuple[int, ...]
     steps: int
 
     @property
     def total(self) -> int:
-        """Tokens in the cache at the end: the last one chosen is not fed."""
+        """Tokens in the cache at the end; the last chosen token is not fed."""
         return len(self.prompt) + self.steps
 
 
 @dataclass(frozen=True)
 class Captured:
-    """What a run passed to the nodes.
+    """The values that the nodes got in a run.
 
-    ``files`` maps the name of a value to its file in each call, and ``constants`` to its only one.
-    ``ids`` are the tokens that the model chose, ``seconds`` the time for loading it, running it and
-    writing the values, and ``version`` that of ONNX Runtime.
+    ``files`` maps the name of a value to its file in each call; ``constants`` maps the name of a
+    constant to its only file. ``ids`` are the tokens that the model chose, ``seconds`` the time for
+    loading the model, running it and writing the values, and ``version`` is the version of ONNX
+    Runtime.
     """
 
     calls: int
@@ -89,14 +90,14 @@ class Captured:
 
     @cached_property
     def _constants(self) -> dict[str, Array]:
-        """Rotary tables can be large, and all layers share them."""
+        """The arrays of the constants. Rotary tables can be large, and all layers share them."""
         return {value: _array(file) for value, file in self.constants.items()}
 
 
 def capturable(
     model: ReadModel, groups: Sequence[Group]
 ) -> tuple[list[AttentionNode], dict[str, str]]:
-    """The nodes whose values can be captured, and why others cannot, by their names."""
+    """The nodes whose values can be captured, and for each other node, by name, why not."""
     outside = {*value_names(model.proto.graph)}
     nodes: list[AttentionNode] = []
     faults: dict[str, str] = {}
@@ -118,7 +119,7 @@ def capture(
     python: str | None = None,
     given: Path | None = None,
 ) -> Captured:
-    """Runs the model and keeps what ``nodes`` get in the empty ``folder``.
+    """Run the model and keep the inputs of ``nodes`` in the empty ``folder``.
 
     ``python`` is the interpreter whose onnxruntime runs it, by default this one. ``given`` is the
     file with the inputs of a single call. Raises :class:`ModelError`.
@@ -164,7 +165,7 @@ def capture(
 def _feeds(
     interface: Interface, tokens: Tokens | None, given: Path | None, folder: Path
 ) -> Iterator[dict[str, str | None]]:
-    """For each call the files with the values of inputs, None for those that the user gives."""
+    """For each call the files with the values of inputs; None for those that the user gives."""
     own = {} if given is None else check_inputs(interface, given)
     batch = next((shape[0] for shape in own.values() if shape), 1)
     calls = [ProgramCall("the given inputs", 0, (0,) * batch)]
@@ -194,7 +195,7 @@ def _feeds(
 
 
 def rows_for(tokens: int) -> int:
-    """Rows of a buffer for so many tokens, where the graph leaves their number open."""
+    """Rows of a buffer for this many tokens, if the graph leaves the number of rows open."""
     return -(-tokens // _ROWS) * _ROWS
 
 
@@ -210,7 +211,7 @@ def _unknown(interface: Interface, name: str, given: Path | None) -> CaptureErro
 
 
 def check_tokens(model: Interface, tokens: Tokens) -> None:
-    """Raises :class:`CaptureError` for tokens that are unknown, or that cannot be gone on from."""
+    """Raises :class:`CaptureError` for tokens that are unknown or that cannot be continued."""
     logits = model.logits()
     most = (model.outputs[logits].size(-1) if logits else None) or model.configuration.vocabulary
     wrong = next((i for i in tokens.prompt if most is not None and i >= most), None)
@@ -258,9 +259,9 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _file_with(model: ReadModel, values: Mapping[str, None], folder: Path) -> Path:
-    """The file of the model, or a copy where that cannot be run as it is.
+    """The file of the model, or a changed copy if the file cannot be run as it is.
 
-    That is so for nodes in functions, whose values have no names outside, and for nodes that
+    A copy is needed for nodes in functions, whose values have no names outside, and for nodes that
     normalise queries and keys.
     """
     in_functions = not model.outside_functions.issuperset(values)

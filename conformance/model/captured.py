@@ -39,7 +39,7 @@ from conformance.model.reading import told_of
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 
-#: Calls of all nodes together: what a case file can hold.
+#: The most calls of all nodes together: a case file cannot hold more.
 MOST_CASES: Final = 2_000
 #: The label of a single call with the user's inputs.
 INPUTS: Final = "inputs"
@@ -49,9 +49,9 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to capture: of a prompt and what follows it, or of one call with the inputs in a file.
+    """What to capture: a prompt and the tokens after it, or one call with the inputs in a file.
 
-    ``layers`` are those to keep, all if there are none. ``python`` is the interpreter whose
+    ``layers`` are the layers to keep, or all if it is empty. ``python`` is the interpreter whose
     onnxruntime runs the model; None: this one.
     """
 
@@ -63,8 +63,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class CapturedSubject(Subject):
-    """A model whose groups are single nodes, with a stage for each call, which has the values that
-    the node got. ``told`` says what was run."""
+    """A model whose groups are single nodes, with a stage for each call.
+
+    A stage has the values that the node got. ``told`` says what was run.
+    """
 
     told: str
 
@@ -72,8 +74,9 @@ class CapturedSubject(Subject):
 def captured_subject(
     subject: Subject, configuration: Configuration, wanted: Wanted, folder: Path
 ) -> CapturedSubject:
-    """Runs the model, and writes what its nodes get into ``folder``, which belongs beside the case
-    file. Raises :class:`conformance.model.reading.ModelError`.
+    """Run the model, and write the inputs of its nodes into ``folder``.
+
+    The folder belongs beside the case file. Raises :class:`conformance.model.reading.ModelError`.
     """
     model, tokens = subject.model, wanted.tokens
     single = [group for group in subject.groups if group.graph is None]
@@ -130,7 +133,7 @@ def each_node(groups: Sequence[Group], nodes: Sequence[AttentionNode]) -> list[G
 
 
 def check_size(groups: Sequence[Group], tokens: Tokens) -> None:
-    """Raises :class:`CaptureError` where the values would be too many, before the model is run."""
+    """Raises :class:`CaptureError`, before the model is run, if there would be too many values."""
     cases = len(groups) * (tokens.steps + 1)
     if cases > MOST_CASES:
         raise CaptureError(
@@ -185,7 +188,7 @@ def stages_of_captured(
 
 
 def _words(call: int, fields: Mapping[str, Any], tokens: Tokens | None) -> tuple[str, str, str]:
-    """The label of a call, what it is, and its phase."""
+    """The label of a call, its description, and its phase."""
     new = fields["sequence_length"]
     if tokens is None:
         phase = "prompt" if new > 1 else "decode"
@@ -197,9 +200,9 @@ def _words(call: int, fields: Mapping[str, Any], tokens: Tokens | None) -> tuple
 
 
 def _as_case(form: Form, arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The fields of a call with these inputs, beside those of its form, and its arrays.
+    """The fields of a call with these inputs, in addition to those of its form, and its arrays.
 
-    Of rotary tables the rows are left out that no token of the call needs.
+    Rows of rotary tables that no token of the call needs are left out.
     """
     past = arrays.get("past_key")
     batch, new = arrays["query"].shape[:2]
@@ -240,7 +243,7 @@ def _as_case(form: Form, arrays: dict[str, Array]) -> tuple[dict[str, Any], dict
 def _overrides(
     form: Form, step: Step, arrays: Mapping[str, Array]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the shapes and dtypes of the arrays are where the fields imply others."""
+    """The shapes and dtypes of those arrays for which the fields imply different ones."""
     for tensor in step.inputs:
         if not tensor.connected:
             continue

@@ -1,7 +1,8 @@
-"""A model's configuration to the calls of its layers, as exporters write them.
+"""Makes the calls of a model's layers from its configuration, as exporters write them.
 
 Hugging Face's ``config.json`` and ONNX Runtime GenAI's ``genai_config.json`` say how many heads
-each layer has, which layers have a local window, and which borrow the KV cache of another one.
+each layer has, which layers have a local window, and which layers borrow the KV cache of another
+one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from conformance.base.paths import shown
 from conformance.model.configuration import integer, read_object, section
 from conformance.model.reading import ModelError
 
-#: Families of which not each layer has the window of the configuration, and which has none: of so
-#: many layers in a row, the last (transformers' defaults for configurations without layer_types).
+#: Families in which some layers do not have the window of the configuration: the last layer of each
+#: group of this many (transformers' defaults for configurations without layer_types).
 _PATTERNS: Final[Mapping[str, int]] = {
     "gemma2": 2,
     "gemma3": 6,
@@ -29,13 +30,13 @@ _PATTERNS: Final[Mapping[str, int]] = {
 }
 #: Families whose layers have a sink, an attention score of no token, in each head.
 _WITH_SINK: Final = ("gpt_oss",)
-#: Families with a softcap where the configuration does not say otherwise.
+#: Families with a softcap unless the configuration says otherwise.
 _WITH_SOFTCAP: Final = ("gemma2",)
 
 
 @dataclass(frozen=True)
 class ConfiguredCall:
-    """A call that some layers make: their number, and its features, as recorded calls have them."""
+    """A call of some layers: the number of these layers, and its features as in recorded calls."""
 
     layers: int
     features: Mapping[str, Any]
@@ -56,7 +57,7 @@ class ConfiguredCall:
 
 @dataclass(frozen=True)
 class ConfiguredModel:
-    """What a configuration says: the model's type, its dtype if it says one, and its calls."""
+    """The content of a configuration: the model's type, its dtype if it has one, and its calls."""
 
     model_type: str
     dtype: str
@@ -66,7 +67,7 @@ class ConfiguredModel:
 def read_configuration(path: Path) -> ConfiguredModel:
     """The calls of the configuration at ``path``, a file or a folder with one.
 
-    Raises :class:`ModelError` for a file that is no configuration of a decoder.
+    Raises :class:`ModelError` for a file that is not the configuration of a decoder.
     """
     if path.is_dir():
         there = [path / name for name in ("config.json", "genai_config.json")]
@@ -126,7 +127,7 @@ def _transformers(config: Mapping[str, Any], path: Path) -> Iterator[dict[str, A
 
 
 def _kinds(config: Mapping[str, Any], number: int) -> list[bool]:
-    """Whether each layer has the window."""
+    """For each layer, whether it has the window."""
     types = config.get("layer_types")
     if isinstance(types, list) and len(types) == number:
         return [kind == "sliding_attention" for kind in types]
@@ -170,8 +171,11 @@ def _required(data: Mapping[str, Any], name: str, path: Path) -> int:
 
 
 def differences(call: ConfiguredCall, features: Mapping[str, Any]) -> list[str]:
-    """In what a recorded call is another one, in words: ``heads of 256, not 128``; empty if it is
-    the same. Whether queries and keys are normed inside the call is the exporter's choice."""
+    """How a recorded call differs, in words: ``heads of 256, not 128``; empty if it does not.
+
+    Whether queries and keys are normalised inside the call is the exporter's choice and is not
+    compared.
+    """
     mine = call.features
     told = []
     if mine["head_size"] != features["head_size"]:
@@ -196,7 +200,7 @@ def differences(call: ConfiguredCall, features: Mapping[str, Any]) -> list[str]:
 
 
 def is_like(call: ConfiguredCall, features: Mapping[str, Any]) -> bool:
-    """Whether a recorded call has the same features as another one, whatever their sizes."""
+    """Whether a recorded call has the same features as this one; sizes may differ."""
     mine = call.features
     return bool(mine["window"]) == bool(features["window"]) and all(
         mine[name] == features[name] for name in ("borrows", "softcap", "sink")

@@ -1,4 +1,4 @@
-"""What the files beside a model, and the user, say about it."""
+"""What the user, and the files beside a model, say about it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MOST_DIGITS: Final = 20
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the graph need not say; None: unknown.
+    """Facts that the graph may leave out; None: unknown.
 
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
-    ``sliding_window`` is that of some of its layers. ``expected`` has numbers that each layer must
-    have, of which it may have any. ``cache_slack``: rows of a window cache beyond the window.
-    ``layer_types``: whether each layer has a window. ``padding_side`` is the tokenizer's, and
-    ``padding`` the token that prompts are padded with. ``provider_options`` are those that GenAI
-    sets, and ``context`` is the largest number of tokens.
-    ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to
-    the names in the graph, with ``%d`` for the number of a layer.
+    ``sliding_window`` is the window of some of its layers. ``expected`` has the values that a
+    layer may have for a setting of attention, such as num_heads. ``cache_slack``: rows of a window
+    cache beyond the window. ``layer_types``: whether each layer has a window. ``padding_side`` is
+    the tokenizer's, and ``padding`` the token that prompts are padded with.
+    ``provider_options`` are those that GenAI sets, and ``context`` is the largest number of tokens.
+    ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to the
+    names in the graph, with ``%d`` for the number of a layer.
     """
 
     head_size: int | None = None
@@ -51,12 +51,12 @@ class Configuration:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def overridden(self, head_size: int | None, dtype: str | None) -> Configuration:
-        """With what the user says instead."""
+        """This configuration with the user's values in place of its own."""
         return replace(self, head_size=head_size or self.head_size, dtype=dtype or self.dtype)
 
 
 def configuration_beside(model: Path) -> Configuration:
-    """What ``config.json`` and ``genai_config.json`` in the model's folder say.
+    """The configuration from ``config.json`` and ``genai_config.json`` in the model's folder.
 
     Raises :class:`ModelError` for a file that is not a JSON object.
     """
@@ -106,8 +106,11 @@ def _layer_types(transformers: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, tuple[float, ...]]:
-    """The numbers that attention must have, those of layers of any kind; none, where nothing says
-    them, or tables are scaled for long contexts."""
+    """For each setting of attention, such as num_heads, the values that a layer may have.
+
+    A setting has no values if the configuration does not give them, or if tables are scaled for
+    long contexts.
+    """
 
     def of(*names: str) -> tuple[float, ...]:
         found = [_positive(transformers, name) for name in names]
@@ -171,7 +174,7 @@ def _sliding_window(transformers: dict[str, Any]) -> int | None:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object in a file, empty if it is not there. Raises :class:`ModelError`."""
+    """The JSON object in a file, empty if the file does not exist. Raises :class:`ModelError`."""
     with suppress(FileNotFoundError, NotADirectoryError):
         try:
             data = json.loads(read_plain(file, _MOST_BYTES), parse_int=_whole)
@@ -188,7 +191,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int:
-    """Raises ValueError for a number that no setting can have."""
+    """A whole number. Raises ValueError for a number that no setting can have."""
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"it has a number of {len(digits)} digits")
     return int(digits)

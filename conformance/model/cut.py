@@ -41,14 +41,14 @@ _PROJECTIONS: Final = frozenset(
     ["MatMul", "MatMulNBits", "FusedMatMul", "Gemm", "Add", "Split", "Slice", "Concat", "Cast"]
 )
 _PRODUCTS: Final = frozenset(["MatMul", "MatMulNBits", "FusedMatMul", "Gemm"])
-#: What a node makes that is compared, with its rank.
+#: The outputs of a node that are compared, with their ranks.
 _COMPARED: Final = {"output": 3, "present_key": 4, "present_value": 4}
 
 
 def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
-    """The groups of nodes that are checked as one graph, beside the nodes alone.
+    """The groups of nodes that are checked as one graph, in addition to the nodes alone.
 
-    One for each two groups that share a cache, and for each group with packed QKV.
+    One group for each two groups that share a cache, and one for each group with packed QKV.
     """
     yield from _sharing(model, groups)
     types = types_of(model.proto.graph)
@@ -70,7 +70,7 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
 
 
 def _sharing(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
-    """Each layer with one whose past is the present of the first, or is computed from it."""
+    """Pairs of layers: the second one's past is the first one's present, or computed from it."""
     layers = [(node, group) for group in groups for node in group.nodes]
     owners = {node.outputs.get("present_key", ""): (node, group) for node, group in layers}
     makers = model.makers.items()
@@ -102,12 +102,11 @@ def _graph(
     layers: Sequence[tuple[AttentionNode, Form]],
     types: Mapping[str, ValueType],
 ) -> bytes:
-    """The graph of the layers and of the nodes before them that make ``values``, without the data
-    of its weights.
+    """The graph of the layers and of the nodes before them that make ``values``, without weights.
 
-    What attention reads and makes is called by the operator's names. Its weights are inputs: they
-    are small or given by the call, such as the rotary tables. Only values with ``types`` can be
-    inputs beside them. Raises :class:`CannotCut`.
+    Values that attention reads and makes have the operator's names. Weights of attention are
+    inputs: they are small or given by the call, such as the rotary tables. Other inputs can only be
+    values with ``types``. Raises :class:`CannotCut`.
     """
     parameters: dict[str, tuple[str, ValueType]] = {}
     names: dict[str, str] = {}
@@ -149,7 +148,7 @@ def _graph(
 def _of_call(parameter: str, known: ValueType, form: Form) -> ValueType:
     """The type of an input of attention, with the sizes of the form.
 
-    The rows of rotary tables are as many as the call needs.
+    Rotary tables have as many rows as the call needs.
     """
     dims: list[Dim] = list(known.dims or ())
     if parameter in ("cos_cache", "sin_cache") and dims:
@@ -161,7 +160,7 @@ def _of_call(parameter: str, known: ValueType, form: Form) -> ValueType:
 
 
 def possible_stages(cut: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
-    """Those of the ``stages`` that the graph of ``cut`` allows, and why it allows no others."""
+    """The ``stages`` that the graph of ``cut`` allows, and why it does not allow the others."""
     assert cut.graph is not None
     unknown = "; ".join(unknown_operators(onnx.ModelProto.FromString(cut.graph)))
     possible, why = [], unknown

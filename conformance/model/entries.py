@@ -1,4 +1,4 @@
-"""Groups of nodes as the text of a case file, an entry for each group and a case for each stage."""
+"""Writes groups of nodes as a case file: an entry for each group and a case for each stage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conformance.model.groups import Group
 from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
 
-#: What a call outside the listed features rests on.
+#: The contract of a call outside the listed features.
 _PLAIN: Final = {
     "basis": "established",
     "source": DOCUMENTATION,
@@ -98,7 +98,7 @@ def entry_of(
 ) -> dict[str, Any]:
     """The entry of a group, without a title.
 
-    ``known`` has the contracts so far, which YAML writes once each.
+    ``known`` has the contracts so far, so that YAML writes each of them once.
     """
     return {
         "name": group.name,
@@ -135,7 +135,7 @@ def _graph_entry(
 
 
 def _insensitive(group: Group, stage: Stage) -> dict[str, Any]:
-    """A window changes nothing while all tokens fit into it."""
+    """The fields which say that a window changes nothing while all tokens fit into it."""
     inside = group.form.window is not None and stage.tokens <= group.form.window
     return {"insensitive_to": ["window"]} if inside else {}
 
@@ -154,7 +154,7 @@ def _title(group: Group, titles: dict[str, int]) -> str:
 
 
 def _contract(fields: Mapping[str, Any], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The contract of a call, where none follows from its features."""
+    """The contract of a call, or no fields if it follows from the call's features."""
     call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
     joined = call.past_sequence_length and call.key_value not in ("zero_length", "omitted")
     scale = call.inputs.get("k_scale")

@@ -1,4 +1,4 @@
-"""The errors of a model's layers with the values that they really get, as one table."""
+"""The errors of a model's layers on their real input values, as one table."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _figures(one: Answer, records: Sequence[ResultRecord]) -> str:
 
 
 def _read(one: Answer, record: ResultRecord) -> Iterator[OutputErrorRecord]:
-    """The errors of the outputs that something in the model reads."""
+    """The errors of those outputs that something in the model reads."""
     for error in record.errors:
         if error.output == "output" or one.group.form.reads_presents:
             yield error
@@ -89,7 +89,7 @@ def _number(value: float | None) -> float:
 
 
 def _first_wrong(answers: Sequence[Answer]) -> str:
-    """Where a target goes wrong first, in a sentence; "" if it does nowhere."""
+    """The first layer where a target is wrong, in a sentence; "" if it never is."""
     for one in answers:
         for part in one.bad:
             if part.kind == "wrong":

@@ -1,4 +1,4 @@
-"""One node of a model in words: its call, the nearest cases, and what targets do with it."""
+"""One node of a model in words: its call, the nearest cases, and how targets treat it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS: dict[str, Kind] = {
 
 
 def node_called(subject: Subject, text: str) -> tuple[AttentionNode, Group]:
-    """The node with this name, a part of its name that no other has, or this number of a layer.
+    """The node that ``text`` names: its name, a unique part of its name, or its layer's number.
 
     Raises :class:`ModelError`.
     """
@@ -110,7 +110,7 @@ def explained(
 
 
 def _typical(cases: Sequence[Case]) -> list[Case]:
-    """A prompt and a single token: of each, the one with the most tokens."""
+    """The prompt with the most tokens, and the single-token call with the most tokens."""
     alone = [case for case in cases if case.call.batch_size == 1]
     prompts = [case for case in alone if re.fullmatch(r"prompt_\d+", case.axes["stage"])]
     others = [case for case in alone if re.fullmatch(r"decode_on_\d+", case.axes["stage"])]
@@ -120,7 +120,7 @@ def _typical(cases: Sequence[Case]) -> list[Case]:
 def _type(known: ValueType) -> str:
     if known.dims is None:
         return f"{known.dtype or '?'}[?]"
-    # Shape inference calls what it does not know unk__0 and so on.
+    # Shape inference names unknown dims unk__0 and so on.
     dims = ("?" if dim is None or str(dim).startswith("unk__") else str(dim) for dim in known.dims)
     return f"{known.dtype or '?'}[{', '.join(dims)}]"
 

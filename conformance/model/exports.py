@@ -1,8 +1,8 @@
 """cases/exports.yaml: the calls of real exporters, from the graphs in ``cases/exported``.
 
-``python -m conformance.model.exports`` writes it. A call that several graphs make is there once,
-with the name of the first graph. Graphs whose recipe says ``corpus: false`` are left out: what they
-call is in the profiles (`conformance.model.profiles`).
+``python -m conformance.model.exports`` writes it. A call of several graphs is listed once, with the
+name of the first graph. Graphs whose recipe says ``corpus: false`` are left out: their calls are in
+the profiles (`conformance.model.profiles`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _entries(recipes: Mapping[str, Any], graphs: Path) -> Iterator[dict[str, Any
 
 
 def _stages(group: Group) -> list[Stage]:
-    """A prompt and one token on a past; with a small window, both are beyond it."""
+    """A prompt and one token on a past; with a small window, both exceed it."""
     past = min(group.form.window or 16, 16)
     wanted = ("prompt_17", f"decode_on_{past}")
     found = [stage for stage in stages_of(group.form, Lengths()) if stage.label in wanted]

@@ -1,4 +1,4 @@
-"""What a program gives to the inputs of a model: tokens, masks, positions, and the KV cache."""
+"""The values that a program gives to a model's inputs: tokens, masks, positions, KV caches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from conformance.model.skeleton import rotary_table
 
 Array = np.ndarray
 
-#: What the inputs of a decoder are, by the names that exporters give them.
+#: The meaning of a decoder's inputs, by the names that exporters give them.
 _BY_NAME: Final[Mapping[str, str]] = {
     "input_ids": "ids",
     "decoder_input_ids": "ids",
@@ -40,7 +40,7 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "num_logits_to_keep": "one",
     "logits_to_keep": "one",
 }
-#: What an input of integers is whose name has one of these words, the first of them.
+#: The meaning of an input of integers, by the first of these words that its name contains.
 _IN_NAME: Final = {
     "encoder_attention_mask": "one",
     "type": "zero",
@@ -49,12 +49,12 @@ _IN_NAME: Final = {
     "ids": "ids",
     "tok": "ids",
 }
-#: Inputs and dims with one of these in their names are of an encoder, which has so many frames.
+#: Inputs and dims with one of these words in their names belong to an encoder.
 _ENCODER: Final = ("encoder", "frame", "audio", "image")
 _FRAMES: Final = 5
-#: What ONNX Runtime GenAI gives where genai_config.json names an input so.
+#: The meaning of an input that genai_config.json gives one of these names.
 _BY_WORD: Final[Mapping[str, str]] = {**_BY_NAME, "past_sequence_length": "last"}
-#: What an input is that a node takes directly.
+#: The meaning of an input that a node takes directly.
 _BY_PARAMETER: Final[Mapping[str, str]] = {
     "seqlens_k": "last",
     "total_sequence_length": "total",
@@ -63,20 +63,20 @@ _BY_PARAMETER: Final[Mapping[str, str]] = {
 }
 _PASTS: Final = {"past_key": "present_key", "past_value": "present_value"}
 _TABLES: Final = ("cos_cache", "sin_cache")
-#: So many tokens differ; those behind them are the same again.
+#: The number of different tokens; the tokens after them repeat.
 _TOKENS: Final = 7
 
 
 class CannotFeed(ModelError):
-    """Nothing tells what an input is; the message names it."""
+    """The meaning of an input is unknown; the message names the input."""
 
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """One call: ``new`` tokens for each sequence, after which sequence b has ``totals[b]`` tokens.
+    """One call with ``new`` tokens for each sequence; sequence b has ``totals[b]`` tokens after it.
 
-    The shorter sequences of a prompt are padded at the right, or at the ``left``. All sequences
-    have the same tokens, in all calls; ``equal``: each token is the first one.
+    The shorter sequences of a prompt are padded at the right, or, with ``left``, at the left. All
+    sequences have the same tokens, in all calls; ``equal``: each token is the first one.
     """
 
     words: str
@@ -108,7 +108,7 @@ class ProgramCall:
 
     @property
     def tokens(self) -> Array:
-        """The number of each token, of those that differ, [batch, new]."""
+        """The index of each token among the different ones, [batch, new]."""
         return self.positions % (1 if self.equal else _TOKENS)
 
     @property
@@ -119,10 +119,10 @@ class ProgramCall:
 
 @dataclass(frozen=True)
 class Interface:
-    """What is known of a model's inputs and outputs.
+    """What is known about a model's inputs and outputs.
 
-    ``types`` are the TensorProto types of the inputs. ``takers`` has the attention node that takes
-    a value directly, as which of its inputs, and the node's form.
+    ``types`` are the TensorProto types of the inputs. ``takers`` maps a value to the attention node
+    that takes it directly, the input of the node that it is, and the node's form.
     """
 
     path: str
@@ -134,8 +134,11 @@ class Interface:
 
     @cached_property
     def states(self) -> Mapping[str, str]:
-        """Each past with its present: by GenAI's names, by the usual names, and by the nodes; last
-        by a name that has the other's, or as the only two that are left."""
+        """Maps each past to its present.
+
+        They are matched by GenAI's names, by the usual names, and by the nodes; the remaining ones
+        if one name contains the other, or if only one of each is left.
+        """
         found: dict[str, str] = {}
         for name in self.inputs:
             present = next((each for each in self._presents(name) if each in self.outputs), None)
@@ -159,8 +162,11 @@ class Interface:
         return any(self.is_cache(name) and name not in self.states for name in self.inputs)
 
     def is_cache(self, name: str) -> bool:
-        """Whether an input of which nothing tells what it is can be a cache: it has four dims, or
-        is a state of a fixed size, which an output has, too."""
+        """Whether an input of unknown meaning can be a cache.
+
+        It can if it has four dims, or is a state of a fixed size that is the size of an output,
+        too.
+        """
         dims = self.inputs[name].dims or ()
         sizes = [other.dims[1:] for other in self.outputs.values() if other.dims]
         state = len(dims) > 2 and dims[1:] in sizes and all(isinstance(d, int) for d in dims[1:])
@@ -182,16 +188,16 @@ class Interface:
             yield node.outputs.get(_PASTS.get(parameter, ""), "")
 
     def taken_as(self, name: str) -> str:
-        """Which of the operator's inputs a value is, "" if no node takes it directly."""
+        """The operator's input that a value is, "" if no node takes it directly."""
         return self.takers[name][0] if name in self.takers else ""
 
     def is_past(self, name: str) -> bool:
-        """Whether an input is a cache that a program starts without."""
+        """Whether an input is a cache that is empty when a program starts."""
         borrowed = name in self.takers and self.takers[name][2].borrows
         return name in self.states or (self.taken_as(name) in _PASTS and not borrowed)
 
     def kind(self, name: str) -> str | None:
-        """What an input is, None if nothing tells."""
+        """The meaning of an input, None if it is unknown."""
         if self.taken_as(name) in _BY_PARAMETER:
             return _BY_PARAMETER[self.taken_as(name)]
         words = {own: word for word, own in self.configuration.names.items() if "%d" not in own}
@@ -203,7 +209,7 @@ class Interface:
         return known
 
     def logits(self) -> str | None:
-        """The output that says the next token."""
+        """The output that gives the next token."""
         wanted = self.configuration.names.get("logits", "logits")
         if wanted in self.outputs:
             return wanted
@@ -222,7 +228,7 @@ class Interface:
 def interface_of(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Interface:
-    """What the model takes and gives."""
+    """The inputs and outputs of the model."""
     graph = model.inferred[0].graph
     types = types_of(graph)
     constants = {tensor.name for tensor in graph.initializer}
@@ -255,9 +261,9 @@ class Feeder:
     call: ProgramCall
 
     def arrays(self, number: int = 0) -> dict[str, Array]:
-        """The values in a call, without the pasts from the second ``number`` on.
+        """The values in a call; from the second call (``number``) on, without the pasts.
 
-        What a program would compute from weights is drawn. Raises :class:`CannotFeed`.
+        Values that a program would compute from weights are random. Raises :class:`CannotFeed`.
         """
         return {
             name: self.array(name)
@@ -305,13 +311,13 @@ class Feeder:
         return array
 
     def _ids(self) -> Array:
-        """The tokens of a call, [batch, new], with the configuration's padding beside them."""
+        """The tokens of a call, [batch, new], with the padding token of the configuration."""
         padding = self.interface.configuration.padding or 0
         ids = self.call.tokens + 1
         return np.where(self.call.padding, padding, np.where(ids == padding, 0, ids))
 
     def _draw(self, name: str, array: Array) -> None:
-        """Numbers for an input, the same in each call, and for a token wherever it stands."""
+        """Fill an input with random numbers: the same in each call, and for equal tokens."""
         call = self.call
         parameter = self.interface.taken_as(name)
         if parameter in _TABLES:
@@ -362,11 +368,11 @@ class Feeder:
 
     @cached_property
     def _symbols(self) -> Mapping[str, int]:
-        """What names of dims stand for, by the inputs whose meaning is known."""
+        """The sizes of symbolic dims, from the inputs whose meaning is known."""
         return {
             dim: size
             for name, declared in self.inputs.items()
-            # This one has one element, whatever the graph calls their number.
+            # total_sequence_length has one element, even if the graph names the dim.
             if self.interface.taken_as(name) != "total_sequence_length"
             for dim, size in zip(declared.dims or (), self._known_shapes[name] or (), strict=False)
             if isinstance(dim, str)
@@ -377,7 +383,7 @@ class Feeder:
         return {name: self._known_shape(name) for name in self.inputs}
 
     def _known_shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of an input whose meaning is known, where its rank is the usual one."""
+        """The shape of an input whose meaning is known, if it has the usual rank."""
         call = self.call
         shape: tuple[int, ...] | None = None
         dims = self.inputs[name].dims or ()

@@ -1,7 +1,7 @@
-"""What a model's graph computes otherwise than the operator means it, from what it gave in calls.
+"""Where a model's graph, in the calls of a run, deviates from the operator's semantics.
 
-Lengths, positions, masks, tables and caches are held against what the operator means by them, and
-the results of a prompt in one call against those of the same tokens in other calls.
+Lengths, positions, masks, tables and caches are compared with their meaning in the operator, and
+the results of a prompt in one call with the results of the same tokens in several calls.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from conformance.model.program import Program, Run, Step
 Array = np.ndarray
 
 _TABLES: Final = ("cos_cache", "sin_cache")
-#: A bias of at most this hides a key: the least of those that graphs hide keys with.
+#: A bias of at most this hides a key: the weakest bias with which graphs hide keys.
 _HIDDEN: Final = -1e4
 #: A column of sines with a larger one is of no frequency that rounding makes equal to the next.
 _FAST: Final = 0.5
-#: By how much cosines of the same angle may differ.
+#: The largest difference of two cosines of the same angle.
 _EVEN: Final = 0.02
-#: The share of the largest result by which results for the same token may differ.
+#: The largest difference of results for the same token, as a share of the largest result.
 _SAME: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the model's graph gets wrong, and the nodes that it concerns; ``by_result``:
-    it shows in what they compute, which may be the runtime's fault."""
+    """An error of the model's graph, and the nodes that it concerns.
+
+    ``by_result``: the error shows in the results of the nodes, so that it may be the runtime's
+    fault.
+    """
 
     sentence: str
     nodes: tuple[AttentionNode, ...]
@@ -44,7 +47,7 @@ class Finding:
 
 
 def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
-    """What the graph computed otherwise than the operator means it, in the calls of a run."""
+    """Where the graph deviates from the operator's semantics in the calls of a run."""
     found: dict[str, list[AttentionNode]] = {}
     tables: dict[tuple[str, ...], list[str]] = {}  # layers share them
     for group in program.groups:
@@ -71,8 +74,11 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
 def disagreements(
     program: Program, runs: Sequence[tuple[Run, Sequence[Step]]]
 ) -> tuple[list[tuple[Run, Finding]], bool]:
-    """The runs with a call in which attention gives a token something else than in the longest
-    prompt, which has the same tokens; and whether all nodes could be compared on a past."""
+    """The runs whose results differ from the longest prompt, which has the same tokens.
+
+    A run is listed if attention gives a token another result in one of its calls. The second value
+    says whether all nodes could be compared on a past.
+    """
     from_start = [each for each in runs if not each[0].equal and each[0].calls[0].past == 0]
     if not from_start or program.skeleton.mixes:
         return [], False
@@ -102,8 +108,11 @@ def disagreements(
 def _agrees(
     program: Program, group: Group, node: AttentionNode, step: Step, reference: Step
 ) -> bool | None:
-    """Whether the tokens of a call get what they got in the ``reference``, but for rounding: from
-    the node, or, where that is not seen, from the model. None if that cannot be told."""
+    """Whether the tokens of a call have the same results as in ``reference``, except for rounding.
+
+    The results compared are those of the node, or, if they cannot be seen, those of the model. None
+    if it cannot be decided.
+    """
     fields = group.form.fields
     quantised = {fields.get("k_quant_type"), fields.get("v_quant_type")} - {None, "NONE"}
     causal = group.form.cache != "none" and fields.get("causal") != 0
@@ -126,8 +135,11 @@ def _agrees(
 def _of_rotation(
     program: Program, group: Group, node: AttentionNode, step: Step, seen: Mapping[str, Array]
 ) -> Iterator[str]:
-    """Whether queries and keys are rotated twice, never, or at wrong positions, by how those of
-    equal tokens differ: a rotation keeps the length of a vector, and the angle to the next."""
+    """Whether queries and keys are rotated twice, never, or at wrong positions.
+
+    It shows in how those of equal tokens differ: a rotation keeps the length of a vector, and the
+    angle to the next one.
+    """
     rotated: dict[str, bool] = {}
     for name in ("key", "query") if step.call.equal and step.call.new > 1 else ():
         rows = seen.get(name, np.zeros(0))[:1].astype(float)
@@ -165,7 +177,7 @@ def _of_lengths(
 ) -> Iterator[str]:
     """The first call whose lengths, positions or mask are wrong.
 
-    An encoder beside a decoder has frames, whose number is not that of the program's tokens.
+    An encoder beside a decoder has frames, whose number differs from that of the program's tokens.
     """
     cached = any(each.form.cache != "none" for each in program.groups)
     if cached and group.form.cache == "none" and group.form.fields.get("causal") == 0:
@@ -202,8 +214,10 @@ def _is_scale(scale: Array) -> bool:
 
 
 def _of_caches(node: AttentionNode, steps: Sequence[Step], window: int | None) -> Iterator[str]:
-    """The first call in which a node does not get what it gave in the call before, as far as its
-    window reaches."""
+    """The first call in which a node's past is not its present of the call before.
+
+    Only tokens that its window reaches are compared.
+    """
     for before, after in pairwise(steps):
         for part in ("key", "value"):
             past = node.inputs.get(f"past_{part}", "")
@@ -227,7 +241,7 @@ def _alike(one: Array, two: Array | float, atol: float = 1e-2) -> bool:
 
 
 def _of_borrowing(node: AttentionNode, group: Group) -> Iterator[str]:
-    """Whether a node takes keys for keys, and both of one node."""
+    """Whether a node takes keys as keys and values as values, and both from one node."""
     wrong = [
         f"{past} is {present} of {of}"
         for past, (present, of) in node.origins.items()
@@ -244,8 +258,10 @@ def _of_borrowing(node: AttentionNode, group: Group) -> Iterator[str]:
 
 
 def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
-    """Whether the rotary tables have a frequency in each column, and begin with position 0 in every
-    call."""
+    """Whether the rotary tables have a frequency in each column, and begin with position 0.
+
+    They must do so in every call.
+    """
     tables = [
         [seen[name] for seen in values if name in seen and seen[name].ndim == 2 and seen[name].size]
         for name in _TABLES
@@ -282,9 +298,9 @@ def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
 
 
 def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iterator[str]:
-    """What is wrong in one call.
+    """The errors in one call.
 
-    A graph may leave out of the past what lies before the window.
+    A graph may leave tokens before the window out of the past.
     """
     rows = seen["past_key"].shape[2] if "past_key" in seen and not group.form.borrows else call.past
     cut = call.past - rows if group.form.cache == "growing" else 0
@@ -319,6 +335,6 @@ def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iter
 
 
 def _values(program: Program, node: AttentionNode, step: Step) -> dict[str, Array]:
-    """What a node got in a call, by the operator's names, as far as it is known."""
+    """The inputs of a node in a call, by the operator's names, as far as they are known."""
     known = {**program.skeleton.constants, **step.given, **step.got}
     return {parameter: known[name] for parameter, name in node.inputs.items() if name in known}

@@ -35,20 +35,20 @@ _FIELDS: Final = (
 
 
 class Unclear(ValueError):
-    """Something about a node cannot be told; the message says what, and which option says it."""
+    """A fact about a node is unknown; the message says which, and which option gives it."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a node's call is, however many tokens it has.
+    """The call of a node, apart from the number of its tokens.
 
     ``fields`` are those of :class:`conformance.case.call.Call`. ``cache`` is how the KV cache is
     kept: ``none``; ``growing`` by the new tokens; ``static``, a buffer of ``capacity`` rows (None:
-    any); ``window``, one that holds the last tokens only. ``shared``: the program that runs the
-    model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length`` are set
-    where the graph fixes them, and ``table_rows`` is the number of rows of the rotary tables.
+    any); ``window``, a buffer that holds the last tokens only. ``shared``: the program that runs
+    the model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length`` are
+    set where the graph fixes them, and ``table_rows`` is the number of rows of the rotary tables.
     ``reads_presents``: another node reads the presents, or they are outputs of the model.
-    ``chunks``: query_seqlens says how many tokens of a chunk are no padding. ``slack``: rows of a
+    ``chunks``: query_seqlens says how many tokens of a chunk are not padding. ``slack``: rows of a
     window cache beyond the window. ``given``: lengths that the caller of the model gives.
     """
 
@@ -76,8 +76,10 @@ class Form:
         return window if window is not None and window > 0 else None
 
     def rows(self, new: int, total: int, buffer: int) -> int | None:
-        """Rows of the past in a call of ``new`` tokens after which there are ``total``; None if
-        there is none. A buffer whose size the graph leaves open has as many as ``buffer`` says."""
+        """Rows of the past in a call of ``new`` tokens after which there are ``total``.
+
+        None if there is no past. A buffer whose size the graph leaves open has ``buffer`` rows.
+        """
         if self.cache == "none":
             return None
         if self.cache == "growing":
@@ -86,8 +88,11 @@ class Form:
         return self.capacity or window
 
     def lengths(self, new: int, totals: Sequence[int], rows: int | None) -> dict[str, Any]:
-        """The fields that say how many tokens there are: ``new`` in the call, ``totals`` of each
-        sequence after it, and ``rows`` in the past."""
+        """The fields with the numbers of tokens.
+
+        ``new`` is the number in the call, ``totals`` the number of each sequence after it, and
+        ``rows`` the number of rows in the past.
+        """
         fields: dict[str, Any] = {"sequence_length": new}
         if len(totals) > 1:
             fields["batch_size"] = len(totals)
@@ -109,12 +114,12 @@ class Form:
 
     @property
     def key(self) -> str:
-        """Equal for two nodes with the same form."""
+        """A key that is equal for two nodes with the same form."""
         return json.dumps([self.__dict__, sorted(self.fields)], sort_keys=True, default=str)
 
 
 def form_of(node: AttentionNode, configuration: Configuration) -> Form:
-    """The form of ``node``; what the graph leaves open is taken from ``configuration``.
+    """The form of ``node``; facts that the graph leaves open are taken from ``configuration``.
 
     Raises :class:`Unclear`.
     """
@@ -270,14 +275,14 @@ def _features(node: AttentionNode) -> Iterator[tuple[str, Any]]:
 
 
 def _plainest(form: Form) -> Call:
-    """A short call of this form, from which tensors follow."""
+    """A short call of this form, which determines its tensors."""
     new = form.sequence_length or 2
     fields = form.lengths(new, [new + 2], form.rows(new, new + 2, max(form.window or 0, 16)))
     return Call.model_validate({**form.fields, **fields})
 
 
 def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:
-    """The fields with which the call has the very inputs, outputs and attributes of the node."""
+    """The fields that give the call exactly the inputs, outputs and attributes of the node."""
     step = steps_of(call)[0]
     made: dict[str, Any] = {}
     inputs: dict[str, Any] = dict(_states(node, step, "inputs"))
@@ -315,7 +320,7 @@ def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:
 
 
 def _length_shape(name: str, rank: int, dims: tuple[object, ...]) -> list[int | str]:
-    """The shape of an input with lengths that has another rank than usual."""
+    """The shape of an input with lengths whose rank is not the usual one."""
     if name == "total_sequence_length" or rank == 0:
         return [1] * rank
     ones = [1] * (rank - 1)
@@ -323,7 +328,7 @@ def _length_shape(name: str, rank: int, dims: tuple[object, ...]) -> list[int | 
 
 
 def _states(node: AttentionNode, step: Step, side: str) -> Iterator[tuple[str, str]]:
-    """The inputs or outputs whose state in the node is not the one that the fields imply."""
+    """The inputs and outputs whose state in the node differs from the one that the fields imply."""
     names, given, wanted, tensors = (
         (INPUT_NAMES, node.given_inputs, node.inputs, step.inputs)
         if side == "inputs"

@@ -1,4 +1,4 @@
-"""Groups of nodes that are the same call, and what to call them."""
+"""Groups of nodes with the same call, and their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError, reason_of
 
-#: What the names of a layer that borrows begin with, in a graph of it and its owner.
+#: The prefix of names of a layer that borrows, in a graph of it and its owner.
 BORROWER: Final = "borrower_"
 
 
@@ -20,11 +20,11 @@ BORROWER: Final = "borrower_"
 class Group:
     """Nodes with the same form.
 
-    ``name`` is that of their entry in a case file. ``sources`` are the layers whose KV cache they
-    read, if they borrow one. With a ``graph``, an ONNX file, they are checked as a part of the
+    ``name`` is the name of their entry in a case file. ``sources`` are the layers whose KV cache
+    they read, if they borrow one. With a ``graph``, an ONNX file, they are checked as a part of the
     model: a layer and one that borrows its cache, or a layer with the projections before it;
-    ``appends``: the second layer borrows the cache and appends to it. ``left_out`` says which
-    calls are not tried, since they would take long.
+    ``appends``: the second layer borrows the cache and appends to it. ``left_out`` says which calls
+    are not tried because they would take long.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Group:
 def groups_of(
     nodes: Sequence[AttentionNode], configuration: Configuration
 ) -> tuple[list[Group], dict[str, str]]:
-    """The groups in the order of their first layers, and why nodes are in none, by their names."""
+    """The groups in the order of their first layers, and for each node without a group, why."""
     forms: dict[str, tuple[Form, list[AttentionNode]]] = {}
     unclear: dict[str, str] = {}
     layer_of = {node.name: node.layer for node in nodes}
@@ -87,7 +87,7 @@ def groups_of(
 
 
 def only_layers(groups: Sequence[Group], layers: Collection[int]) -> list[Group]:
-    """The groups with their nodes in ``layers``; none given: all.
+    """The groups with those of their nodes that are in ``layers``, or all if it is empty.
 
     Raises :class:`ModelError` for a layer without attention.
     """
@@ -106,7 +106,7 @@ def only_layers(groups: Sequence[Group], layers: Collection[int]) -> list[Group]
 
 
 def _unique(groups: Sequence[Group]) -> Iterator[Group]:
-    """The groups, each with a name of its own."""
+    """The groups, each with a unique name."""
     total, seen = Counter(group.name for group in groups), Counter[str]()
     for group in groups:
         seen[group.name] += 1

@@ -1,4 +1,4 @@
-"""What a target does with the whole model, in one sentence over all its releases."""
+"""How a target runs the whole model, in one sentence over all its releases."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _RIGHT: Final = "right in every layer"
 
 @dataclass(frozen=True)
 class Column:
-    """One target, or releases of it, the oldest first, that answer alike with ``answers``."""
+    """One target, or consecutive releases of it, the oldest first, with the same ``answers``."""
 
     targets: tuple[KnownTarget, ...]
     answers: tuple[Answer, ...]
 
 
 def label_of(targets: Sequence[KnownTarget]) -> str:
-    """What successive releases of a target are called: ``cpu 1.27.0–1.32.0``."""
+    """The name of consecutive releases of a target: ``cpu 1.27.0–1.32.0``."""
     if len(targets) == 1:
         return targets[0].name
     return f"{_name(targets[0])} {_range(targets)}"
@@ -46,8 +46,10 @@ def _range(targets: Sequence[KnownTarget]) -> str:
 
 
 def series_of(targets: Iterable[KnownTarget]) -> list[list[KnownTarget]]:
-    """The releases of each target, the oldest first; a build that has no release of its own, or
-    that of another one, is by itself."""
+    """The releases of each target, the oldest first.
+
+    A build is a series by itself if it has no release, or the release of another target.
+    """
     found: dict[tuple[object, ...], dict[object, KnownTarget]] = {}
     for target in targets:
         version = ordered_version(target.version)
@@ -77,7 +79,7 @@ def in_words(targets: Iterable[str], series: Sequence[Sequence[KnownTarget]]) ->
 def columns_of(
     answers: Mapping[str, Sequence[Answer]], series: Sequence[KnownTarget], together: bool = True
 ) -> list[Column]:
-    """The columns of one target's releases; not ``together``: one for each."""
+    """The columns of one target's releases; with ``together`` False, one for each release."""
     return [
         Column(tuple(run), tuple(answers[run[-1].name]))
         for _, run in _runs(
@@ -87,7 +89,7 @@ def columns_of(
 
 
 def _told(answers: Iterable[Answer]) -> tuple[object, ...]:
-    """What two releases must have in common to be one column."""
+    """The part of the answers that must be equal for two releases to be one column."""
     return tuple(
         (
             one.unseen,
@@ -106,8 +108,8 @@ def _runs(
 def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = ()) -> str:
     """Whether a target, in the releases of ``columns``, runs the whole model right.
 
-    ``faults`` is the number of nodes that were not checked, and ``elsewhere`` has links to what is
-    known to differ on other adapters.
+    ``faults`` is the number of nodes that were not checked, and ``elsewhere`` has links to defects
+    that are known to differ on other adapters.
     """
     releases = [(target, column.answers) for column in columns for target in column.targets]
     every = [target for target, _ in releases]
@@ -145,7 +147,7 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
 
 
 def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str]) -> str:
-    """What the releases do, the newest first: ``right in every layer since 1.24.4 (…)``."""
+    """The outcome of the releases, the newest first: ``right in every layer since 1.24.4 (…)``."""
     text_of = {target.name: text for target, text in zip(targets, texts, strict=True)}
     *earlier, (_, run) = _runs(targets, lambda target: text_of[target.name])
     now = texts[-1]
@@ -157,7 +159,7 @@ def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str]) -> str:
 
 
 def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
-    """What becomes of all layers in one use, and ``where`` it does; "" if there is no such call."""
+    """The outcome of all layers in one use, with its calls if ``where``; "" without such a call."""
     single = [one for one in answers if one.group.graph is None]
     missing = [one.group for one in single if not one.parts]
     alone = [one.of(use) for one in single]
@@ -171,7 +173,7 @@ def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
         for part in one.bad
         for layer in _at_fault(one, part).layers
     }
-    # A graph of several layers is told only if it does what none of its layers does alone.
+    # A graph of several layers is mentioned only if it fails where none of its layers does alone.
     more = [
         replace(one, parts=(part,))
         for one in graphs
@@ -195,7 +197,7 @@ def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
 
 
 def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
-    """``silently wrong from 513 tokens on in layers 0–3``, a part for each kind."""
+    """``silently wrong from 513 tokens on in layers 0–3``, a part for each kind of failure."""
     for kind in SIGNS:
         found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
         if found:

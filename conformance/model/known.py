@@ -1,4 +1,4 @@
-"""What the corpus and its expectations know about calls like those of a model."""
+"""What the corpus and its expectations say about calls like those of a model."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from conformance.judge.expectations import Expectation
 from conformance.results.records import ResultRecord
 from conformance.targets.catalogue import ADAPTERS
 
-#: So many of the nearest cases are looked through for a known defect …
+#: The number of nearest cases that are searched for a known defect …
 _LOOKED_AT: Final = 400
 #: … and a case that differs in more features says nothing about the result.
 _MOST_DIFFERENT: Final = 3
-#: Features that say little of what a kernel must do.
+#: Features that say little about the work of a kernel.
 _OF_ANY_MODEL: Final = ("dtype", "dims", "head_size", "heads", "batch")
 
 
 class Similar(NamedTuple):
-    """A known defect like that of a result: the case that has it, what it is, and its link."""
+    """A known defect like that of a result: its case, its description, and its link."""
 
     case: str
     why: str
@@ -33,9 +33,9 @@ class Similar(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownTarget:
-    """A target with its expectations: its name and, if it is known, its version and adapter.
+    """A target with its expectations: its name and, if known, its version and adapter.
 
-    ``base`` is its name without them.
+    ``base`` is the name without version and adapter.
     """
 
     name: str
@@ -46,7 +46,7 @@ class KnownTarget:
 
     @property
     def is_software(self) -> bool:
-        """Whether it renders in software, where shaders can behave as on no GPU."""
+        """Whether it renders in software, where shaders can behave as they do on no GPU."""
         return self.adapter in ADAPTERS and self.adapter != "gpu"
 
     def differs_by_adapter(self, link: str) -> bool:
@@ -54,7 +54,7 @@ class KnownTarget:
         return any(line.known.link == link and line.known.adapters for line in self.expectations)
 
     def expected(self, case: Case) -> Expectation | None:
-        """The first line that is for a case of the corpus."""
+        """The first expectation that covers a case of the corpus."""
         on = self.version, self.adapter
         lines = (e for e in self.expectations if e.covers(case) and e.known.holds_for(*on))
         return next(lines, None)
@@ -65,10 +65,12 @@ def similar_defect(
 ) -> Similar | None:
     """The known defect of the nearest case of ``corpus`` with a result like ``record``.
 
-    It has the same verdict, and in addition whatever the expectation says of its fault or, of a
-    refusal, its message.
-    It has no feature beyond those of ``case``, since the defect could be due to that. Features of
-    ``case`` that change nothing, such as a window longer than the sequence, are no difference.
+    The results have the same verdict, and ``record`` has the fault, or of a refusal the message,
+    that the expectation names, if it names one.
+
+    The case has no feature that ``case`` lacks, since the defect could be due to that feature.
+    Features of ``case`` that change nothing, such as a window longer than the sequence, do not
+    count as a difference.
     """
     own = {*_telling(case)}
     ignored = {*_OF_ANY_MODEL, *_without_effect(case)}
@@ -90,9 +92,10 @@ def similar_defect(
 
 
 class FeatureAnswer(NamedTuple):
-    """What a target does with the cases that have one value of one feature.
+    """How a target treats the cases that have one value of one feature.
 
-    ``counts`` has their number by expected verdict, and ``why`` the most common known defect.
+    ``counts`` has the number of these cases by expected verdict, and ``why`` the most common known
+    defect.
     """
 
     feature: str
@@ -104,10 +107,10 @@ class FeatureAnswer(NamedTuple):
 def features_on(
     cases: Sequence[Case], corpus: Sequence[Case], target: KnownTarget
 ) -> Iterator[FeatureAnswer]:
-    """For each feature of ``cases`` that is not plain, what the target does with it elsewhere.
+    """For each feature of ``cases`` that is not plain, how the target treats it elsewhere.
 
-    That is in the cases of the corpus that must be computed, have the dtype, and have no feature
-    that none of ``cases`` has, since a defect could be due to that.
+    Elsewhere means the cases of the corpus that must be computed, have the dtype, and have no
+    feature that none of ``cases`` has, since a defect could be due to that feature.
     """
     wanted = dict.fromkeys(pair for case in cases for pair in _telling(case))
     dtypes = {case.call.dtype for case in cases}
@@ -140,7 +143,7 @@ def _without_effect(case: Case) -> Iterator[str]:
 
 
 def _telling(case: Case) -> Iterator[tuple[str, str]]:
-    """The features of a case that are not plain, but for those that any model has."""
+    """The features of a case that are not plain, except for those that any model has."""
     for name, value in case.features.items():
         plain = name != "phase" and value == BY_NAME[name].values[0]
         if value is not None and not plain and name not in _OF_ANY_MODEL:

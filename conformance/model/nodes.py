@@ -41,12 +41,12 @@ class AttentionNode:
 
     ``inputs`` and ``outputs`` map the operator's names to the names of the connected values, and
     ``given_inputs`` and ``given_outputs`` count the names in the node's lists, empty ones included.
-    ``types`` has what is known of the connected values. ``layer`` is the number of the layer by
-    the names of the model; without one, the node's place among the nodes. ``source`` is the node
-    whose presents are this one's past: it borrows that node's KV cache; ``origins`` has the present
-    and the node of past_key and past_value. ``reads_presents``:
-    another node reads this one's presents, or they are outputs of the graph. ``given`` are the
-    inputs that the caller of the model gives, by the operator's names.
+    ``types`` has what is known about the connected values. ``layer`` is the number of the layer in
+    the names of the model; if they have none, the node's place among the nodes. ``source`` is the
+    node whose presents are this node's past: it borrows that node's KV cache. ``origins`` has the
+    present and the node that past_key and past_value come from. ``reads_presents``: another node
+    reads this node's presents, or they are outputs of the graph. ``given`` are the inputs that the
+    caller of the model gives, by the operator's names.
     """
 
     name: str
@@ -130,7 +130,7 @@ def nodes_of(model: ReadModel) -> FoundNodes:
 
 
 def _origin(value: str, same: Mapping[str, str]) -> str:
-    """The value that ``value`` is by another name, through nodes that only pass it on."""
+    """The value that ``value`` is a copy of, through all nodes that only pass it on."""
     for _ in range(len(same)):
         value = same.get(value, value)
     return value
@@ -150,7 +150,7 @@ def _without_attention(model: ReadModel) -> str:
 
 
 def is_attention(node: NodeProto) -> bool:
-    """Whether it is a node of the operator that is checked."""
+    """Whether the node has the operator that the suite checks."""
     return (node.op_type, node.domain) == (OP_TYPE, DOMAIN)
 
 
@@ -163,7 +163,7 @@ def _walk(
     opsets: Sequence[onnx.OperatorSetIdProto],
     where: str,
 ) -> Iterator[_Found]:
-    """The nodes of the graph and of its subgraphs, with the types of the values that they see."""
+    """The nodes of the graph and of its subgraphs, with the types of the values visible to them."""
     made = {name: UNKNOWN for node in graph.node for name in node.output}
     types = {**outer, **made, **types_of(graph)}
     types |= _sliced_away(graph, types)
@@ -179,7 +179,7 @@ def _walk(
 def _sliced_away(
     graph: onnx.GraphProto, types: Mapping[str, ValueType]
 ) -> Iterator[tuple[str, ValueType]]:
-    """The values of which a Slice takes no rows, which shape inference does not tell."""
+    """The outputs of Slice nodes that take no rows, which shape inference does not report."""
     constants = {
         tensor.name: [*numpy_helper.to_array(tensor).ravel()]
         for tensor in graph.initializer
@@ -196,7 +196,7 @@ def _sliced_away(
 
 
 def is_empty(tensor: TensorProto) -> bool:
-    """Whether the content was left out when the model was read."""
+    """Whether the content of the tensor was left out when the model was read."""
     return bool(tensor.data_location == TensorProto.EXTERNAL)
 
 
@@ -205,7 +205,7 @@ def _alone(
     outer: Mapping[str, ValueType],
     opsets: Sequence[onnx.OperatorSetIdProto],
 ) -> onnx.GraphProto:
-    """The subgraph with the types of its values, which inference writes for whole models only."""
+    """The subgraph with the types of its values; inference writes them for whole models only."""
     graph = onnx.GraphProto()
     graph.CopyFrom(inner)
     own = {each.name for each in graph.input}
@@ -219,7 +219,7 @@ def _alone(
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """The names; of several equal ones, each with its number."""
+    """The names; equal ones are numbered."""
     total, seen = Counter(names), Counter[str]()
     unique = []
     for name in names:
@@ -233,7 +233,7 @@ def _connected(parameters: Sequence[str], names: Sequence[str]) -> dict[str, str
 
 
 def _attributes(node: NodeProto) -> Iterator[tuple[str, int | float | str]]:
-    """The attributes that have a single value."""
+    """The attributes with a single value."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.STRING:
             yield attribute.name, attribute.s.decode("utf-8", "replace")

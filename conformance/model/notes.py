@@ -1,4 +1,4 @@
-"""What in a model is surely a mistake, or must be known to whoever runs it, as sentences."""
+"""Sentences about mistakes in a model, and about facts that anybody who runs it must know."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 def notes_on(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Iterator[str]:
-    """Notes on what the graph and its configuration disagree in, on the graph around the attention
-    nodes, and on other attention in it."""
+    """Notes on contradictions between a graph and its configuration, and on the graph itself.
+
+    Notes on the graph are about the nodes around the attention nodes, and about other kinds of
+    attention.
+    """
     yield from _on_windows(groups, configuration)
     yield from _on_numbers(model, groups, configuration)
     yield from _on_rotation(groups, configuration)
@@ -88,7 +91,7 @@ def _on_windows(groups: Sequence[Group], configuration: Configuration) -> Iterat
 def _on_numbers(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Iterator[str]:
-    """The numbers that config.json contradicts, and norms of which one lacks its weight."""
+    """The numbers that config.json contradicts, and norms that lack one of their weights."""
     found: dict[tuple[str, float], list[Group]] = {}
     for group in groups:
         for name, number in _numbers(model, group):

@@ -1,7 +1,7 @@
-"""The norm of queries and keys as nodes of its own, for a provider whose attention has none.
+"""The norm of queries and keys as separate nodes, for a provider whose attention has none.
 
 ONNX Runtime's CPU provider refuses a GroupQueryAttention with q_norm_weight and k_norm_weight. To
-run such a model there, the norm is put before the node. The node's other inputs stay what they are.
+run such a model there, the norm is put before the node. The node's other inputs do not change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _weights(node: NodeProto) -> list[str]:
 
 
 def put_norm_outside(graph: onnx.GraphProto) -> None:
-    """Puts the norm of each such node of the graph before it, if its weights are initializers."""
+    """Put the norm of each such node of the graph before it, if its weights are initializers."""
     sizes = {tensor.name: tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 1}
     nodes: list[NodeProto] = []
     for number, node in enumerate(graph.node):
@@ -56,7 +56,7 @@ class _Maker:
         self.constants: list[TensorProto] = []
 
     def replace(self, node: NodeProto) -> None:
-        """Takes the norm out of ``node``, which gets its result."""
+        """Take the norm out of ``node``, which gets the normalised values instead."""
         given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         heads, kv_heads = given["num_heads"], given["kv_num_heads"]
         default = ATTRIBUTE_BY_NAME[_EPSILON].default
@@ -79,7 +79,7 @@ class _Maker:
         node.attribute.extend(kept)
 
     def _parts(self, packed: str, heads: Sequence[int]) -> Iterator[str]:
-        """Query, key and value of packed ones."""
+        """Query, key and value of a packed input."""
         ends = np.cumsum([0, *heads]) * self.size
         last = self._numbers(-1)
         for start, end in pairwise(ends):

@@ -1,4 +1,4 @@
-"""Some nodes of a model's graph as a model of their own."""
+"""Makes a model of some nodes of a model's graph."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from conformance.base.array_types import ONNX
 from conformance.model.reading import nodes_in, reads
 from conformance.model.shapes import ValueType
 
-#: Elements of all weights that are drawn; a model with more of them is not run.
+#: The most elements of all random weights; a model with more of them is not run.
 MOST_WEIGHTS: Final = 1 << 22
 
 
 class CannotCut(ValueError):
-    """The part cannot be cut out; the message says why."""
+    """The part cannot be cut out; the message gives the reason."""
 
 
 def reached(values: Iterable[str], origins: Callable[[str], Iterable[str] | None]) -> set[str]:
-    """The values, and all that they come from; ``origins`` says which a value comes from."""
+    """The values, and all values that they are computed from.
+
+    ``origins`` returns the values that a value is computed from directly.
+    """
     found: set[str] = set()
     waiting = [*values]
     while waiting:
@@ -47,8 +50,8 @@ def model_of(
 ) -> onnx.ModelProto:
     """A model of some ``nodes`` of ``model`` in this order, with the weights that they read.
 
-    ``names`` has other names for values, which nodes must read directly. A weight with another name
-    is an input of the part.
+    ``names`` has new names for values; only values that nodes read directly can have one. A weight
+    with a new name is an input of the part.
     """
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     part.graph.name = "part"
@@ -65,12 +68,12 @@ def model_of(
 
 
 def declared(name: str, known: ValueType) -> ValueInfoProto:
-    """An input or output of a type. Raises :class:`CannotCut` if too little is known of it."""
+    """An input or output of a type. Raises :class:`CannotCut` if too little of it is known."""
     if known.dtype is None or known.dims is None:
         raise CannotCut(f"the type of {name} cannot be told")
     return helper.make_tensor_value_info(name, ONNX[known.dtype], known.dims)
 
 
 def too_many(weights: Iterable[TensorProto]) -> bool:
-    """Whether the weights have more elements than are drawn."""
+    """Whether the weights have more elements than are filled with random numbers."""
     return sum(math.prod(weight.dims) for weight in weights) > MOST_WEIGHTS

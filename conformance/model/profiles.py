@@ -1,7 +1,7 @@
-"""The profiles: for each family of recorded models the calls that its layers make, as case files.
+"""The profiles: the calls of the layers of each family of recorded models, as case files.
 
-``cases/profiles/NAME.yaml`` are lists of what a runtime must pass to run such a model, as exporters
-write it. They are no part of the corpus: ``--profile NAME`` runs them. ``python -m
+A file ``cases/profiles/NAME.yaml`` lists the calls that a runtime must pass to run such a model, as
+exporters write it. Profiles are not part of the corpus: ``--profile NAME`` runs them. ``python -m
 conformance.model.profiles`` writes them from the graphs in ``cases/exported``.
 """
 
@@ -45,7 +45,7 @@ def real_models() -> dict[str, dict[str, Any]]:
 
 
 def family_of(recipe: dict[str, Any]) -> str:
-    """What people call the model of a recipe: ``Llama 3.2 1B``."""
+    """The usual name of the model of a recipe: ``Llama 3.2 1B``."""
     of: str = recipes()["models"][recipe["model"]]["of"]
     return of.partition(",")[0]
 
@@ -69,7 +69,7 @@ def profiles() -> Iterator[tuple[str, str]]:
 
 
 def _entries(graphs: list[str]) -> Iterator[dict[str, Any]]:
-    """An entry for each call that the graphs make; a call of several graphs is there once."""
+    """An entry for each call of the graphs; a call of several graphs is listed once."""
     seen: set[str] = set()
     contracts: dict[str, dict[str, Any]] = {}
     for name in graphs:
@@ -91,7 +91,7 @@ def _entries(graphs: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _stages(group: Group) -> list[Stage]:
-    """The calls of a decoder, without those that take the oracle long."""
+    """The calls of a decoder, without those for which the oracle takes long."""
     every = stages_of(group.form, Lengths())
     return [stage for stage in every if cache_elements(group.form, stage) <= _MOST_ELEMENTS]
 

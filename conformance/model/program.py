@@ -1,7 +1,7 @@
-"""What a program does with a model: its calls, and what its graph computes for attention in them.
+"""The calls that a program makes of a model, and the inputs of attention that its graph computes.
 
 The model runs without its weights (:mod:`conformance.model.skeleton`). Lengths, positions, masks
-and tables are held against what the operator means by them.
+and tables are compared with their meaning in the operator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from conformance.report.model_table import Use
 
 Array = np.ndarray
 
-#: Rows of a cache in a buffer where the graph leaves their number open.
+#: Rows of a cache in a buffer if the graph leaves their number open.
 _ROWS: Final = 32
 #: Tokens of a long prompt.
 _LONG: Final = 130
@@ -38,14 +38,14 @@ SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Run:
-    """Calls that follow each other, the cache of each being what the one before gave."""
+    """Consecutive calls: the cache of each call is the one that the call before returned."""
 
     use: Use
     calls: tuple[ProgramCall, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether all tokens are the same, which concerns each use."""
+        """Whether all tokens are equal, so that the run concerns every use."""
         return self.calls[0].equal
 
     @property
@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A call with the arrays that it is given, and the outputs that it gave where it ran."""
+    """A call with its arrays, and its outputs if it ran."""
 
     call: ProgramCall
     given: Mapping[str, Array]
@@ -66,7 +66,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A model with what it takes."""
+    """A model with its interface."""
 
     skeleton: Skeleton
     interface: Interface
@@ -108,7 +108,7 @@ class Program:
 
     @property
     def _empty_past(self) -> bool:
-        """Whether the graph fixes that there is no past."""
+        """Whether the graph fixes the past to 0 rows."""
         return any(
             known.dim(2) == 0
             for name, known in self.interface.inputs.items()
@@ -125,8 +125,7 @@ class Program:
         )
 
     def carries_all(self, group: Group, node: AttentionNode) -> bool:
-        """Whether each call gets the caches of the call before, as far as a node of the group reads
-        them."""
+        """Whether each call gets the caches of the call before that nodes of the group read."""
         borrows_outside = group.form.borrows and node.source is None
         return not (self.interface.loses_caches or borrows_outside or self.appends)
 
@@ -135,8 +134,7 @@ class Program:
         return all(size is None or size >= tokens for size in sizes)
 
     def _most_tokens(self) -> int:
-        """As many tokens as the graph and the configuration allow, and as caches of a moderate size
-        have."""
+        """The most tokens that the graph, the configuration and caches of moderate size allow."""
         row = sum(
             int(group.form.fields["kv_num_heads"]) * int(group.form.fields["head_size"])
             for group in self.groups
@@ -187,8 +185,10 @@ def _run(use: Use, lengths: Sequence[int], batch: int) -> Run:
 
 
 def _batch(cached: bool, padded: str = "") -> Run:
-    """Prompts of two lengths and a token more of each, padded at the right; at the left, if
-    ``padded`` says so."""
+    """Prompts of two lengths and one more token of each, padded at the right.
+
+    They are padded at the left if ``padded`` says so.
+    """
     prompts, left = f"prompts of 4 and 6 tokens{padded}", bool(padded)
     calls = [ProgramCall(prompts, 6, (4, 6), left=left)]
     if cached:
@@ -201,7 +201,7 @@ def _tokens(number: int) -> str:
 
 
 def job_of(model: bytes, steps: Sequence[Step], key: str) -> Job:
-    """The calls of a run, for any runner."""
+    """The calls of a run as a job for any runner."""
     files = {"model.onnx": model}
     plans = []
     for number, step in enumerate(steps):
@@ -214,7 +214,7 @@ def job_of(model: bytes, steps: Sequence[Step], key: str) -> Job:
 
 
 def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:
-    """The steps with what they gave."""
+    """The steps with their outputs."""
     done = []
     for step, files in zip(steps, ran.runs[0], strict=True):
         got = {}

@@ -1,7 +1,7 @@
 """Reads a user's model without its weights. Every error is one sentence with the file's name.
 
-The model may be damaged, or made to do harm. What cannot be foreseen of it is told by `told_of`:
-one place that turns whatever is raised into a sentence.
+The model may be damaged, or made to do harm. `told_of` handles errors that cannot be foreseen: it
+is the one place that turns any exception into a sentence.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.base.text import one_line
 from conformance.model.shapes import inferred
 
-#: What protocol buffers, and so ONNX files, cannot exceed.
+#: The largest size of protocol buffers, and so of ONNX files.
 _MOST_BYTES: Final = 2**31 - 1
 #: A tensor with more bytes is left without its content.
 LARGE: Final = 1 << 20
 _KINDS: Final = ("float", "int32", "string", "int64", "double", "uint64")
 #: The fields with the elements of a tensor.
 _ELEMENTS: Final = ("raw_data", *(f"{kind}_data" for kind in _KINDS))
-#: Nodes, and bytes of them, once functions are put in place of their calls.
+#: The most nodes, and bytes of them, after functions are put in place of their calls.
 _MOST_NODES: Final = 1 << 17
 _MOST_INLINED: Final = 1 << 28
-#: Functions that call each other, one within the other; ONNX takes no more.
+#: The deepest nesting of functions that call each other; ONNX accepts no more.
 _DEEPEST: Final = 100
 
 
-#: Characters of an error that nobody foresaw.
+#: The most characters of an unforeseen error.
 _MOST_SAID: Final = 300
 
 
@@ -51,7 +51,7 @@ class ModelError(ValueError):
 
 @contextmanager
 def told_of(path: Path) -> Iterator[None]:
-    """Whatever is raised while the model at ``path`` is read becomes a :class:`ModelError`."""
+    """Turn any exception while the model at ``path`` is read into a :class:`ModelError`."""
     try:
         yield
     except ModelError:
@@ -61,8 +61,10 @@ def told_of(path: Path) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """What is wrong, as half a sentence. Of an error that nobody foresaw, also where it was raised:
-    it may be a fault of this program."""
+    """The reason of an error, as half a sentence.
+
+    An unforeseen error also says where it was raised: it may be a fault of this program.
+    """
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         return f"{'.'.join(map(str, first['loc']))} {first['input']!s:.40}: {first['msg']}"
@@ -78,7 +80,7 @@ def reason_of(error: Exception) -> str:
 class ReadModel:
     """A model whose large tensors have no content, with its local functions inlined.
 
-    ``written`` is the model as the file has it. ``outside_functions`` are the names of the values
+    ``written`` is the model as it is in the file. ``outside_functions`` are the names of the values
     in the graph of the file itself.
     """
 
@@ -89,17 +91,17 @@ class ReadModel:
 
     @cached_property
     def inferred(self) -> tuple[onnx.ModelProto, str]:
-        """The model with the types of its values, as :func:`conformance.model.shapes.inferred`."""
+        """The model with the types of its values, by :func:`conformance.model.shapes.inferred`."""
         return inferred(self.proto)
 
     @cached_property
     def makers(self) -> dict[str, onnx.NodeProto]:
-        """The node that makes each value, those of subgraphs included."""
+        """The node that makes each value, including nodes of subgraphs."""
         return {name: node for node in nodes_in(self.proto.graph) for name in node.output if name}
 
     @property
     def producer(self) -> str:
-        """The tool that made it, with its version if it says so."""
+        """The tool that made the model, with its version if the model has it."""
         return " ".join(filter(None, (self.proto.producer_name, self.proto.producer_version)))
 
 
@@ -170,8 +172,10 @@ def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
 
 
 def _leave_out_weights(message: Message) -> None:
-    """Takes the content of each large tensor away, and marks the tensor as external. Shapes and
-    other small constants stay."""
+    """Remove the content of each large tensor, and mark the tensor as external.
+
+    Shapes and other small constants stay.
+    """
     for field, value in message.ListFields():
         if field.message_type is not None and field.name != "type":
             for each in (value,) if isinstance(value, Message) else value:
@@ -183,7 +187,7 @@ def _leave_out_weights(message: Message) -> None:
 
 
 def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
-    """What values and nodes are called, and the nodes name; bytes where it is not UTF-8."""
+    """The names of values and nodes, and the names in nodes; bytes for those that are not UTF-8."""
     yield from (proto.producer_name, proto.producer_version)
     graph = proto.graph
     for each in (graph.input, graph.output, graph.value_info, graph.initializer):
@@ -197,7 +201,8 @@ def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
 def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with its functions put in place of the nodes that call them.
 
-    A runtime that has the operator runs it, and no function of its name.
+    If a function has the name of the operator, the operator is kept: a runtime that has it runs it
+    and not the function.
     """
     others = [each for each in proto.functions if (each.domain, each.name) != (DOMAIN, OP_TYPE)]
     del proto.functions[:]
@@ -213,10 +218,10 @@ def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _check_inlined(proto: onnx.ModelProto) -> None:
-    """Raises ValueError where functions call themselves, or would make too much of the model.
+    """Raises ValueError if functions call themselves, or would make the model too large.
 
-    A few functions that call each other twice make millions of nodes, and ONNX's inliner, which
-    nothing interrupts, would make them all.
+    A few functions that call each other twice make millions of nodes. ONNX's inliner cannot be
+    interrupted and would make them all.
     """
     functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
 
@@ -259,7 +264,7 @@ def within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that the node reads, those of its subgraphs included."""
+    """The names that the node reads, including those of its subgraphs."""
     for each in within(node):
         yield from filter(None, each.input)
         yield from (output.name for inner in subgraphs(each) for output in inner.output)
@@ -274,7 +279,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _sort(path: Path, graph: onnx.GraphProto) -> None:
-    """Put each node behind those whose results it reads, if the graph is not in this order."""
+    """Put each node after those whose results it reads, if the graph is not in this order."""
     makers = {output: at for at, node in enumerate(graph.node) for output in node.output if output}
     needs = [[makers[name] for name in node.input if name in makers] for node in graph.node]
     if all(maker < at for at, before in enumerate(needs) for maker in before):

@@ -1,4 +1,4 @@
-"""The base of a model's rotary tables, where the file of the model or of its weights has them."""
+"""The base of a model's rotary tables, if the file of the model or of its weights contains them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from conformance.model.nodes import AttentionNode, is_empty
 from conformance.model.reading import ReadModel
 
-#: A model that is larger is not read whole for its tables, and neither is a larger table.
+#: The largest model that is read as a whole for its tables, and the largest table.
 _MOST_BYTES: Final = 1 << 27
 _MOST_ELEMENTS: Final = 1 << 25
 
@@ -20,8 +20,8 @@ _MOST_ELEMENTS: Final = 1 << 25
 def base_of(model: ReadModel, node: AttentionNode, rotary_dim: int) -> float | None:
     """The base of the frequencies in the tables of ``node``, None if they cannot be read.
 
-    The angle of position 1 and pair i is ``base ** (-2 * i / rotary_dim)``, but for tables that are
-    scaled for long contexts.
+    The angle of position 1 and pair i is ``base ** (-2 * i / rotary_dim)``, except in tables that
+    are scaled for long contexts.
     """
     try:
         cos, sin = (stored(model, node.inputs[n]) for n in ("cos_cache", "sin_cache"))
@@ -32,7 +32,7 @@ def base_of(model: ReadModel, node: AttentionNode, rotary_dim: int) -> float | N
 
 
 def stored(model: ReadModel, name: str) -> np.ndarray:
-    """The content of an initializer, in its file. Raises if it is not there, or too large."""
+    """The content of an initializer, from its file. Raises if it is missing or too large."""
     found = {each.name: each for each in model.proto.graph.initializer}[name]
     if math.prod(found.dims) > _MOST_ELEMENTS or model.path.stat().st_size > _MOST_BYTES:
         raise ValueError("too large")

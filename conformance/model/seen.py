@@ -1,4 +1,4 @@
-"""Whether a target loads and runs the model itself, and what its graph computes there."""
+"""Whether a target loads and runs the model itself, and what the graph computes on that target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Trouble:
     """Something that keeps the model itself from running right in one use.
 
     ``where``, ``message`` and ``call`` are those of a :class:`Part`, and ``nodes`` are the names of
-    the nodes that it concerns, none for all. ``by_result``: it is no news where cases are wrong.
+    the nodes that it concerns, empty for all. ``by_result``: it is reported only if the cases of
+    the nodes are not wrong.
     """
 
     use: Use
@@ -47,8 +48,8 @@ class Trouble:
 class Seen:
     """What a target did with the model itself.
 
-    ``load`` is the message with which it refused to load it. ``unseen`` says why it was not run, ""
-    if it was.
+    ``load`` is the message with which the target refused to load it. ``unseen`` is the reason why
+    it was not run, "" if it was.
     """
 
     load: str = ""
@@ -58,10 +59,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class ModelProgram:
-    """A model as a program runs it. ``why`` says why there is none, "" if there is one.
+    """A model as a program runs it. ``why`` is the reason why there is none, "" if there is one.
 
-    ``only_load`` is the model as it is written, where another one is run: one without its many
-    weights, which are inputs here, or one whose activations have fixed scales.
+    ``only_load`` is the model as it is written, if another model is run: one without its many
+    weights, which are inputs there, or one whose activations have fixed scales.
     """
 
     program: Program | None
@@ -72,9 +73,10 @@ class ModelProgram:
 def program_of(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> ModelProgram:
-    """The model of ``groups``, to be seen on targets.
+    """The model of ``groups``, to be run on targets.
 
-    A model that cannot be cut leaves its nodes to be called alone, and the reason is told.
+    If no runnable part can be cut out of the model, its nodes are only called alone, and ``why``
+    gives the reason.
     """
     nodes = [node for group in groups for node in group.nodes]
     try:
@@ -93,14 +95,14 @@ def refusal_of(model: ReadModel, ready: DescribedTarget) -> str:
 
 
 def _content(model: ReadModel) -> bytes | None:
-    """A model that is known to be faulty, to be loaded; None if that fault is in the way."""
+    """A model that is known to be faulty, to be loaded; None if its fault prevents that."""
     with suppress(Exception):
         return whole(model, ()).model
     return None
 
 
 def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
-    """What the target does with the model."""
+    """Load and run the model on the target."""
     described = ready.reported or ready.described
     if described is None:
         return Seen(unseen="the target is not available")
@@ -134,13 +136,13 @@ def _seen(model: ModelProgram, runtime: str, session: Session) -> Seen:
         outcome = session.run(job)
         if isinstance(outcome, Ran):
             done.append((run, with_outputs(steps, outcome)))
-            # The first says enough, and what is padded at the left is judged by its results.
+            # The first run suffices, and left-padded runs are judged by their results.
             if not run.left and run.use not in {trouble.use for trouble in troubles}:
                 for found in findings(program, done[-1][1]):
                     for use in USES if run.equal else (run.use,):
                         troubles[_wrong(use, found)] = None
         elif isinstance(outcome, Rejected | Crashed):
-            # A runtime may load the model anew for the lengths of each call.
+            # A runtime may load the model again for the lengths of each call.
             first = isinstance(outcome, Rejected) and not (number or outcome.step)
             if first and getattr(outcome, "stage", "") == "load":
                 return Seen(load=short(outcome.message))
@@ -160,9 +162,9 @@ def _seen(model: ModelProgram, runtime: str, session: Session) -> Seen:
 
 
 def _load_refusal(session: Session, model: bytes) -> str:
-    """The message with which a target does not load a model, "" if it does.
+    """The message with which a target refuses to load a model, "" if it loads it.
 
-    The call has no inputs: who loads the model refuses the call.
+    The call has no inputs, so a target that loads the model rejects the call.
     """
     nothing = Step(ProgramCall("no call", 0, (0,)), {}, {})
     outcome = session.run(job_of(model, [nothing], "the model without its weights"))
@@ -197,9 +199,10 @@ def with_seen(
     seen: Seen,
     pinned: Callable[[Group, Use, Kind], bool] = lambda group, use, kind: False,
 ) -> list[Answer]:
-    """The answers with what a target did with the model itself; ``pinned`` says what is known.
+    """The answers together with what a target did with the model itself.
 
-    What a group's cases say already is not said again.
+    ``pinned`` says whether a defect is known to the user. A defect that a group's cases show
+    already is not repeated.
     """
     made = []
     wrong = {part.use for one in answers for part in one.parts if part.kind == "wrong"}

@@ -1,7 +1,7 @@
 """Shapes and dtypes of the values of a model, by ONNX's shape inference.
 
-ONNX knows nothing of the operators of ``com.microsoft``. For those that exporters write around
-attention, the functions below say what type each output has, so that inference goes on behind them.
+ONNX does not know the operators of ``com.microsoft``. For those that exporters write around
+attention, the functions below give the type of each output, so that inference continues after them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.bounded import bounded
 from conformance.base.signature import DOMAIN, OP_TYPE
 
-#: A dim: its size, its name, or None if nothing is known of it.
+#: A dim: its size, its name, or None if nothing is known about it.
 Dim = int | str | None
 
 
 @dataclass(frozen=True)
 class ValueType:
-    """What is known of a value: ``dtype`` is None if unknown or no tensor, ``dims`` if without
-    a rank."""
+    """What is known about a value.
+
+    ``dtype`` is None if it is unknown or the value is not a tensor; ``dims`` is None if the rank is
+    unknown.
+    """
 
     dtype: str | None = None
     dims: tuple[Dim, ...] | None = None
@@ -132,7 +135,7 @@ def _gathered_blocks(context: InferenceContext) -> None:
 
 
 def _attention(context: InferenceContext) -> None:
-    """GroupQueryAttention: the output like query; each present like its past, and longer."""
+    """GroupQueryAttention: the output is like query; each present is like its past, and longer."""
     query = context.get_input_type(0)
     key = context.get_input_type(1) if context.has_input(1) else None
     past = context.get_input_type(3) if context.has_input(3) else None
@@ -185,9 +188,9 @@ _RULES: Final[Mapping[tuple[str, str], Callable[[InferenceContext], None]]] = {
 
 @contextmanager
 def _registered() -> Iterator[None]:
-    """For the time of this context, ONNX knows the operators of the rules.
+    """Within this context, ONNX knows the operators of the rules.
 
-    Not for longer: ``onnx.reference`` takes an operator that two domains know for a mistake.
+    Only within it: ``onnx.reference`` treats an operator that two domains have as a mistake.
     """
     new = [schema for schema in _schemas() if not defs.has(schema.name, schema.domain)]
     for schema in new:

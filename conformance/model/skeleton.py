@@ -1,7 +1,7 @@
-"""A model without its weights: whole, or the part that computes what its attention nodes read.
+"""A model without its weights: whole, or the part that computes the inputs of attention.
 
-A small model gets drawn weights. Of a large one the products with weights are left out: what they
-give becomes an input of the part. Lengths, positions, masks and tables are computed as in the
+A small model gets random weights. In a large one the products with weights are left out: their
+results become inputs of the part. Lengths, positions, masks and tables are computed as in the
 model.
 """
 
@@ -30,15 +30,15 @@ from conformance.model.reading import ReadModel, nodes_in, reads, subgraphs, wit
 from conformance.model.rotary import stored
 from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
-#: Elements of a weight from which on the product with it is left out.
+#: The elements of a weight from which on the product with the weight is left out.
 _MOST_OF_ONE: Final = 1 << 14
 #: Columns of a rotary table, as wide as the largest heads.
 _WIDEST_TABLE: Final = 512
-#: By which activations of about 4 are quantised to uint8.
+#: The scale for quantising activations of about 4 to uint8.
 _SCALE_AND_ZERO: Final = (np.array(4 / 127, np.float32), np.array(128, np.uint8))
 #: Tokens of the longest call of a program, and so rows of a drawn rotary table.
 MOST_TOKENS: Final = 4100
-#: What is looked at of what a node reads and makes.
+#: The inputs and outputs of a node whose values are inspected.
 SEEN: Final = (
     *("past_key", "past_value", "query", "key", "seqlens_k", "total_sequence_length"),
     *("query_seqlens", "cos_cache", "sin_cache", "position_ids", "attention_bias", "k_scale"),
@@ -48,15 +48,15 @@ SEEN: Final = (
 
 @dataclass(frozen=True)
 class Skeleton:
-    """A model that can be run without the weights of another.
+    """A model that can be run without the weights of another model.
 
-    ``inputs`` has what is known of its inputs, some of which stand for values that weights would
-    have made. ``constants`` are the values of its initializers that attention nodes read, and
-    ``table_rows`` is the number of rows of the tables that rotary tables are taken from.
-    ``unseen`` says which lengths are computed where they cannot be seen, "" for none.
-    ``only_loads``: its weights are inputs, so that it can be loaded, and not run. ``as_written`` is
-    the model before scales of activations were fixed, b"" if there were none. ``mixes``: the result
-    for a token depends on the other tokens of the call.
+    ``inputs`` has what is known about its inputs, some of which replace values that are computed
+    from weights. ``constants`` are the values of its initializers that attention nodes read, and
+    ``table_rows`` is the number of rows of the tables that rotary tables are taken from. ``unseen``
+    says which lengths are computed where they cannot be seen, "" for none. ``only_loads``: its
+    weights are inputs, so that it can be loaded but not run. ``as_written`` is the model before
+    scales of activations were fixed, b"" if there were none. ``mixes``: the result for a token
+    depends on the other tokens of the call.
     """
 
     model: bytes
@@ -70,8 +70,10 @@ class Skeleton:
 
 
 def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
-    """The model as it is written, with drawn weights; too many of them become inputs, and the model
-    can only be loaded."""
+    """The model as it is written, with random weights.
+
+    If there are too many weights, they become inputs, and the model can only be loaded.
+    """
     left_out = [tensor for tensor in model.written.graph.initializer if is_empty(tensor)]
     proto = onnx.ModelProto()
     if not too_many(left_out):
@@ -94,7 +96,7 @@ def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
 
 
 def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
-    """What computes the inputs of the attention nodes, up to products with weights.
+    """The part that computes the inputs of the attention nodes, without products with weights.
 
     Raises :class:`CannotCut`.
     """
@@ -122,11 +124,13 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
 
 
 def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
-    """The values that rotary tables come from, each with "cos_cache" or "sin_cache": those of the
-    nodes, and those that a graph takes rows of to rotate by itself."""
+    """The values that rotary tables come from, each with "cos_cache" or "sin_cache".
+
+    These are the tables of the nodes, and those that a graph takes rows of to rotate by itself.
+    """
 
     def origins(name: str) -> Iterator[str]:
-        """The values that a value is, or is a part of."""
+        """The values that a value is equal to, or a part of."""
         if node := model.makers.get(name):
             yield from node.input[:1]
             yield from (each.output[[*node.output].index(name)].name for each in subgraphs(node))
@@ -155,7 +159,9 @@ def _made(
     tables: Mapping[str, str],
     results: Iterable[str] = (),
 ) -> Skeleton:
-    """The model with drawn weights, which gives also what is seen of the nodes, and ``results``."""
+    """The model with random weights, which also returns the visible values of the nodes, and
+    ``results``.
+    """
     graph = proto.graph
     _draw(graph, tables, model)
     values = [{**node.inputs, **node.outputs} for node in nodes]
@@ -184,13 +190,15 @@ def _made(
 
 
 def _with_bodies(graph: GraphProto) -> list[GraphProto]:
-    """The graph, and the bodies in it."""
+    """The graph, and the subgraphs in it."""
     return [graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))]
 
 
 def _fix_scales(graph: GraphProto) -> None:
-    """Quantise activations by one scale. By a scale of each call, the result for a token would
-    depend on the other tokens of the call."""
+    """Quantise activations by one fixed scale.
+
+    With a scale for each call, the result for a token would depend on the other tokens of the call.
+    """
     for inner in _with_bodies(graph):
         nodes: list[NodeProto] = []
         for node in inner.node:
@@ -212,9 +220,12 @@ def _fix_scales(graph: GraphProto) -> None:
 
 
 def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None = None) -> None:
-    """Give each weight of the graph content. That of rotary tables, and of integers such as
-    positions and masks, is read from the ``model``. Raises :class:`CannotCut` for integers that are
-    not there; other tables get cosines and sines."""
+    """Give each weight of the graph content.
+
+    The content of rotary tables, and of integers such as positions and masks, is read from the
+    ``model``. Raises :class:`CannotCut` for integers that are missing; other tables get cosines and
+    sines.
+    """
     draws = np.random.default_rng(1)
     weights = [(each.name, each) for inner in _with_bodies(graph) for each in inner.initializer]
     weights += ((n.output[0], a.t) for n in nodes_in(graph) for a in n.attribute if a.HasField("t"))
@@ -234,7 +245,7 @@ def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None 
 
 
 def _values(tensor: TensorProto, draws: np.random.Generator, table: str) -> np.ndarray:
-    """Numbers for a weight; integers of more than a byte are 0."""
+    """Random numbers for a weight; integers of more than a byte are 0."""
     dims, kind = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if kind.itemsize == 1 and kind.kind in "iu":
         return np.frombuffer(draws.bytes(math.prod(dims)), kind).reshape(dims)

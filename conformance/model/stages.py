@@ -1,4 +1,4 @@
-"""What a decoder does with a node: prompts, prompts in parts, single tokens, batches, loops."""
+"""The calls that a decoder makes of a node: prompts, chunks, single tokens, batches, loops."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ PASTS: Final = (1, 15, 16, 63, 64, 600)
 CHUNKS: Final = ((5, 12), (17, 64))
 #: Prompts that are longer than a local window: by one token and by a tile.
 _BEYOND: Final = (1, 17)
-#: Prompts longer than a window of more tokens are tried with a tile beyond it only.
+#: For a window of more tokens, the only longer prompt exceeds it by a tile.
 _SHORT_WINDOW: Final = 128
-#: A longer prompt takes the oracle too long: so many scores, one for each pair of tokens and head.
+#: The most scores of a prompt, one for each pair of tokens and head: more take the oracle too long.
 MOST_SCORES: Final = 1 << 23
-#: A graph of several nodes is tried with caches of so many elements.
+#: The most elements of the caches with which a graph of several nodes is tried.
 _FEW_ELEMENTS: Final = 1 << 18
-#: In a buffer, the longest calls with up to so many scores are tried again.
+#: The most scores of a call that is tried again in a buffer.
 _FEW_SCORES: Final = 1 << 15
-#: The caches of all stages of a group together have at most so many elements of keys.
+#: The most elements of keys in the caches of all stages of a group together.
 MOST_ELEMENTS: Final = 1 << 24
-#: Rows of a static cache are a multiple of this where the graph leaves their number open.
+#: The number of rows of a static cache is a multiple of this if the graph leaves it open.
 _ROWS: Final = 64
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """What the user asks for; empty: what a decoder does."""
+    """The lengths that the user asks for; empty: those of a decoder."""
 
     batch_sizes: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
@@ -45,8 +45,9 @@ class Stage:
     """One call of a node, as a decoder makes it.
 
     ``phase`` is ``prompt``, ``chunk``, ``decode`` or ``loop``; ``tokens`` is the number of tokens
-    of the longest sequence after the call. ``fields`` are those of the call that the form leaves
-    open. ``buffer``: the program keeps the cache in a buffer, where the graph does not say so.
+    of the longest sequence after the call. ``fields`` are the fields of the call that the form
+    leaves open. ``buffer``: the program keeps the cache in a buffer, although the graph does not
+    require it.
     """
 
     label: str
@@ -72,13 +73,13 @@ class Stage:
 
 
 def stages_of(form: Form, asked: Lengths) -> list[Stage]:
-    """The stages for nodes of this form that do not take the oracle too long."""
+    """The stages for nodes of this form, without those for which the oracle takes too long."""
     stages = possible_stages_of(form, asked)
     return stages if asked.tokens else _affordable(form, stages)
 
 
 def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
-    """All stages for nodes of this form, each label and each call once."""
+    """All stages for nodes of this form, without repeated labels or calls."""
     rows = (form.table_rows, form.capacity if form.cache == "static" else None)
     most = min(filter(None, rows), default=1 << 30)
     fitting = [stage for stage in _stages(form, asked, most) if stage.tokens <= most]
@@ -119,7 +120,7 @@ def beyond_window(form: Form, stages: Sequence[Stage]) -> Stage | None:
 
 
 def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
-    """Of the ``stages`` of a form, those for a graph of several nodes: a few of each phase.
+    """A few ``stages`` of each phase of a form, for a graph of several nodes.
 
     The oracle computes a graph several times.
     """
@@ -143,7 +144,7 @@ def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
 
 
 def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
-    """Without the less telling of those stages whose large caches take the oracle too long."""
+    """The stages, without less important ones whose large caches take the oracle too long."""
     kept, left = set(), MOST_ELEMENTS
     for stage in sorted(stages, key=partial(_rank, form)):
         size = cache_elements(form, stage)
@@ -156,7 +157,7 @@ def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
 
 
 def _rank(form: Form, stage: Stage) -> int:
-    """0 for what a model must do first: a prompt, and a token more than its window holds."""
+    """0 for a model's most important stages: a prompt, and one token more than its window."""
     window = form.window or PASTS[-1]
     telling = ("prompt_17", f"decode_on_{window}", f"chunk_17_on_{window}", "loop")
     return telling.index(stage.label) if stage.label in telling else len(telling)
@@ -213,7 +214,7 @@ def _prompts(form: Form, asked: Lengths) -> list[int]:
 
 
 def _chunks(form: Form, asked: Lengths) -> list[tuple[int, int]]:
-    """New tokens, and tokens before them."""
+    """Pairs of numbers: the new tokens, and the tokens before them."""
     if form.sequence_length is not None:
         new = form.sequence_length
         return [(new, past) for past in (4, 64)] if new > 1 else []
@@ -253,7 +254,7 @@ def _stage(form: Form, phase: str, new: int, past: int, batch: int) -> Stage:
 def _padded(form: Form, new: int) -> Stage:
     """A chunk of ``new`` rows of which each sequence of a batch has fewer tokens, one of them none.
 
-    The sequences of a batch of one have one token less than there are rows.
+    In a batch of one, the sequence has one token less than there are rows.
     """
     few = max(new // 2, 1)
     counts, starts = [few, 0, new], [9, 12, 3]
@@ -302,7 +303,7 @@ def _ragged(form: Form, phase: str, new: int, totals: tuple[int, int]) -> Stage:
 
 
 def _past(form: Form, new: int, past: int) -> dict[str, Any]:
-    """How many tokens the past holds; a borrowed one holds the new tokens already."""
+    """The number of tokens in the past; a borrowed past contains the new tokens already."""
     if form.cache == "none":
         return {}
     if form.borrows:
@@ -334,15 +335,15 @@ def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
 
 
 def _scores(form: Form, stage: Stage) -> int:
-    """The number of scores: the oracle's time grows with it."""
+    """The number of scores, which the oracle's time grows with."""
     new = int(stage.fields.get("sequence_length", 1))
     return int(form.fields["num_heads"]) * new * stage.tokens
 
 
 def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
-    """The stage with a buffer for its past; ``shared`` is None if that is the graph's own form.
+    """The stage with a buffer for its past; ``shared`` is None if that is already the graph's form.
 
-    A layer that borrows reads the buffer of another layer and has presents of its own.
+    A layer that borrows reads the buffer of another layer and has separate presents.
     """
     fields = {name: value for name, value in stage.fields.items() if name != "cache"}
     fields["max_sequence_length"] = rows
@@ -359,7 +360,7 @@ def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
 
 
 def _total_is_capacity(stage: Stage, rows: int) -> Stage:
-    """As a program of fixed shapes calls: only seqlens_k says how many tokens there are."""
+    """The stage as a program with fixed shapes calls it: only seqlens_k counts the tokens."""
     return replace(
         stage,
         label=f"{stage.label}_total_{rows}",

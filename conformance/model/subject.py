@@ -1,4 +1,4 @@
-"""A model with everything that is checked of it."""
+"""A model with everything that the suite checks of it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from conformance.model.stages import (
 class Subject:
     """A model with its groups of nodes, and the case files of their stages.
 
-    ``faults`` maps the names of nodes without cases to the reason, and ``notes`` say in what the
-    graph and its configuration disagree.
+    ``faults`` maps the names of nodes without cases to the reason, and ``notes`` are sentences on
+    contradictions between the graph and its configuration.
     """
 
     model: ReadModel
@@ -51,10 +51,10 @@ def subject_of(
     dtype: str | None = None,
     layers: tuple[int, ...] = (),
 ) -> Subject:
-    """The model at ``path``, with stages of the ``lengths`` and only these ``layers``, if given.
+    """The model at ``path``, with stages of the ``lengths``, and only these ``layers`` if given.
 
-    ``head_size`` and ``dtype`` are what the user says of the graph. Raises :class:`ModelError`, of
-    which :class:`NoCalls` is one.
+    ``head_size`` and ``dtype`` are the user's values for facts that the graph leaves open. Raises
+    :class:`ModelError`; :class:`NoCalls` is one.
     """
     with told_of(path):
         return _subject_of(path, lengths, head_size, dtype, layers)
@@ -106,7 +106,7 @@ def _subject_of(
 
 
 class NoCalls(ModelError):
-    """None of the nodes can be called; the message says why of each."""
+    """None of the nodes can be called; the message gives the reason for each."""
 
     def __init__(self, model: ReadModel, faults: Mapping[str, str]) -> None:
         lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
@@ -117,7 +117,7 @@ class NoCalls(ModelError):
 def _left_out(
     form: Form, lengths: Lengths, tried: Sequence[Stage], beyond: Stage | None
 ) -> Iterator[str]:
-    """The calls that a program makes and that are not ``tried``."""
+    """The calls that a program makes but that are not among ``tried``."""
     labels = {stage.label for stage in tried}
     left_out = [each for each in possible_stages_of(form, lengths) if each.label not in labels]
     if left_out:
@@ -132,7 +132,7 @@ def _left_out(
 
 
 def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
-    """Those of the ``stages`` that the oracle can compute, and why it cannot compute others."""
+    """The ``stages`` that the oracle can compute, and why it cannot compute the others."""
     possible = []
     why = "the graph leaves no call to try"
     for stage in stages:

@@ -53,7 +53,7 @@ def table_of(
     """The table of ``answers``, those for each target in the order of the subject's groups.
 
     ``similar`` looks for a known defect like that of a result which no expectation covers. With
-    ``told``, which words a cell, a group is one line, and each release a column.
+    ``told``, which gives the words of a cell, a group is one line, and each release a column.
     """
     model, groups = subject.model, subject.groups
     single = [group for group in groups if group.graph is None]
@@ -84,7 +84,7 @@ def table_of(
 def _row(
     group: Group, number: int, columns: Sequence[Column], told: Callable[[Answer], str] | None
 ) -> ModelRow:
-    """The row of the group with this number: a line for each use, or one if they do not differ."""
+    """The row of the group with this number: a line for each use, or one if all are alike."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
     uses = [use for use in USES if any(use in one.uses for _, one in each)]
     if told is not None or all(one.alike for _, one in each):
@@ -109,7 +109,7 @@ def _elsewhere(
 
 
 def _insensitive(answers: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
-    """What some calls could not show a fault in, with the number of these calls."""
+    """The faults that some calls could not show, with the number of these calls."""
     parts: dict[str, set[str]] = {}
     for one in chain.from_iterable(answers.values()):
         for _, record in chain.from_iterable(part.results for part in one.parts):
@@ -120,7 +120,10 @@ def _insensitive(answers: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
 
 
 def _reason(group: Group, record: ResultRecord) -> str:
-    """What is wrong; of presents that nothing reads only if nothing else is."""
+    """The reason why a result is wrong.
+
+    A fault of presents that nothing reads is named only if there is no other fault.
+    """
     if group.form.reads_presents:
         return record.reason
     for error in record.errors:
@@ -149,7 +152,7 @@ def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
 
 
 class _Member(NamedTuple):
-    """A result that is not right, of a cause."""
+    """A result with a defect that belongs to a cause."""
 
     kind: Kind
     group: Group
@@ -162,9 +165,9 @@ def _causes(
     series: Sequence[Sequence[KnownTarget]],
     similar: Callable[[ResultRecord], Similar | None],
 ) -> Iterator[tuple[Set[str], ModelCause]]:
-    """What is not right, each cause once, with the names of the targets that it concerns.
+    """Each cause of the defects once, with the names of the targets that it concerns.
 
-    A cause is a known defect, by its link, or else what results have in common.
+    A cause is a known defect, identified by its link, or else the property that the results share.
     """
     found: dict[str, list[_Member]] = {}
     near: dict[str, Similar | None] = {}
@@ -173,7 +176,7 @@ def _causes(
     for target in (target for each in series for target in reversed(each)):
         for one, part in ((each, part) for each in answers[target.name] for part in each.bad):
             for stage, record in part.results:
-                # A message says the same of any target; what is wrong in values does not.
+                # A message means the same on any target; a fault in values does not.
                 own = f"{part.kind} of {target.base}: {symptom(record)}"
                 if part.kind == "refused" and record.message:
                     own = _NUMBER.sub("…", short(record.message))
@@ -194,7 +197,7 @@ def _causes(
 def _refusals(
     answers: Mapping[str, Sequence[Answer]], series: Sequence[Sequence[KnownTarget]]
 ) -> Iterator[tuple[Set[str], ModelCause]]:
-    """The messages with which targets refuse the model itself, or crash, each once."""
+    """Each message with which targets refuse the model itself, or crash on it, once."""
     found: dict[tuple[Kind, str], list[tuple[str, Answer, Part]]] = {}
     for target in (target for each in series for target in reversed(each)):
         for one in answers[target.name]:

@@ -1,8 +1,8 @@
 """The float64 reference of GroupQueryAttention: the values, and which elements are defined.
 
-Read it beside the operator's documentation and ``docs/oracle.md``, in this order: ``call`` (the
-meaning of a call's tensors), ``quantisation``, ``rotary``, ``cache``, ``attention``, ``reference``.
-``values`` has the steps of a computation for a single query.
+Read it together with the operator's documentation and ``docs/oracle.md``, in this order: ``call``
+(the meaning of a call's tensors), ``quantisation``, ``rotary``, ``cache``, ``attention``,
+``reference``. ``values`` has the steps of a computation for a single query.
 """
 
 from conformance.oracle.attention import Attention

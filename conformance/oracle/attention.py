@@ -103,8 +103,8 @@ class Attention:
 #: or it has nothing to attend to, and 0 is the best that it can be.
 Watched = Literal["masked", "nothing"]
 
-#: What can hide a key from a query: there is no such key in the sequence, the query is padding, the
-#: key is later than the query, or it is before the query's window.
+#: The reasons for hiding a key from a query: the sequence has no such key, the query is padding,
+#: the key is later than the query, or it is before the query's window.
 Hiding = Literal["no token", "padding", "causal", "window"]
 
 
@@ -117,8 +117,8 @@ def hidden_keys(call: OracleCall, rows: slice = ALL) -> Iterator[tuple[Hiding, B
 
     Each array broadcasts to [B, S, T], with S the number of the queries in ``rows``. Let i be the
     place of the query in its sequence and j that of the key. Then the key must exist (j < length),
-    must not be later than the query (j <= i, unless causal is 0), and must be in the window
-    (i - w < j: the w keys up to and including the query's own). Padding attends to nothing.
+    must not be later than the query (j <= i, unless causal is 0), and must be in the window (i - w
+    < j: the w keys up to and including the query's own). Padding attends to nothing.
     """
     i = _places(call, rows)[:, :, None]
     j = np.arange(call.total)[None, None, :]
@@ -168,13 +168,13 @@ def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
 def attend(call: OracleCall, query: Rotated, cache: Cache, rows: slice = ALL) -> Attention:
     """Compute the attention of a call from its rotated queries and its caches.
 
-    ``rows`` are the queries that the result has; each is computed without the others.
+    ``rows`` are the queries of the result; each is computed independently of the others.
 
     logits = softcap * tanh(scale * q.k / softcap) + attention_bias. The sink is not scaled, capped
     or biased. A row that attends to a NaN, an infinity or a number that may overflow is undefined.
-    So is one for which a mask hides such a number of its own sequence and key/value head, but it is
-    watched. An attention_bias or a sink of -inf does not make a row undefined: it removes the key
-    or sink.
+    A row for which a mask hides such a number of its own sequence and key/value head is undefined,
+    too, but it is watched. An attention_bias or a sink of -inf does not make a row undefined: it
+    removes the key or sink.
     """
     _, kv_num_heads, _, head_size = cache.key.value.shape
     group = call.num_heads // kv_num_heads

@@ -22,9 +22,9 @@ from conformance.oracle.rotary import Rotated
 class Tokens:
     """Keys or values of consecutive tokens, each [B, K, tokens, D]; zeros where there is no token.
 
-    ``exact`` is the number before it is stored, and ``value`` is what the cache's format makes of
-    it. Attention uses ``value``. For a past token the two are equal. The other fields are for the
-    error model.
+    ``exact`` is the number before it is stored, and ``value`` is the number that the cache's format
+    stores for it. Attention uses ``value``. For a past token the two are equal. The other fields
+    are for the error model.
     """
 
     value: Float
@@ -56,7 +56,7 @@ class Tokens:
         )
 
     def part(self, batch: slice, heads: slice, tokens: slice) -> Tokens:
-        """Return the tokens in slices of B, K and tokens. The scale in `format` stays whole."""
+        """Return the tokens in slices of B, K and tokens. The scale in `format` is not cut."""
         return replace(
             self,
             value=self.value[batch, heads, tokens],

@@ -29,7 +29,7 @@ Attributes = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, eq=False)
 class OracleCall:
-    """One call with separate heads and with its numbers in float64, where they are exact.
+    """One call with separate heads and with its numbers in float64, which represents them exactly.
 
     Token tensors have the layout BSNH and caches BNSH, as in the operator.
     """
@@ -115,14 +115,17 @@ class OracleCall:
     def first_prompt(self) -> bool:
         """Whether the queries are the first tokens of the sequences; shorter ones are padded.
 
-        The total tells that, except with query_seqlens, which tell it for each sequence.
+        This follows from the total, except with query_seqlens, where it follows for each sequence.
         """
         return self.query_lengths is None and self.sequence_length == self.total
 
     @property
     def prompts(self) -> Bool:
-        """[B]: the sequences whose tokens are all new, so that a kernel may attend to the exact
-        keys and values while it stores their codes (see docs/oracle.md on quantised caches)."""
+        """[B]: the sequences whose tokens are all new.
+
+        In these a kernel may attend to the exact keys and values while it stores their codes (see
+        docs/oracle.md on quantised caches).
+        """
         if self.query_lengths is None:
             return np.full(self.batch_size, self.first_prompt)
         some = (self.query_lengths > 1) | (self.total == 1)
@@ -450,7 +453,7 @@ def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Flo
 def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
     """Return whether key and value are omitted in order to borrow the past.
 
-    That is requested in microsoft/onnxruntime#28318.
+    This is requested in microsoft/onnxruntime#28318.
 
     The operator reads omitted key and value as packed QKV. If that is impossible, because query is
     exactly as wide as num_heads times the head_size of the past, then omitted key and value mean
@@ -506,7 +509,7 @@ def _format(
 def _spread(scale: NDArray[Any], kind: str, sizes: tuple[int, int], name: str) -> Float:
     """Return a scale that broadcasts to [B, K, rows, D]: one number, or one for each channel.
 
-    Exporters write one for each channel as [K * D], too, as kernels read them.
+    Exporters also write the scales of the channels as [K * D], which is how kernels read them.
     """
     kv_num_heads, head_size = sizes
     wanted = (1, 1, 1, 1) if kind == "PER_TENSOR" else (1, kv_num_heads, 1, head_size)
@@ -584,8 +587,8 @@ def _norms(inputs: Inputs, head_size: int) -> tuple[Float | None, Float | None]:
 def _epsilon(attributes: Attributes, side: str) -> float:
     """Return the epsilon of a side as stored in the model (float32).
 
-    It is that of the side, which must be finite and positive, or else qk_norm_epsilon. ``side`` is
-    empty without a norm: then the attribute changes no number.
+    It is the side's own attribute, which must be finite and positive, or else qk_norm_epsilon.
+    ``side`` is empty without a norm: then the attribute changes no number.
     """
     if side and (name := f"{side}_norm_epsilon") in attributes:
         epsilon = _float(attributes, name)
@@ -716,7 +719,7 @@ def _sink(inputs: Inputs, attributes: Attributes, num_heads: int) -> Float | Non
 
 
 def _scale(attributes: Attributes, head_size: int, reading: ReadingName | None) -> float:
-    """Return the scale of the scores; 0 means the default, except by a reading."""
+    """Return the scale of the scores; 0 means the default, except in one reading."""
     scale = _float(attributes, "scale")
     if scale == 0.0 and not (reading == "scale_of_zero" and "scale" in attributes):
         return float(head_size**-0.5)
@@ -724,7 +727,7 @@ def _scale(attributes: Attributes, head_size: int, reading: ReadingName | None) 
 
 
 def _softcap(attributes: Attributes, reading: ReadingName | None) -> float:
-    """Return softcap, 0 if it is not used; the formula has the same values with its negative."""
+    """Return softcap, 0 if it is not used; the formula gives the same values for its negative."""
     softcap = _float(attributes, "softcap")
     if softcap < 0 and reading == "negative_softcap_is_none":
         return 0.0

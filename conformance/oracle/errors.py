@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class OracleError(ValueError):
-    """The call has no defined meaning; the message is one sentence saying why."""
+    """The call has no defined meaning; the message is one sentence with the reason."""

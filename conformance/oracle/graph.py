@@ -4,11 +4,11 @@ Nothing is rounded to the storage type between nodes. GroupQueryAttention is com
 :mod:`conformance.oracle.reference`, everything else by :mod:`conformance.oracle.operators`. A graph
 is computed several times:
 
-* twice with other numbers in the elements that an attention leaves undefined: padding, rows of a
-  cache beyond the end. An element of an output is defined if it is the same both times.
+* twice with different numbers in the elements that an attention leaves undefined: padding, rows of
+  a cache beyond the end. An element of an output is defined if it is the same both times.
 * `TRIALS` times with errors: each element that a node computes is moved by the largest error of a
-  correct kernel, up or down at random. How far that moves the outputs is the part of their budgets
-  that comes from earlier nodes (docs/tolerance.md).
+  correct kernel, up or down at random. The distance by which that moves the outputs is the part of
+  their budgets that comes from earlier nodes (docs/tolerance.md).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Array = NDArray[Any]
 class _Tensor:
     """A tensor inside the graph.
 
-    ``numbers`` are float64 for a floating-point type, else as they are. In a computation with
-    errors, ``used`` are the numbers with the error of the node that made them, which the next nodes
-    get. ``unit`` is that error, the largest of a correct kernel; NaN where there is no telling. Of
-    integers only the codes of a quantised cache have one, and it moves nothing; others have None.
+    ``numbers`` are float64 for a floating-point type, else unchanged. In a computation with errors,
+    ``used`` are the numbers with the error of the node that made them, which the next nodes get.
+    ``unit`` is that error, the largest of a correct kernel; NaN if it is unknown. Among integers
+    only the codes of a quantised cache have one, and it moves nothing; others have None.
     """
 
     numbers: Array
@@ -78,21 +78,24 @@ class _Node:
 
     @property
     def name(self) -> str:
-        """The node as errors name it."""
+        """The node's name in error messages."""
         return f"{self.proto.op_type} {self.proto.name}".strip()
 
 
 @dataclass(frozen=True, eq=False)
 class _Errors:
-    """The errors of one computation: of each tensor, how far it is moved, and the random signs."""
+    """The errors of one computation: how far each tensor is moved, and the random signs."""
 
     units: Mapping[str, Float]
     signs: np.random.RandomState
 
 
 class _Garbage:
-    """Numbers for undefined elements. Those of two kinds, 0 and 1, are never the same, nor are they
-    if they are doubled and rounded down."""
+    """Numbers for undefined elements.
+
+    Numbers of the two kinds, 0 and 1, are never equal, not even if they are doubled and rounded
+    down.
+    """
 
     def __init__(self, kind: int) -> None:
         self._kind = kind
@@ -176,7 +179,7 @@ def _constant(tensor: onnx.TensorProto) -> _Tensor:
 
 
 def _reference(first: _Tensor, second: _Tensor, moved: Float) -> Reference:
-    """An output, from two computations without errors and the largest distance of those with."""
+    """An output, from two computations without errors and the largest move by errors."""
     same = first.numbers == second.numbers
     if first.is_float:
         same &= np.isfinite(first.numbers)
@@ -278,7 +281,7 @@ def _apply(node: _Node, arrays: Sequence[Any]) -> list[Array]:
 
 
 def _dtype(node: _Node, given: Sequence[_Tensor | None]) -> np.dtype[Any]:
-    """The floating-point type of what a node makes, if it makes numbers of such a type."""
+    """The floating-point type of a node's results, if they have such a type."""
     if node.proto.op_type == "GatherBlockQuantized":
         given = given[2:3]
     for each in given:
@@ -293,7 +296,7 @@ def _dtype(node: _Node, given: Sequence[_Tensor | None]) -> np.dtype[Any]:
 def _made(
     array: Array, dtype: np.dtype[Any], used: Array | None = None, unit: Array | None = None
 ) -> _Tensor:
-    """A tensor; an array that is not of floating-point numbers has its own type and no error."""
+    """A tensor; an array of other than floating-point numbers keeps its type and has no error."""
     if not _is_float(array):
         return _Tensor(array, array.dtype, array, None)
     numbers = array.astype(np.float64)
@@ -312,7 +315,7 @@ def _is_float(array: Array) -> bool:
 def _with_error(
     name: str, array: Array, dtype: np.dtype[Any], unit: Array, errors: _Errors | None
 ) -> _Tensor:
-    """What a node computed, moved by its error if ``errors`` has it."""
+    """The result of a node, moved by its error if ``errors`` has it."""
     if errors is None or not _is_float(array) or name not in errors.units:
         return _made(array, dtype, None, unit)
     unit = errors.units[name]
@@ -321,7 +324,7 @@ def _with_error(
 
 
 def _cast(node: _Node, given: _Tensor | None, errors: _Errors | None) -> _Tensor:
-    """Between floating-point types nothing is rounded; a narrower type has an error."""
+    """A cast: between floating-point types nothing is rounded; a narrower type has an error."""
     assert given is not None
     to = NUMPY.get(WORD_OF_ONNX.get(node.attributes["to"], ""))
     if node.attributes["to"] == onnx.TensorProto.BOOL:

@@ -1,9 +1,9 @@
 """The operators around GroupQueryAttention that the oracle knows, in float64, with their errors.
 
-Standard operators are those of onnx.reference, given float64 arrays. The contributed operators that
-exporters emit are computed here, after their documentation in ONNX Runtime. For each operator there
-is the largest error of a correct kernel, an absolute number for each element of what it makes, as
-in ``docs/tolerance.md``.
+Standard operators are those of onnx.reference, computed with float64 arrays. The contributed
+operators that exporters emit are computed in this module, by their documentation in ONNX Runtime.
+For each operator there is the largest error of a correct kernel, an absolute number for each
+element of its result, as in ``docs/tolerance.md``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Error = Callable[[Attributes, Given, Sequence[Array]], list[Any]]
 
 @dataclass(frozen=True)
 class Operator:
-    """How an operator is computed, and how large the errors of its arithmetic are.
+    """The computation of an operator, and the errors of its arithmetic.
 
-    ``compute``: None for one of onnx.reference. ``error``: None for one whose only rounding is that
-    of its result. ``factors``: of an operator that multiplies matrices, the two. ``exact``: it
-    rounds nothing. ``moves``: it only moves numbers, and the errors of its inputs with them.
+    ``compute``: None for one of onnx.reference. ``error``: None for one that rounds only its
+    result. ``factors``: the two matrices, for an operator that multiplies matrices. ``exact``: it
+    rounds nothing. ``moves``: it only moves numbers, together with the errors of its inputs.
     """
 
     compute: Compute | None = None
@@ -47,7 +47,7 @@ class Operator:
     def errors(
         self, attributes: Attributes, given: Given, made: Sequence[Array], storage: Storage
     ) -> list[Array]:
-        """The largest error of each output, with that of rounding it to storage."""
+        """The largest error of each output, including that of rounding it to storage."""
         found = [storage.unit * np.abs(each) + floor_of(storage) for each in made]
         if self.factors is not None:
             found[0] += _sum_error(*self.factors(attributes, given), storage)
@@ -70,11 +70,11 @@ def _relative(units: float) -> Error:
 
 
 def _sum_error(a: Float, b: Float, storage: Storage) -> Float:
-    """A product of matrices with sums of n terms: n roundings of each term in float32.
+    """The error of a product of matrices with sums of n terms: n roundings of each term in float32.
 
     Some kernels keep the sums in the storage type. The worst case of that is n u |a| @ |b|, larger
-    than the sums themselves; sums of random signs are off by a part of u sqrt(n) |a b|, in which
-    |a b| is the root of the sum of the squares of the terms.
+    than the sums themselves; sums of random signs are off by a part of u sqrt(n) |a b|, in which |a
+    b| is the root of the sum of the squares of the terms.
     """
     terms = a.shape[-1]
     error: Float = (terms + 2) * A * (np.abs(a) @ np.abs(b))
@@ -84,7 +84,7 @@ def _sum_error(a: Float, b: Float, storage: Storage) -> Float:
 
 
 def _reduced(mean: bool) -> Operator:
-    """A sum or a mean: at most as many roundings of each term as there are terms."""
+    """A sum or a mean: each term is rounded at most as often as there are terms."""
 
     def compute(attributes: Attributes, given: Given) -> list[Array]:
         axes = attributes.get("axes", _at(given, 1))
@@ -110,7 +110,7 @@ def _of_exp(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
 
 
 def _of_tanh(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
-    """A small result has an absolute error: GPUs take it from a difference of exponentials."""
+    """A small result has an absolute error: GPUs compute it as a difference of exponentials."""
     return [A * (2.0 + TANH * np.abs(made[0]))]
 
 
@@ -381,7 +381,7 @@ def _logistic(x: Float) -> Float:
 
 
 def _of_gate(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
-    """x times a number from 0 to 1 that is near a difference of numbers near 1."""
+    """x times a number from 0 to 1 that is close to a difference of numbers close to 1."""
     x = np.abs(given[0]) + (0.0 if _at(given, 1) is None else np.abs(given[1]))
     return [(TANH + 4) * A * x]
 

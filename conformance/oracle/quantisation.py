@@ -49,7 +49,7 @@ class Format:
 
     @property
     def step(self) -> Float:
-        """The number that the code 1 stands for; 1 if the cache is not quantised."""
+        """The number that the code 1 represents; 1 if the cache is not quantised."""
         return np.ones((1, 1, 1, 1)) if self.scale is None else self.scale
 
     def encode(self, numbers: Float) -> Float:
@@ -71,8 +71,10 @@ class Format:
         return np.rint(clamped, out=clamped)
 
     def decode(self, codes: Float) -> Float:
-        """Return the numbers that codes [B, K, rows, D] stand for: code * scale, exact; the codes
-        themselves without a scale."""
+        """Return the numbers that codes [B, K, rows, D] represent: code * scale, exact.
+
+        Without a scale these are the codes themselves.
+        """
         return codes if self.scale is None else codes * self.scale
 
     def pack(self, codes: Float) -> Float:

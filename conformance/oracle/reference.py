@@ -29,12 +29,12 @@ class Reference:
     """The required content of one output.
 
     ``value`` (float64) and ``defined`` have the exact shape of the output. Undefined elements must
-    not be compared. ``watched`` has those of them, each of the output's shape and never empty, of
-    which something is to be said if they are not as in ``value``. All other undefined elements are
-    0 in ``value``. ``dtype`` is the dtype that the runtime must return. The other fields are for
-    the error model: ``work`` holds the intermediate results of output and
-    output_qk, where ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the
-    rows of a present before they are stored in the tensor's format.
+    not be compared. ``watched`` has masks of some undefined elements, each of the output's shape
+    and never empty: a value that differs from ``value`` there is reported. All other undefined
+    elements are 0 in ``value``. ``dtype`` is the dtype that the runtime must return. The other
+    fields are for the error model: ``work`` holds the intermediate results of output and output_qk,
+    where ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the rows of a
+    present before they are stored in the tensor's format.
     """
 
     value: Float
@@ -48,7 +48,7 @@ class Reference:
 
     @property
     def computed(self) -> Bool:
-        """Elements whose value is known, although masked numbers may take it from a kernel."""
+        """Elements whose value is known, even if masked numbers may change it in a kernel."""
         masked = self.watched.get("masked")
         return self.defined if masked is None else self.defined | masked
 
@@ -67,10 +67,10 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Computation:
-    """A computed call: everything from which its outputs, and the values of a query, are taken.
+    """A computed call, from which its outputs, and the values of a query, are taken.
 
     The attention of a large call does not fit into memory. It is computed in blocks of queries,
-    each when it is asked for.
+    each when it is first used.
     """
 
     call: OracleCall
@@ -128,10 +128,10 @@ def compute(
     reading: ReadingName | None = None,
     dtype: np.dtype[Any] | None = None,
 ) -> Computation:
-    """Compute a call; arguments are those of :func:`read_call`.
+    """Compute a call; the arguments are those of :func:`read_call`.
 
     Raises:
-        OracleError: as `read_call`, `rotated` and `attended`.
+        OracleError: as in `read_call`, `rotated` and `attended`.
     """
     call = read_call(inputs, attributes, outputs, reading, dtype)
     return attended(call, *rotated(call))
@@ -209,7 +209,7 @@ def outputs_of(work: Computation, outputs: Collection[str]) -> dict[str, Referen
 def _of_blocks(
     work: Computation, make: Callable[[OracleCall, Attention], Reference], axis: int
 ) -> Reference:
-    """Return an output of the attention, whose queries are along an axis, from its blocks."""
+    """Return an output of the attention, computed in blocks along the ``axis`` of queries."""
     parts = [make(work.call, attention) for attention in work.blocks()]
     whole = replace(parts[0], work=work)
     if len(parts) == 1:
@@ -244,7 +244,7 @@ def _output(call: OracleCall, attention: Attention) -> Reference:
 def _of_attention(
     call: OracleCall, attention: Attention, value: Float, elements: Callable[[Bool], Bool]
 ) -> Reference:
-    """Return an output of the attention; ``elements`` gives the elements of rows [B, K, G, S]."""
+    """Return an output; ``elements`` maps a mask of rows [B, K, G, S] to the output's elements."""
     defined = elements(attention.defined)
     watched = {why: elements(rows) for why, rows in attention.watched.items()}
     watched = {why: at for why, at in watched.items() if at.any()}
@@ -275,7 +275,8 @@ def _output_qk(call: OracleCall, attention: Attention) -> Reference:
 
     Before the softmax, only the elements of keys that a query attends to are defined, because the
     value for other keys is not specified. After it, the value for other keys is 0. Columns beyond
-    the end of a sequence are undefined in both, and everything is if nothing was asked for (0).
+    the end of a sequence are undefined in both cases. All elements are undefined if the mode is 0,
+    which requests nothing.
     """
     exists = (np.arange(call.total) < call.lengths[:, None])[:, None, None, None, :]
     exists = exists & (call.qk_output > 0)

@@ -29,11 +29,11 @@ def query_positions(call: OracleCall) -> Int:
     """Return the positions [B, S] of the queries.
 
     Without position_ids, the position of a token is its place in its sequence, which follows from
-    seqlens_k. With position_ids, a first prompt uses only "the first element": that of the whole
-    input is the position of the first token of every sequence, or by another reading that of each
-    row is the position of its own first token. The other tokens count up from it. Any other call
-    uses every element; with query_seqlens it is another reading that sequences without past tokens
-    are first prompts.
+    seqlens_k. With position_ids, a first prompt uses only "the first element": the first element of
+    the whole input is the position of the first token of every sequence. In another reading, the
+    first element of each row is the position of that row's first token. The other tokens count up
+    from it. Any other call uses every element; with query_seqlens, another reading treats sequences
+    without past tokens as first prompts.
     """
     steps = np.arange(call.sequence_length)
     if call.position_ids is None:

@@ -48,7 +48,7 @@ def floor_of(storage: Storage) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PastErrors:
-    """In a loop: the largest errors of the runtime's own past, compared with the oracle's.
+    """In a loop: the largest errors of the runtime's past, compared with the oracle's.
 
     ``key`` and ``value`` are [B, K, P, D]. A past that is an input has no errors.
     """
@@ -112,7 +112,7 @@ def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
 
 
 def _of_blocks(reference: Reference, axis: int, budget: Callable[[Attention], Float]) -> Float:
-    """Return a budget of the attention, whose queries are along an axis, from its blocks."""
+    """Return a budget of the attention, computed in blocks along the ``axis`` of queries."""
     assert reference.work is not None
     parts = [budget(attention) for attention in reference.work.blocks()]
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
@@ -177,12 +177,11 @@ def _copied(past_error: Float | None, tokens: Tokens) -> Float | float:
 
 
 def attended_error(tokens: Tokens, prompts: Bool, past_error: Float | None) -> Float:
-    """Return the largest difference between the keys or values that a runtime attends to and the
-    oracle's, [B, K, T, D].
+    """Return the largest error of the keys or values that a runtime attends to, [B, K, T, D].
 
-    Codes are multiplied by their scale, and the product may be rounded to the type T. In the
-    sequences ``prompts`` [B], which are first prompts, a kernel may attend to the tokens as they
-    were before quantisation (docs/oracle.md).
+    The error is the difference from the oracle's numbers. Codes are multiplied by their scale, and
+    the product may be rounded to the type T. In the sequences ``prompts`` [B], which are first
+    prompts, a kernel may attend to the tokens as they were before quantisation (docs/oracle.md).
     """
     error = stored_error(tokens, past_error)
     if not tokens.format.quantised:
@@ -198,8 +197,9 @@ def attended_error(tokens: Tokens, prompts: Bool, past_error: Float | None) -> F
 def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> Float:
     """Return the error of each element as a share of its budget K * unit; above 1 is wrong.
 
-    The share of an undefined element is 0, whatever its value. That of an exact value is 0, even if
-    the budget is 0. That of a wrong value with a budget of 0, of NaN and of infinity is infinite.
+    The share of an undefined element is 0, whatever its value is. The share of an exact value is 0,
+    even if the budget is 0. The share of a wrong value with a budget of 0, of NaN and of infinity
+    is infinite.
 
     Args:
         got: the runtime's values, in float64.
@@ -236,14 +236,15 @@ def _norm_error(magnitude: Float, storage: Storage) -> Float:
     return error + floor_of(storage)
 
 
-#: Scores of which the intermediate arrays, a dozen at a time, stay in the processor's cache.
+#: The number of scores for which a dozen intermediate arrays fit into the processor's cache.
 _SCORES_AT_ONCE: Final = 1 << 15
 
 
 def _parts(attention: Attention) -> Iterator[tuple[tuple[slice, ...], Attention]]:
     """Cut a large attention into rows of queries, each with the keys that one of them may see.
 
-    The slices are those of B, K, S and T. What no part has is for keys that are hidden from a row.
+    The slices are those of B, K, S and T. Elements outside every part belong to keys that are
+    hidden from a row.
     """
     batch_size, kv_num_heads, group, queries, keys = attention.logits.shape
     if attention.logits.size <= _SCORES_AT_ONCE:
@@ -292,7 +293,7 @@ def score_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) ->
 
 
 def _dot_products(queries: Float, keys: Float) -> Float:
-    """Return those of [B, K, G, S, D] with [B, K, T, D], as [B, K, G, S, T].
+    """Return the dot products of [B, K, G, S, D] with [B, K, T, D], as [B, K, G, S, T].
 
     All queries of a key/value head are one matrix, which is faster than a product for each.
     """
@@ -326,7 +327,7 @@ def sink_error(attention: Attention) -> Float:
 
 
 def _exp_error(below_top: Float) -> Float:
-    """Return the relative error of exp(-below_top): two roundings of its argument, and its own."""
+    """Return the relative error of exp(-below_top): two roundings of the argument, and its own."""
     return 2 * A * below_top + EXP * A
 
 
@@ -466,7 +467,7 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
 
 
 def _range(marked: Bool) -> slice:
-    """From the first to the last token that is marked in any row of [..., rows, T]."""
+    """The slice from the first to the last token that is marked in any row of [..., rows, T]."""
     at = np.flatnonzero(marked.any(axis=tuple(range(marked.ndim - 1))))
     return slice(at[0], at[-1] + 1) if at.size else slice(0)
 

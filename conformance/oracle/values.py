@@ -1,7 +1,7 @@
 """The values of one query of a computed call, for people who look for a fault in a kernel.
 
-The numbers are those from which the outputs are taken, except for the norm of a single head, which
-the oracle does not keep.
+The outputs are computed from the same numbers, except for the norm of a single head, which the
+oracle does not keep.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rotation:
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """What a query has to do with each of the T keys: arrays [T], and [T, D] of the vectors.
+    """The values of a query for each of the T keys: arrays [T], and [T, D] of the vectors.
 
     Scores of hidden keys are computed, too, with zeros for keys that do not exist. NaN and
     infinities of the inputs count as 0.
@@ -74,7 +74,7 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class QueryValues:
-    """Everything that leads to one head of one output token."""
+    """All values that lead to one head of one output token."""
 
     batch: int
     head: int
@@ -107,8 +107,9 @@ class QueryValues:
 class StoredHead:
     """A key or a value in a row of the present, each array [D].
 
-    ``given`` is the input, or for a token of the past the number in the past; ``exact`` is what is
-    to be stored; ``code`` is None if the cache is not quantised; ``stored`` is what it stands for.
+    ``given`` is the input, or for a token of the past the number in the past; ``exact`` is the
+    number to be stored; ``code`` is None if the cache is not quantised; ``stored`` is the number
+    that the code represents.
     """
 
     given: Float
@@ -134,7 +135,7 @@ class RowValues:
 
 
 def last_token(computation: Computation, batch: int) -> int:
-    """The index of the last query of a sequence that is not padding; 0 if all are."""
+    """The index of the last query of a sequence that is not padding; 0 if all are padding."""
     call = computation.call
     queries = int(min(call.lengths[batch] - call.query_starts[batch], call.sequence_length))
     return max(queries - 1, 0)
@@ -226,7 +227,7 @@ def row_values(computation: Computation, batch: int, kv_head: int, row: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """Where each of a sequence's T keys comes from, each [T] with -1 for "not from there"."""
+    """The source of each of a sequence's T keys, each [T] with -1 for keys from another source."""
 
     past_row: Int
     new_token: Int
@@ -264,7 +265,7 @@ def _hidden(computation: Computation, batch: int, token: int, logits: Float) -> 
 
 
 def _undefined(call: OracleCall, a: Attention, at: tuple[int, int, int, int], token: int) -> str:
-    """Why the row ``at`` of an attention, that of the query ``token``, is undefined."""
+    """Why the row ``at`` of an attention, for the query ``token``, is undefined."""
     if a.defined[at]:
         return ""
     batch = at[0]

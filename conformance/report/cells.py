@@ -1,4 +1,4 @@
-"""All results as a table, a row for each case on each target, in CSV or JSON."""
+"""All results as CSV or JSON, a row for each case on each target."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from conformance.results.verdicts import flaky_text
 
 FORMAT: Final = "gqa-cells/1"
 
-# A spreadsheet reads a text with one of these prefixes, also the full-width ones, as a formula.
+# A spreadsheet reads a text that begins with one of these, even full-width, as a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 
 
 def cells(table: Table) -> Iterator[dict[str, Any]]:
-    """Each result as one flat record, case by case in the order of the columns.
+    """The results as flat records: case by case, and within a case in the order of the columns.
 
-    Values are strings, numbers, booleans or null. Numbers that JSON cannot hold are ``nan``,
+    Values are strings, numbers, booleans or null. Numbers that JSON does not have are ``nan``,
     ``inf`` or ``-inf``, as in the results file. Texts are unchanged.
     """
     yield from map(_fields, table.cells)
@@ -80,7 +80,7 @@ _FIELDS: Final = (
 def csv_text(table: Table) -> str:
     """The cells as CSV (RFC 4180) with a header row; null is empty.
 
-    Texts are cleaned. One that a spreadsheet would read as a formula gets the prefix ``'``.
+    Texts are cleaned; one that a spreadsheet would read as a formula gets the prefix ``'``.
     """
     made = io.StringIO()
     writer = csv.writer(made, quoting=csv.QUOTE_MINIMAL)
@@ -97,7 +97,7 @@ def _written(value: object) -> object:
 
 
 def plain(text: str) -> str:
-    """``text`` cleaned, and safe from being read as a formula by a spreadsheet."""
+    """``text`` cleaned, and with a prefix if a spreadsheet would read it as a formula."""
     text = clean(text)
     return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
 
@@ -123,7 +123,7 @@ def json_text(table: Table) -> str:
         "infrastructure": infrastructure,
         "instability": instability,
     }
-    # One cell on each line, so that files can be compared line by line.
+    # A line for each cell, so that files can be compared line by line.
     rows = ",\n".join(_dumped(cell) for cell in cells(table))
     return f'{_dumped(head)[:-1]}, "cells": [\n{rows}\n]}}\n'
 

@@ -1,4 +1,4 @@
-"""The findings: the project's pages on defects of runtimes, which expectations link to."""
+"""The findings: the project's pages about defects of runtimes, to which expectations link."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LINK = re.compile(r"\[([^\]]*)\]\(([\w-]+\.\w+)\)")
 
 @cache
 def page_of(link: str) -> str | None:
-    """The Markdown of the finding at ``link``; None if there is none."""
+    """The Markdown of the finding at ``link``; None if it does not exist."""
     path = ROOT / link
-    # Not `path.exists()`, which fails for a link that is too long for a file name.
+    # `path.exists()` would fail for a link that is too long for a file name.
     there = path in (data_path("docs") / "findings").glob("*.md")
     return path.read_text(encoding="utf-8") if there else None
 
 
 def alone(link: str) -> str | None:
-    """The finding as a standalone text: without its title and its script, and with links to other
-    findings as plain text."""
+    """The finding without its title and its script, and with links to other findings as plain text;
+    None if it does not exist."""
     text = page_of(link)
     if text is None:
         return None
@@ -36,7 +36,7 @@ def alone(link: str) -> str | None:
 
 
 def with_neighbours(links: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The findings at ``links`` and those that they link to: each once, as (link, Markdown)."""
+    """The findings at ``links``, and those to which they link: (link, Markdown), each once."""
     waiting = sorted({link for link in links if page_of(link) is not None})
     seen = set(waiting)
     for link in waiting:

@@ -1,4 +1,4 @@
-"""The words, the scores and the JSON of a history: since which release each call is right."""
+"""Histories in words and as JSON, with the score of each release."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conformance.results.timeline import (
 
 @dataclass(frozen=True)
 class ReleaseRow:
-    """A release of a history: its score, and the number of cases that changed in it, by kind."""
+    """A release with its score and, by kind, the number of cases that changed in it."""
 
     release: Release
     score: Score
@@ -31,7 +31,7 @@ class ReleaseRow:
 
 
 def release_rows(joined: Table, history: History) -> list[ReleaseRow]:
-    """A row for each release of a history, the oldest first; one that was not tried has zeros."""
+    """A row for each release, the oldest first; a release that was not tried has zeros."""
     changed = {kind: history.whole.changed(kind) for kind in CHANGE_KINDS}
     return [
         ReleaseRow(
@@ -47,15 +47,15 @@ def release_rows(joined: Table, history: History) -> list[ReleaseRow]:
 
 
 def short(version: str) -> str:
-    """A version without a last part that is 0: ``1.27``."""
+    """A version without a patch number of 0: ``1.27``."""
     return version.removesuffix(".0") if version.count(".") > 1 else version
 
 
 def sentence(history: CaseHistory) -> str:
-    """A case's history in a few words, as a cell shows it: ``wrong 1.28–1.30, since 1.31``.
+    """The history of a case in a few words: ``wrong 1.28–1.30, right since 1.31``.
 
-    It has at most the last change and what was before; `CaseHistory.spans` has everything. Empty
-    if the case was never tried.
+    It mentions at most the last change and the state before; `CaseHistory.spans` has all. Empty if
+    the case was never tried.
     """
     if not history.spans:
         return ""
@@ -66,15 +66,15 @@ def sentence(history: CaseHistory) -> str:
         return f"{broken}, right since {since}" if broken else f"since {since}"
     if last.state == UNSTABLE:
         return f"unstable since {since}"
-    said = f"{last.state} since {since}"
+    state = f"{last.state} since {since}"
     if history.regressed:
         *_, change = history.changes
-        return f"right until {short(change.last)}, {said}"
-    return said
+        return f"right until {short(change.last)}, {state}"
+    return state
 
 
 def _broken_before(history: CaseHistory) -> str:
-    """The last releases in which a case that had been right before was not, and is again."""
+    """The last releases with a broken case; empty if it never broke, or is still broken."""
     if not history.mended:
         return ""
     *_, fixed = history.changes
@@ -90,10 +90,10 @@ FORMAT: Final = "gqa-history/1"
 
 def history_json(
     joined: Table,
-    found: Sequence[History],
+    histories: Sequence[History],
     features: Mapping[str, Mapping[str, str | None]],
 ) -> dict[str, object]:
-    """Histories as JSON values: by target its releases, entries, features and cases."""
+    """Histories as JSON values: the releases, entries, features and cases of each target."""
     return {
         "format": FORMAT,
         "suite": sorted({clean(run.header.suite) for run in joined.runs}),
@@ -108,7 +108,7 @@ def history_json(
                 },
                 "cases": {clean(id): spans_json(case) for id, case in one.cases.items()},
             }
-            for one in found
+            for one in histories
         },
     }
 
@@ -142,7 +142,7 @@ def _group_json(group: GroupHistory) -> dict[str, object]:
 
 
 def spans_json(history: CaseHistory) -> dict[str, object]:
-    """A case's history as JSON values: ``since``, ``broken_in``, ``fixed_in`` and its spans."""
+    """The history of a case as JSON values: ``since``, ``broken_in``, ``fixed_in``, ``spans``."""
     return {
         "since": None if history.since is None else clean(history.since),
         **{f"{kind}_in": [*map(clean, history.changed_in(kind))] for kind in CHANGE_KINDS},

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained file, which loads nothing and runs only its own scripts."""
+"""The HTML report: one self-contained page, which loads nothing and runs only its own scripts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from conformance.results.verdicts import (
 )
 from conformance.results.wrong_outputs import WRONG_OUTPUTS, where_wrong
 
-#: The page's scripts; each uses those before it.
+#: The scripts of the page, in the order in which they depend on each other.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
 
 _COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
@@ -60,13 +60,13 @@ def render(
     stale_after: int | None = None,
     address: str | None = None,
 ) -> str:
-    """One HTML page of one or more runs, to be written as UTF-8.
+    """The HTML page of one or more runs, to be written as UTF-8.
 
-    The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``watched`` page
-    reloads itself, since its file is rewritten. A page says so itself when its newest results are
-    older than ``stale_after`` days. ``address`` is where the site is that it is a page of: empty if
-    nobody knows, None if it is a page of none.
-    Raises `ResultsError` if there are no runs.
+    It begins with the answer for a ``model``, then has the ``changes`` from a baseline. A
+    ``watched`` page reloads itself, because its file is rewritten. With ``stale_after``, the page
+    warns when its newest results are older than that many days. ``address`` is the URL of the site
+    to which the page belongs: empty if unknown, None if it belongs to no site. Raises
+    `ResultsError` if there are no runs.
     """
     table = tabulate(runs)
     shown, cells, reports = page(table, changes)
@@ -116,9 +116,9 @@ def _environment() -> Environment:
 
 
 def rendered(template: str, scripts: Iterable[str] = (), **values: Any) -> str:
-    """A page of this template with the style and these scripts, which are files in ``reports``.
+    """A page made from a template, with the style and these scripts, files in ``reports``.
 
-    The page's policy allows only these, by their digests.
+    The content security policy of the page allows only these, by their digests.
     """
     style = _source("report.css") + _source("models.css") + verdict_rules()
     return (
@@ -129,24 +129,24 @@ def rendered(template: str, scripts: Iterable[str] = (), **values: Any) -> str:
 
 
 def _models(targets: Sequence[TargetRecord]) -> Models | None:
-    """The recorded answers on models, if one of the ``targets`` is of a runtime they are of."""
+    """The recorded answers on models; None if none of the ``targets`` is one of their runtimes."""
     models = load_models()
     recorded = {name.partition("+")[0] for name in models.runtimes}
     return models.beside(targets) if recorded & {target.base for target in targets} else None
 
 
 def digest(text: str) -> str:
-    """The digest by which a policy allows a script or style."""
+    """The digest of a script or style for a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _source(name: str) -> str:
-    """A script or style without the comments that have whole lines."""
+    """A script or style without comments that fill whole lines."""
     return _COMMENT.sub("", (data_path("reports") / name).read_text(encoding="utf-8"))
 
 
 def verdict_rules() -> str:
-    """The style rules that give elements the colours of the verdicts, and of `PRESENTS`."""
+    """The style rules for the colours of the verdicts, and of `PRESENTS`."""
     rules = {
         verdict: " ".join(f"--{n}: var(--{verdict}-{n});" for n in ("ink", "tint", "loud"))
         for verdict in (*VERDICTS, PRESENTS)
@@ -155,13 +155,13 @@ def verdict_rules() -> str:
 
 
 def _packed(value: dict[str, Any]) -> str:
-    """JSON as base64 of gzip, which needs no escaping; the same input gives the same text."""
+    """The value as JSON, compressed by gzip and in base64, which needs no escaping."""
     text = to_json(value, inf_nan_mode="null")
     return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
 
 
 def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """The values that the table can be filtered by, and how they are shown, by filter."""
+    """The values of each filter of the table, with the text that is shown for them."""
     pool = cells["pool"]
     themes = {theme["name"] for theme in cells["themes"]}
     tags = {tag for case in cells["cases"] if "tags" in case for tag in pool[case["tags"]]}
@@ -179,12 +179,12 @@ def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {**filters, "score": score, "wrong": wrong, "history": _history_filter(cells)}
 
 
-#: Values of the filter for what a case did over the releases of a target.
+#: The values of the filter ``history`` that are not about a single release.
 HISTORIES = {"regressed": "right before, not now", "mended": "broken for a time"}
 
 
 def _history_filter(cells: dict[str, Any]) -> dict[str, str]:
-    """The values of the filter by history: what became of a case, and where it changed."""
+    """The values of the filter ``history`` that select any case, with their texts."""
     places = {place for case in cells["cases"] for place in case.get("history", ())}
     used = {value for place in places for value in cells["pool"][place]["filters"]}
     changes = (
@@ -198,7 +198,7 @@ def _history_filter(cells: dict[str, Any]) -> dict[str, str]:
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
-    """The findings that expectations link to, as HTML."""
+    """The findings at ``links``, and those to which they link, as HTML."""
     pages = list(with_neighbours(links))
     known = {link for link, _ in pages}
     return [
@@ -208,7 +208,8 @@ def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
 
 
 def findings_html(text: str, known: Collection[str], address: Callable[[str], str]) -> Markup:
-    """A finding's Markdown as HTML; ``address`` gives that of the file of another ``known`` one."""
+    """The Markdown of a finding as HTML; ``address`` turns the file of a ``known`` finding into the
+    address of its page."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(text)
     for token in tokens:
@@ -220,7 +221,7 @@ def findings_html(text: str, known: Collection[str], address: Callable[[str], st
 def _linked(
     tokens: Sequence[Token], known: Collection[str], address: Callable[[str], str]
 ) -> Iterator[Token]:
-    """``tokens`` with links to the web and to ``known`` findings; other links become text."""
+    """``tokens`` with links to the web and to ``known`` findings; other links become plain text."""
     inside = False
     for token in tokens:
         if token.type == "link_open":
@@ -236,16 +237,16 @@ def _linked(
 
 
 def fragment(id: str) -> str:
-    """A case id as the part of a link after ``#``."""
+    """The fragment of an address that shows a case: ``#`` and its id."""
     return "#" + quote(id, safe="/=,:@.~")
 
 
 def _query(**parameters: str | Sequence[str]) -> str:
-    """The fragment that filters the table: ``#?verdict=wrong&target=…``."""
+    """The fragment of an address that filters the table: ``#?verdict=wrong&target=…``."""
     return "#?" + urlencode(parameters, doseq=True)
 
 
 def when(time: str) -> str:
-    """An ISO time to the minute, in its own zone."""
+    """An ISO time, shown to the minute, in its own time zone."""
     moment = datetime.fromisoformat(time)
     return f"{moment:%Y-%m-%d %H:%M} {moment.tzname()}"

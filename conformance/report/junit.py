@@ -1,9 +1,9 @@
 """JUnit XML: a test suite for each target, a test for each case.
 
 Unexpected results are failures, infrastructure failures are errors, and cases that could not be run
-are skipped. A target on which no case could be run is one more test, with an error; the instability
-of a target is another, which fails. Everything else passes, also known defects; their output
-describes the defect.
+are skipped. All other tests pass, known defects too, whose output describes the defect. A target on
+which no case could be run has one more test, with an error. So has a target with results that did
+not repeat; that test fails.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from conformance.base.text import clean, one_line
+from conformance.report.terminal import tell
 from conformance.results.instability import instability_examples, instability_text, is_unstable
 from conformance.results.records import InstabilityRecord, ResultRecord
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Column, Table
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS
-from conformance.results.wrong_outputs import wrong_in
 
-#: CI systems show an attribute on one line; the element has the full text.
+#: The longest text of an attribute, which CI systems show on one line.
 _LINE = 500
 
-#: The test suite for problems of a whole run.
+#: The name of the test suite for problems of whole runs.
 RUN = "gqa-conformance"
 
 
 @dataclass
 class _Suite:
-    """A test suite under construction; ``column`` is None for what is of no column."""
+    """A test suite under construction; ``column`` is None if it belongs to no column."""
 
     name: str
     column: Column | None = None
@@ -47,12 +47,12 @@ class _Suite:
         return test
 
     def number(self, outcome: str) -> int:
-        """The number of tests with a ``failure``, an ``error``, or that were ``skipped``."""
+        """The number of tests with this outcome: ``failure``, ``error`` or ``skipped``."""
         return sum(test.find(outcome) is not None for test in self.tests)
 
 
 def junit(table: Table) -> str:
-    """The run as an XML document."""
+    """The table as an XML document."""
     suites = {column.label: _Suite(column.label, column) for column in table.columns}
     for cell in table.cells:
         _add_result(suites[cell.label], cell)
@@ -71,7 +71,7 @@ def junit(table: Table) -> str:
         _add_instability(suites.setdefault(label, _Suite(label)), records)
     whole = _Suite(RUN)
     for number, problem in enumerate(table.problems, 1):
-        # An incomplete run must not look like a successful one.
+        # An incomplete run must not look successful.
         _add_error(whole.test("run", f"problem {number}"), problem)
     return _document([*suites.values(), *([whole] if whole.tests else [])])
 
@@ -104,16 +104,16 @@ def _add_error(test: Element, message: str, fix: str | None = None) -> None:
 
 
 def _add_untested(suite: _Suite) -> None:
-    """An error for a target that has skipped every case: skipped tests alone pass for success."""
+    """Add an error to a target that skipped every case, because skipped tests look like success."""
     reason = _line(suite.cells[0].result.reason)
     fix = suite.column.target.fix if suite.column else None
     _add_error(suite.test("infrastructure", suite.name), reason, fix)
 
 
 def _add_instability(suite: _Suite, records: Sequence[InstabilityRecord]) -> None:
-    """A test of the target itself, which fails: a run with instability is no success.
+    """Add a test for results of the target that did not repeat.
 
-    It passes where expectations cover all.
+    It fails, unless expectations cover all of them.
     """
     test, text = suite.test("instability", "target"), instability_text(records)
     suite.unstable = len(records)
@@ -128,28 +128,18 @@ def _verdict(cell: Cell) -> str:
     return f"{cell.verdict} ({cell.note})" if cell.note else cell.verdict
 
 
-def _details(cell: Cell) -> Iterator[str]:
-    result, contract = cell.result, cell.contract
-    yield f"{_verdict(cell)}: {result.reason}"
-    if result.wrong_outputs:
-        yield f"wrong in: {wrong_in(result)}"
-    if result.hazard:
-        yield f"hazard: {result.hazard}"
-    if result.message and result.message != result.reason:
-        yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
-    if contract is not None:
-        yield f"contract: {contract.terms}, {contract.source}"
-        if contract.disputed:
-            yield f"disputed: {contract.disputed}"
-    known = result.expectation
-    if known is not None:
-        yield f"expected: {known.verdict} ({known.file}:{known.line}): {known.why}\n{known.link}"
-    yield f"reproduce: {shared_command(result.reproduce)}"
+def _details(cell: Cell) -> Iterable[str]:
+    """The lines about a result, as ``gqa run`` prints them."""
+    if cell.case is None:
+        return [f"{_verdict(cell)}: {cell.result.reason}"]
+    # stderr has an element of its own
+    changed = {"stderr": "", "reproduce": shared_command(cell.result.reproduce)}
+    return tell(cell.case, cell.result.model_copy(update=changed))
 
 
 def _seconds(result: ResultRecord) -> float | None:
     total = result.ms.total if result.ms else None
-    # A time that is not finite, or longer than years, would make the sum meaningless.
+    # A time that is not finite, or takes years, would make the sum meaningless.
     return total / 1000 if total is not None and math.isfinite(total) and 0 <= total < 1e9 else None
 
 

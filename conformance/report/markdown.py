@@ -1,8 +1,8 @@
-"""Markdown for the summary of a CI job: a run on one page, and the changes from a baseline.
+"""Markdown for the summary of a CI job: a run, and the changes from a baseline.
 
 All text from runtimes, case files and results files is in code spans, which cannot contain markup,
-mentions of people or references to issues. A page is cut to a number of bytes, because CI systems
-show nothing of a longer summary; the number of omitted items is given.
+mentions of people or references to issues. CI systems do not show a summary that is too long, so
+its size is limited, and it has the number of omitted items.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.base.text import one_line
 from conformance.report.history import release_rows, sentence
+from conformance.report.repro.escaping import code
 from conformance.results.causes import causes
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
@@ -28,23 +28,21 @@ from conformance.results.verdicts import VERDICTS
 
 #: The largest size of a summary, in bytes of UTF-8.
 MOST_BYTES: Final = 60_000
-#: The part of a report with changes that the changes may take, in bytes.
+#: The largest size of the changes in a report that also has a summary, in bytes.
 _FOR_CHANGES: Final = 30_000
 
 #: Longer texts are cut to this many characters.
 _TEXT: Final = 400
-#: cmark supports fences of up to 80 backticks; longer runs of backticks are replaced.
-_MOST_BACKTICKS: Final = 8
-# An address that is safe between < and >: without characters that end it, and without @.
+# An address that is safe between < and >: it has no characters that end it, and no @.
 _ADDRESS: Final = re.compile(r"https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~/?=&%+#:-]*)?")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, lines that are always shown, and items as far as there is room.
+    """A heading, lines that are always shown, and as many items as there is room for.
 
-    ``noun``: what the items are called. ``share``: the largest share of the page that the section
-    takes before the later ones.
+    ``noun`` is the name of the items in the line about omitted ones. ``share`` is the share of the
+    page that the section may use before later sections get theirs.
     """
 
     heading: str
@@ -60,31 +58,20 @@ def changes_markdown(changes: Changes, limit: int = MOST_BYTES) -> str:
 
 
 def summary_markdown(table: Table, limit: int = MOST_BYTES) -> str:
-    """One or more runs in at most ``limit`` bytes, problems of the runs first."""
+    """The summary of one or more runs in at most ``limit`` bytes, problems of the runs first."""
     return _fitted([*_summary(table)], limit)
 
 
 def report_markdown(table: Table, changes: Changes | None = None) -> str:
-    """The summary; if there is a baseline, after the changes."""
+    """The summary, after the changes if there are any."""
     if changes is None:
         return summary_markdown(table)
     first = changes_markdown(changes, _FOR_CHANGES)
     return f"{first}\n{summary_markdown(table, MOST_BYTES - len(first.encode()) - 1)}"
 
 
-def code(text: str, most: int = _TEXT) -> str:
-    """``text`` on one line as a code span that it cannot break out of, also in a table."""
-    text = one_line(text, most)
-    # A | ends a table cell even in a code span, and renderers differ in how it is escaped.
-    text = text.replace("|", "¦")
-    text = re.sub(f"`{{{_MOST_BACKTICKS + 1},}}", lambda run: "ˋ" * len(run[0]), text)
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    space = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{space}{text}{space}{fence}" if text else "(nothing)"
-
-
 def link(address: str) -> str:
-    """A link to ``address`` if it is a safe address, else a code span."""
+    """A link to ``address`` if it is safe, else a code span."""
     if len(address) <= _TEXT and _ADDRESS.fullmatch(address):
         return f"<{address}>"
     return code(address)
@@ -99,13 +86,13 @@ def _changes(changes: Changes) -> Iterator[Section]:
     if changes.notes:
         yield Section("Notes:", [f"- {code(note)}" for note in changes.notes], "notes", 0.1)
     yield _totals(changes)
-    for heading, found in changes.kinds():
-        items = [*_groups(changes, found)]
-        yield Section(f"## {heading}: {len(found):,}", items, "more groups")
+    for heading, members in changes.kinds():
+        items = [*_groups(changes, members)]
+        yield Section(f"## {heading}: {len(members):,}", items, "more groups")
 
 
 def _totals(changes: Changes) -> Section:
-    """A row for each target: the number of each verdict, before and now if they differ."""
+    """A row for each target with the numbers of its verdicts, before and now if they differ."""
     verdicts = changes.verdicts
     rows = [
         _row([match.title(lambda label: code(label, 80)), *match.counts(verdicts)])
@@ -115,9 +102,9 @@ def _totals(changes: Changes) -> Section:
     return Section("## Totals, before → now", rows, "targets", 0.2, head)
 
 
-def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
-    """An item for the cases of one entry that changed from and to the same verdicts."""
-    for entry, members in changes.grouped(found):
+def _groups(changes: Changes, changed: Iterable[Change]) -> Iterator[str]:
+    """An item for each group of cases of an entry that changed from and to the same verdicts."""
+    for entry, members in changes.grouped(changed):
         first = members[0]
         what = f"{code(first.case)} on {code(first.target, 80)}"
         if len(members) > 1:
@@ -126,7 +113,7 @@ def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
                 f" {code(first.case)}"
             )
         what = f"- {what}: {code(first.sentence, 700)}"
-        repeated = first.after if first.kind in ("broken", "changed", "slower") else None
+        repeated = first.after if first.kind in ("broken", "changed") else None
         yield what + (_reproduce(repeated) if repeated else "")
 
 
@@ -140,9 +127,9 @@ def _summary(table: Table) -> Iterator[Section]:
     if uncalled := uncalled_sentences(column.target for column in table.columns):
         items = [f"- {code(sentence)}" for sentence in uncalled]
         yield Section("## Parts of the operator that no case calls", items, "runtimes", 0.1)
-    found = histories(table)
-    yield from _scores(table, found)
-    for history in found:
+    series = histories(table)
+    yield from _scores(table, series)
+    for history in series:
         yield from _releases(table, history)
     yield _counts(table)
     unexpected = [cell for cell in table.cells if cell.mark == "unexpected"]
@@ -171,18 +158,18 @@ def _problems(table: Table) -> Iterator[str]:
 
 
 def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
-    """The scores by target, then by theme: profiles of models first, and those that lack most.
+    """The scores by target, then by theme: profiles of models first, then the largest gaps.
 
-    Of the releases of a target only the newest that was tried has a column of its own by theme.
+    By theme, there are only columns for the newest release of each target.
     """
-    found = {column.label: table.scores([column.label]) for column in table.columns}
-    newest = [label for label in found if label not in older_labels(series)]
+    by_label = {column.label: table.scores([column.label]) for column in table.columns}
+    newest = [label for label in by_label if label not in older_labels(series)]
     shared = table.shared_scores(newest)
     beside = ["right of what all tried"] if shared else []
     others = [part for part in PARTS if part != "right"]
     names = ["right of asked", *beside, *(SHOWN[part].label for part in others), "not tried"]
     rows = []
-    for label, scores in found.items():
+    for label, scores in by_label.items():
         score = scores.whole
         numbers = [*(score.parts[part] for part in others), score.not_tried]
         asked = [_right(score, percent=True)]
@@ -190,12 +177,12 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
             asked.append(_right(shared[label], percent=True) if label in shared else "")
         asked += [f"{number:,}" for number in numbers]
         rows.append(_row([code(label, 80), *asked, _right(scores.requested)]))
-    told = "Calls that were tried; those that are only requested are counted apart."
-    head = (told, "", *_head("target", *names, "right of requested"))
+    note = "Calls that were tried; those that are only requested are counted apart."
+    head = (note, "", *_head("target", *names, "right of requested"))
     yield Section("## Score", rows, "targets", 0.2, head)
-    found = {label: found[label] for label in newest}
-    themes = next((list(scores.themes) for scores in found.values()), [])
-    by_theme = {theme: [scores.themes[theme] for scores in found.values()] for theme in themes}
+    shown = [by_label[label].themes for label in newest]
+    themes = list(shown[0]) if shown else []
+    by_theme = {theme: [scores[theme] for scores in shown] for theme in themes}
 
     def place(theme: str) -> tuple[bool, int]:
         return theme not in table.profiles, sum(each.right - each.asked for each in by_theme[theme])
@@ -204,13 +191,13 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
         _row([code(theme), *map(_right, by_theme[theme])]) for theme in sorted(themes, key=place)
     ]
     if rows:
-        told = "Specified calls that are right, of those that were tried."
-        head = (told, "", *_head("theme", *(code(label, 80) for label in found)))
+        note = "Specified calls that are right, of those that were tried."
+        head = (note, "", *_head("theme", *(code(label, 80) for label in newest)))
         yield Section("## Score by theme", rows, "themes", 0.15, head)
 
 
 def _releases(table: Table, history: History) -> Iterator[Section]:
-    """The releases of a target, the newest first, and what regressed, by entry."""
+    """The releases of a target, the newest first, and the cases that regressed, by entry."""
     name, whole = history.series.name, history.whole
     rows = []
     for row in reversed(release_rows(table, history)):
@@ -232,8 +219,8 @@ def _releases(table: Table, history: History) -> Iterator[Section]:
         for group in regressed
     ]
     heading = f"## Regressed on {code(name, 80)}: {len(whole.regressed):,}"
-    told = "Right in an earlier release, and not in the last one in which they were tried."
-    yield Section(heading, items, "rows", 0.2, (told, ""))
+    note = "Right in an earlier release, and not in the last one in which they were tried."
+    yield Section(heading, items, "rows", 0.2, (note, ""))
 
 
 def _right(score: Score, percent: bool = False) -> str:
@@ -271,7 +258,7 @@ def _reproduce(result: ResultRecord) -> str:
 
 
 def _silent(table: Table) -> Iterator[Section]:
-    """Silently wrong results by theme, the largest number first."""
+    """The silently wrong results by theme, the largest number first."""
     themes: dict[str, list[Cell]] = {}
     for cell in table.cells:
         if cell.silent:
@@ -295,22 +282,22 @@ def _silent(table: Table) -> Iterator[Section]:
 
 
 def _only(presents: int) -> str:
-    """How many of the results before are wrong only in presents, in brackets."""
+    """The number of results that are wrong only in presents, in brackets; empty if none is."""
     return f" ({presents:,} only in presents)" if presents else ""
 
 
 def _known(table: Table) -> Iterator[Section]:
-    """The results with a known defect by its cause, the worst first."""
+    """The results with a known defect by cause, the worst first."""
     known = [cell for cell in table.cells if cell.result.known]
     if not known:
         return
-    found = causes(known, lambda cell: cell.result, lambda cell: cell.label)
+    by_cause = causes(known, lambda cell: cell.result, lambda cell: cell.label)
     items = [
         f"- {len(cause.members):,} {cause.verdict} on {code(cause.label, 80)}: "
         f"{code(cause.known.why)} {link(cause.known.link)}; the first is {code(cause.example.case)}"
-        for cause in found
+        for cause in by_cause
     ]
-    heading = f"## Results with a known defect: {len(known):,}, of {len(found):,} causes"
+    heading = f"## Results with a known defect: {len(known):,}, of {len(by_cause):,} causes"
     yield Section(heading, items, "causes", 0.7)
 
 
@@ -346,8 +333,8 @@ def _row(cells: Sequence[str]) -> str:
 def _fitted(sections: Sequence[Section], limit: int) -> str:
     """The sections, with as many items as fit in ``limit`` bytes.
 
-    Every heading, and the line with the number of omitted items, is always there. Of the other
-    space each section first takes up to its share, in order; then the rest is taken in order.
+    Headings and the lines about omitted items are always there. Of the remaining space, each
+    section first uses up to its share; then the sections use the rest, in their order.
     """
     frames = [_lines(section, 0) for section in sections]
     room = limit - _size("\n".join(frames)) - len(sections)

@@ -1,4 +1,4 @@
-"""The answer for a user's model, as the terminal and the HTML report show it."""
+"""The answer of ``gqa check`` for a model, which the terminal and the HTML report show."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 from conformance.results.verdicts import Verdict
 
-#: What a program does with a model: a prompt and then single tokens, one sequence at a time;
-#: prompts in parts, or a next prompt on what is cached; several sequences at a time.
+#: How a program uses a model: one sequence at a time, a prompt and then single tokens; prompts in
+#: parts, or a further prompt after cached tokens; several sequences at a time.
 Use = Literal["one chat", "chunked prompts", "batches"]
 USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
 
-#: What a call came to, worst first.
+#: The outcome of a call, worst first.
 Kind = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
 
 WORDS: Final[Mapping[Kind, str]] = {
@@ -26,7 +26,7 @@ WORDS: Final[Mapping[Kind, str]] = {
     "right": "right",
 }
 
-#: The verdict that has the drawing and the colours of each kind.
+#: The verdict whose symbol and colours each kind has.
 DRAWN: Final[Mapping[Kind, Verdict]] = {
     "wrong": "wrong",
     "crash": "crash",
@@ -40,10 +40,10 @@ DRAWN: Final[Mapping[Kind, Verdict]] = {
 
 @dataclass(frozen=True)
 class ModelCell:
-    """What one target does with one group of layers.
+    """The answer of one target for one group of layers.
 
-    ``verdict`` gives the drawing and the colours. ``case`` is the first case that is not right, or
-    the first of all, and ``target`` the one that it ran on.
+    ``verdict`` gives the symbol and the colours. ``case`` is the first case that is not right, or
+    else the first case; ``target`` is the target that ran it.
     """
 
     verdict: Verdict
@@ -54,7 +54,7 @@ class ModelCell:
 
 @dataclass(frozen=True)
 class ModelLine:
-    """A cell for each column, of the calls that a program makes in one ``use``; "" for all."""
+    """The cells of all columns for one ``use`` of the model; "" for all uses."""
 
     use: str
     cells: tuple[ModelCell, ...]
@@ -62,8 +62,7 @@ class ModelLine:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A group of layers that make the same call: its layers, what they compute, and what becomes of
-    it in each use."""
+    """A group of layers that make the same call, ``what``, with a line for each use."""
 
     layers: str
     what: str
@@ -72,12 +71,12 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class ModelCause:
-    """Something that is not right, with one of its cases, which ran on ``target``.
+    """A cause of results that are not right, with an example: ``case``, which ran on ``target``.
 
-    ``where`` names all targets and releases that it concerns. ``said`` is the runtime's message or
-    what is wrong. Of the known defect, ``why`` says what it is, ``link`` where it is described and
-    ``workaround`` what helps; "" if it is not known. ``similar`` is a case of the corpus, if it is
-    that case's known defect.
+    ``where`` names all affected targets and releases. ``said`` is the runtime's message, or a
+    description of the fault. If the defect is known, ``why`` describes it, ``link`` is the address
+    of its page, and ``workaround`` says how to avoid it; else they are empty. ``similar`` is the
+    case of the corpus that is known to have the defect.
     """
 
     target: str
@@ -95,11 +94,11 @@ class ModelCause:
 
 @dataclass(frozen=True)
 class ModelTable:
-    """A model by layer group and target.
+    """The answers for a model by layer group and target.
 
-    ``targets`` names the columns: a target, or releases of it that answer alike. ``sentences`` say
-    for each target whether it runs the whole model right, with the worst verdict;
-    ``notes`` are warnings, and ``faults`` the nodes that were not checked.
+    ``targets`` has the names of the columns: of a target, or of several releases with the same
+    answers. ``sentences`` say for each target whether it runs the whole model right, and have the
+    worst verdict. ``notes`` are warnings, and ``faults`` name nodes that were not checked.
     """
 
     heading: str

@@ -1,8 +1,8 @@
-"""Which model runs where: the recorded answers of ``gqa check``, and what a cell says of them.
+"""Which model runs on which runtime: the recorded answers of ``gqa check``, and words for them.
 
-``reports/recorded/models.json`` has a row for each graph in ``cases/exported/graphs`` of a real
-model: what each runtime does with it in each of its releases, in each use. A use is what a program
-does with a model: one chat, chunked prompts, or batches. `conformance.maintain.models` records it.
+``reports/recorded/models.json`` has a row for each graph of a real model in
+``cases/exported/graphs``, with the answer of each release of each runtime for each use of the
+model: one chat, chunked prompts, or batches. `conformance.maintain.models` writes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from conformance.results.verdicts import Verdict
 FORMAT: Final = "gqa-models/1"
 FILE: Final = "recorded/models.json"
 
-#: What people call the runtimes.
+#: The common names of the runtimes.
 CALLED: Final[Mapping[str, str]] = {
     "cpu": "ONNX Runtime",
     "tract-wheel": "tract in Python",
@@ -38,7 +38,7 @@ CALLED: Final[Mapping[str, str]] = {
 }
 
 
-#: The short names of data types, by which rows are found, too.
+#: Short names of data types, by which rows can be found.
 SHORT_TYPES: Final[Mapping[str, str]] = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -47,16 +47,16 @@ SHORT_TYPES: Final[Mapping[str, str]] = {
     "int8": "q8",
 }
 
-#: Behind the words of a cell whose defects are all known on some adapters only.
+#: The end of the words of a cell if all its defects are known only on some adapters.
 OTHERS_MAY_DIFFER: Final = "; other GPUs may differ"
 
 
 @dataclass(frozen=True)
 class UseAnswer:
-    """What one release does with a model in one use.
+    """The answer of one release for one use of a model.
 
-    ``where`` says in which calls (``from 513 tokens on``), ``layers`` in which layers, ``message``
-    what the runtime says, and ``case`` is one of the calls.
+    ``where`` describes the affected calls (``from 513 tokens on``) and ``layers`` the affected
+    layers; ``message`` is the runtime's, and ``case`` is one of the calls.
     """
 
     answer: Kind
@@ -68,10 +68,10 @@ class UseAnswer:
 
 @dataclass(frozen=True)
 class RecordedCause:
-    """Something that is not right, in the words of ``gqa check``.
+    """A cause of results that are not right, as ``gqa check`` describes it.
 
-    ``where`` names the releases. ``why``, ``link`` and ``workaround`` are of the known defect, and
-    empty if none is known. ``of_adapter``: the defect is known on some adapters only.
+    ``where`` names the releases. ``why``, ``link`` and ``workaround`` describe the known defect;
+    they are empty if none is known. ``of_adapter``: it is known only on some adapters.
     """
 
     where: str
@@ -87,40 +87,40 @@ class RecordedCause:
 
 @dataclass(frozen=True)
 class AnswerCell:
-    """A model on a runtime, in one use: a few words, and the verdict whose colours they have."""
+    """The answer of a runtime for one use of a model, in words; ``verdict`` gives the colours."""
 
     words: str
     verdict: Verdict
     releases: tuple[tuple[str, str], ...]
-    """What each release does, the oldest first: versions, and a few words."""
+    """The answers by ranges of releases, the oldest first: versions, and a few words."""
 
 
 @dataclass(frozen=True)
 class OnRuntime:
-    """A model on the releases of one runtime.
+    """The answers of a runtime for a model.
 
-    ``answers`` are by release, the oldest first, and in each by use; ``causes`` those of the newest
-    release first.
+    ``answers`` has them by release, the oldest first, and by use. ``causes`` begins with those in
+    the newest release.
     """
 
     answers: Mapping[str, Mapping[str, UseAnswer]]
     causes: Sequence[RecordedCause] = ()
 
     def cell(self, use: str) -> AnswerCell:
-        """What stands in the cell of one use."""
+        """The cell of one use."""
         states = [(version, _words(those.get(use))) for version, those in self.answers.items()]
         tried = [(version, state) for version, state in states if state is not None]
         if not tried:
             return AnswerCell("not tried", "skip", ())
-        found = spans(tried)
-        last = found[-1]
+        ranges = spans(tried)
+        last = ranges[-1]
         answer = self.answers[last.last][use].answer
         since = short(last.since)
         words = last.state
         if answer == "right":
             words = f"right since {since}" if len(tried) > 1 else f"right in {short(last.last)}"
-        elif len(found) > 1 and found[-2].state == "right":
-            words = f"{last.state} since {since}, right until {short(found[-2].last)}"
+        elif len(ranges) > 1 and ranges[-2].state == "right":
+            words = f"{last.state} since {since}, right until {short(ranges[-2].last)}"
         causes = [
             cause
             for cause in self.causes
@@ -130,19 +130,19 @@ class OnRuntime:
             words += OTHERS_MAY_DIFFER
         releases = (
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
-            for one in found
+            for one in ranges
         )
         return AnswerCell(words, DRAWN[answer], tuple(releases))
 
     def by_use(self) -> Sequence[tuple[Sequence[str], AnswerCell]]:
-        """The cells of all uses; those that are alike have one."""
-        found: dict[AnswerCell, list[str]] = {}
+        """The cells of all uses; uses with equal cells are together."""
+        uses_of: dict[AnswerCell, list[str]] = {}
         for use in USES:
-            found.setdefault(self.cell(use), []).append(use)
-        return [(uses, cell) for cell, uses in found.items()]
+            uses_of.setdefault(self.cell(use), []).append(use)
+        return [(uses, cell) for cell, uses in uses_of.items()]
 
     def otherwise(self) -> Sequence[tuple[str, AnswerCell]]:
-        """The uses that do not come out like one chat, with their cells."""
+        """The uses whose verdict differs from that of one chat, with their cells."""
         first = self.cell(USES[0])
         cells = ((use, self.cell(use)) for use in USES[1:])
         return [(use, cell) for use, cell in cells if cell.verdict not in (first.verdict, "skip")]
@@ -154,7 +154,7 @@ class OnRuntime:
 
 
 def _words(one: UseAnswer | None) -> str | None:
-    """The state of a release: what happens, and in which calls; None: it was not tried."""
+    """The answer in words, with the affected calls; None if the use was not tried."""
     if one is None or one.answer == "untried":
         return None
     return f"{WORDS[one.answer]} {one.where}".rstrip()
@@ -162,9 +162,9 @@ def _words(one: UseAnswer | None) -> str | None:
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A call that some layers of a model make: which layers, what they compute, and its features.
+    """A call that some ``layers`` of a model make; ``what`` describes it.
 
-    ``features`` are those by which another model's calls are compared: heads, their size, window …
+    ``features`` are used to compare it with the calls of other models: heads, their size, window …
     """
 
     layers: str
@@ -174,11 +174,11 @@ class LayerCall:
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """A model, as one exporter writes it in one data type.
+    """A model as one exporter writes it in one data type.
 
-    ``graph`` is the name of its file, ``family`` what people call the model, ``made_for`` the
+    ``graph`` is the name of its file, ``family`` the common name of the model, ``made_for`` the
     execution provider that it was exported for, ``dtype`` the type of its values, and ``weights``
-    that of its weights if it is another one.
+    the type of its weights if that differs.
     """
 
     graph: str
@@ -199,18 +199,18 @@ class RecordedModel:
 
     @property
     def words(self) -> str:
-        """What the row is found by: names, calls, what its runtimes are called, and what they say
-        where they refuse it."""
+        """Words for finding the row: names, calls, the names of its runtimes, and
+        their messages if they refuse it."""
         calls = (call.what for call in self.calls)
         runtimes = (f"{name} {CALLED.get(name.partition('+')[0], '')}" for name in self.runtimes)
         causes = (cause for there in self.runtimes.values() for cause in there.causes)
-        said = dict.fromkeys(cause.said for cause in causes if cause.verdict == DRAWN["refused"])
+        messages = dict.fromkeys(c.said for c in causes if c.verdict == DRAWN["refused"])
         types = (SHORT_TYPES.get(each, "") for each in (self.dtype, self.weights))
-        return " ".join([self.name, self.graph, *types, *calls, *runtimes, *said])
+        return " ".join([self.name, self.graph, *types, *calls, *runtimes, *messages])
 
     @property
     def right_on(self) -> Mapping[str, str]:
-        """The runtimes that are right in one chat, and since when."""
+        """The runtimes that are right in one chat, each with the release since which they are."""
         cells = {name: there.cell(USES[0]) for name, there in self.runtimes.items()}
         return {
             name: cell.words.removeprefix("right ")
@@ -226,11 +226,11 @@ class RecordedModel:
 
 @dataclass(frozen=True)
 class Models:
-    """All rows, and what was tried on which day.
+    """All recorded answers, and the day of the recording.
 
     ``runtimes`` are the columns, each with the releases that were tried; those in ``software`` ran
-    on an adapter that computes shaders on the processor. ``newer`` has, for some runtimes, a newer
-    release than those, which only the single calls were tried on.
+    on an adapter that computes shaders on the processor. ``newer`` has the newest release of a
+    runtime if no model was tried on it, only single calls.
     """
 
     recorded: str
@@ -241,7 +241,7 @@ class Models:
     newer: Mapping[str, str] = field(default_factory=dict)
 
     def beside(self, targets: Sequence[TargetRecord]) -> Models:
-        """The same beside a report on ``targets``, which can be of newer releases."""
+        """The answers for a report on ``targets``, with their releases as ``newer`` ones."""
         newer = {}
         for name, tried in self.runtimes.items():
             versions = [
@@ -256,13 +256,13 @@ class Models:
 
     @cached_property
     def families(self) -> Mapping[str, Sequence[RecordedModel]]:
-        """The rows by family, those that most runtimes were tried with first."""
+        """The rows by family; within a family, those tried on most runtimes first."""
         ordered = sorted(self.rows, key=lambda row: (row.family.lower(), -len(row.runtimes)))
         return {name: [*rows] for name, rows in groupby(ordered, lambda row: row.family)}
 
 
 def models_file() -> Path:
-    """The file of the recorded answers, or the one that ``GQA_MODELS`` names."""
+    """The file of the recorded answers; ``GQA_MODELS`` can name another one."""
     return Path(os.environ.get("GQA_MODELS") or data_path("reports") / FILE)
 
 
@@ -287,7 +287,7 @@ def load_models() -> Models:
 
 
 def models_of(data: Mapping[str, Any]) -> Models:
-    """The answers from the JSON values of a file."""
+    """The recorded answers from JSON values."""
     rows = tuple(_row(row) for row in data["rows"])
     return Models(
         data["recorded"], data["suite"], data["runtimes"], frozenset(data["software"]), rows
@@ -312,10 +312,10 @@ def _on_runtime(those: Mapping[str, Any]) -> OnRuntime:
 
 
 def matching(models: Models, wanted: str) -> list[RecordedModel]:
-    """The rows that ``wanted`` names: its first words are of a family, as far as there is one that
-    has them, and the others are in the row. ``models.js`` does the same.
+    """The rows that match the words ``wanted``; ``models.js`` does the same.
 
-    Case, spaces and points do not count: ``gemma4 webgpu`` finds Gemma 4 E2B.
+    As many of the first words as possible must be in the name of the family, and the others
+    anywhere in the row. Case, spaces and points are ignored: ``gemma4 webgpu`` finds Gemma 4 E2B.
     """
     words = [_plain(word) for word in wanted.split()]
     for number in range(len(words), -1, -1):
@@ -327,7 +327,7 @@ def matching(models: Models, wanted: str) -> list[RecordedModel]:
 
 
 def slug(name: str) -> str:
-    """``Gemma 4 E2B`` as a part of an address: ``gemma-4-e2b``."""
+    """A name as part of an address: ``gemma-4-e2b`` for Gemma 4 E2B."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

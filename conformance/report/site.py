@@ -1,6 +1,6 @@
-"""The site: pages that answer which model runs where, each with an address and a title of its own.
+"""The site: static pages about models, runtimes and findings, each with its own address and title.
 
-Static files, made from the recorded answers, a report, and the findings.
+They are made from the recorded answers, a report, and the findings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.js
 
 @dataclass(frozen=True)
 class Change:
-    """Something that a night changed, for the feed: the day, a title, and a sentence or several."""
+    """An entry of the feed: a change that a nightly run found."""
 
     date: str
     title: str
@@ -37,7 +37,7 @@ class Change:
 
 
 def read_changes(file: Path) -> list[Change]:
-    """The changes in a file with a JSON line for each; none if it is not there."""
+    """The changes in a file with a line of JSON for each; none if there is no file."""
     if not file.is_file():
         return []
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -50,7 +50,7 @@ def read_changes(file: Path) -> list[Change]:
 class Site:
     """The pages of a site.
 
-    ``address`` is where it will be, without a slash at its end; empty if nobody knows.
+    ``address`` is the URL of the site, without a slash at its end; empty if unknown.
     """
 
     models: Models
@@ -59,7 +59,7 @@ class Site:
     changes: Sequence[Change] = ()
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Each file's path in the site, and its text."""
+        """The path in the site and the text of each file."""
         findings = read_findings()
         runtimes = listed([name.partition("+")[0] for name in self.models.runtimes])
         yield self._page(
@@ -105,7 +105,7 @@ class Site:
         scripts: Sequence[str] = (),
         **values: Any,
     ) -> tuple[str, str]:
-        """A page's path, and its text."""
+        """The path and the text of a page."""
         return place, rendered(
             f"site/{template}.html.j2",
             scripts,
@@ -140,8 +140,8 @@ class Site:
 
 
 def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
-    """What each runtime does with the models of a family in one chat, in one sentence for each."""
-    told = []
+    """The answers of all runtimes for the models of a family in one chat, a sentence for each."""
+    sentences = []
     for name in models.runtimes:
         words: dict[str, list[str]] = {}
         for row in rows:
@@ -150,13 +150,13 @@ def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
                 words.setdefault(cell.words, []).append(row.type)
         parts = [f"{those} ({', '.join(dict.fromkeys(types))})" for those, types in words.items()]
         if parts:
-            told.append(f"{name.partition('+')[0]}: {'; '.join(parts)}")
-    return f"{rows[0].family} on {'. '.join(told)}."
+            sentences.append(f"{name.partition('+')[0]}: {'; '.join(parts)}")
+    return f"{rows[0].family} on {'. '.join(sentences)}."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A page of ``docs/findings``: the name of its file, its heading, and the Markdown below."""
+    """A page of ``docs/findings``: the stem of its file, its heading, and the text below it."""
 
     name: str
     heading: str
@@ -164,20 +164,20 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The words that it is found by: each once, without those of a letter or two."""
+        """Words for finding the page, each once; they have three or more characters."""
         return " ".join(sorted(set(re.findall(r"[a-z0-9_.]{3,}", self.text.lower()))))
 
 
 def read_findings() -> list[Finding]:
     """All pages of ``docs/findings``, by name."""
-    found = []
+    findings = []
     for file in sorted((data_path("docs") / "findings").glob("*.md")):
         heading, _, text = file.read_text(encoding="utf-8").partition("\n")
         if file.name != "README.md":
-            found.append(Finding(file.stem, heading.removeprefix("# "), text))
-    return found
+            findings.append(Finding(file.stem, heading.removeprefix("# "), text))
+    return findings
 
 
 def _moment(date: str) -> str:
-    """A day as Atom writes a moment."""
+    """The beginning of a day in the format of Atom."""
     return f"{datetime.fromisoformat(date).replace(tzinfo=UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""A result as lines of text, the same in ``gqa run`` and pytest."""
+"""A result as lines of text, for ``gqa run``, pytest and JUnit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from conformance.results.records import (
 from conformance.results.verdicts import note_of
 from conformance.results.wrong_outputs import wrong_in
 
-#: Longer messages and stderr are cut to this many lines; the results file has all of them.
+#: The number of lines that are shown of a message or of stderr; the results file has all.
 _MOST_LINES = 12
 
 
 def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
-    """The lines of a result: verdict, reason, contract, and the command that reproduces it.
+    """The lines about a result: verdict, reason, contract, and the command that reproduces it.
 
-    Who shows them cleans them.
+    They are not cleaned.
     """
     mark = "vague" if result.vague else "hazard" if result.hazard else ""
     note = note_of(result) or mark
@@ -68,7 +68,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
 
 
 def tell_trouble(trouble: InfrastructureRecord) -> str:
-    """An infrastructure failure, with the command that fixes it on a separate line."""
+    """A sentence about an infrastructure failure, and a line with the command that fixes it."""
     about = f" ({trouble.case})" if trouble.case else ""
     fix = f"\n  fix: {trouble.fix}" if trouble.fix else ""
     return f"Infrastructure, {trouble.target}{about}: {trouble.message}{fix}"
@@ -77,7 +77,7 @@ def tell_trouble(trouble: InfrastructureRecord) -> str:
 def worst_element(error: OutputErrorRecord, steps: int) -> str:
     """The worst element of an output: index, actual and expected value, and share of the budget.
 
-    Nine digits distinguish any two float32 values.
+    Nine digits are enough to distinguish any two float32 values.
     """
     step = f" of step {error.step}" if steps > 1 else ""
     where = ", ".join(map(str, error.index or ()))

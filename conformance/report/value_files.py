@@ -1,9 +1,7 @@
-"""The oracle's values as files for programs: JSON of one query, and arrays of all of them."""
+"""The oracle's values as arrays for programs."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -13,51 +11,15 @@ from conformance.bundle.prepare import Prepared
 from conformance.bundle.values import computation_of
 from conformance.case.case import Case
 from conformance.oracle.tolerance import CONSTANTS, TargetClass
-from conformance.report.values import Returned, Values
+from conformance.report.values import Returned
 
 Array = np.ndarray[Any, Any]
-
-
-def values_json(case: Case, values: Values, returned: Returned | None) -> dict[str, Any]:
-    """The values as strict JSON: numbers and nested lists, which ``np.array(…, float)`` takes.
-
-    "nan", "inf" and "-inf" stand for the numbers that JSON does not have, null for what is not
-    known.
-    """
-    found = {
-        "case": case.id,
-        "step": values.step,
-        "target": returned.target if returned is not None else None,
-        "element": str(values.element) if values.element else None,
-        "query": _plain(values.query),
-        "row": _plain(values.row),
-        "outputs": {},
-    }
-    for name, compared in values.outputs.items():
-        told = _plain(compared)
-        known = told.pop("known")
-        for each in ("got", "share"):
-            told[each] = [x if ok else None for x, ok in zip(told[each], known, strict=True)]
-        found["outputs"][name] = told
-    return found
-
-
-def _plain(value: object) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return value
 
 
 def arrays_of(
     case: Case, prepared: Prepared, step: int, returned: Returned | None
 ) -> dict[str, Array] | None:
-    """All values of one step: every batch, head and token (docs/oracle.md has the list).
+    """All values of one step, for every batch, head and token; docs/oracle.md lists the arrays.
 
     None if they do not fit into memory.
     """
@@ -70,7 +32,7 @@ def arrays_of(
     def by_head(grouped: Array) -> Array:
         return grouped.reshape(b, k * g, s, *grouped.shape[4:])
 
-    found: dict[str, Array] = {
+    arrays: dict[str, Array] = {
         "lengths": call.lengths,
         "past_lengths": call.past_lengths,
         "query_places": call.query_starts[:, None] + np.arange(s),
@@ -86,11 +48,11 @@ def arrays_of(
         "sink_probability": by_head(a.sink_probability),
     }
     for name, expected in prepared.expected[step].items():
-        found[f"expected_{name}"] = expected.value
+        arrays[f"expected_{name}"] = expected.value
         target_class: TargetClass = returned.target_class if returned is not None else "cpu"
-        found[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
+        arrays[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
         if returned is not None and returned.outputs is not None:
             got = returned.outputs[step].get(name)
             if got is not None and got.dtype == NUMPY[expected.dtype]:
-                found[f"got_{name}"] = got.astype(np.float64)
-    return found
+                arrays[f"got_{name}"] = got.astype(np.float64)
+    return arrays

@@ -31,7 +31,7 @@ from conformance.results.records import OutputErrorRecord, ResultRecord
 
 
 class NoSuchPlace(ValueError):
-    """The case has no such batch, head, token, step or element; the message says what it has."""
+    """The case has no such batch, head, token, step or element; the message names existing ones."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Returned:
-    """What a target returned: the outputs of each step, or single elements from a results file."""
+    """The outputs of a target: all of them for each step, or single elements of a results file."""
 
     target: str
     target_class: TargetClass
@@ -56,21 +56,21 @@ class Returned:
 
     @property
     def elements(self) -> tuple[OutputErrorRecord, ...]:
-        """The element of each output and step with the largest error, if it is of the case."""
+        """The element of each output and step with the largest error; empty for a variant."""
         if self.result.of_variant:
             return ()
         return tuple(error for error in self.result.errors if error.index is not None)
 
 
 def read_as(prepared: Prepared, returned: Returned | None) -> Prepared:
-    """The bundle with what is expected by the reading by which the result was judged."""
+    """The prepared case for the reading of the documentation that the result names."""
     wanted = None if returned is None else returned.result.reading
     return next((prepared.by(name) for name in prepared.readings if name == wanted), prepared)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a user asked for; None leaves it to the element in question, or to the defaults."""
+class QueryPlace:
+    """The query that a user asked for; None is chosen by the element, or by the defaults."""
 
     step: int | None = None
     batch: int | None = None
@@ -81,11 +81,11 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """A vector of an output, beside what the target returned. All arrays are float64 [n].
+    """A vector of an output beside the values that a target returned. All arrays are float64 [n].
 
-    ``first`` is the index of the first one. ``budget`` is the largest error, NaN where the
-    element is undefined. ``got`` and ``share``, the error as a share of the budget, have a
-    meaning where ``known``.
+    ``first`` is the index of the first element. ``budget`` is the largest error allowed, NaN for an
+    undefined element. ``got``, and ``share``, the error as a share of the budget, are valid where
+    ``known`` is true.
     """
 
     output: str
@@ -99,11 +99,11 @@ class Compared:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """What there is to see of one query.
+    """The values of one query.
 
-    ``query`` is None if the step has no query token, ``row`` is None if no present is connected or
-    its row holds no token; ``element`` is the one in question, if there is one. ``outputs`` has the
-    vectors of the outputs that belong to the query or to the row.
+    ``query`` is None if the step has no query token. ``row`` is None if no present is connected, or
+    if its row holds no token. ``element`` is the element that chose the query, if one did.
+    ``outputs`` has the vectors of the outputs that belong to the query or the row.
     """
 
     step: int
@@ -113,13 +113,15 @@ class Values:
     outputs: Mapping[str, Compared] = field(default_factory=dict)
 
 
-def values_of(case: Case, prepared: Prepared, asked: Asked, returned: Returned | None) -> Values:
-    """The values of the query that ``asked`` means.
+def values_of(
+    case: Case, prepared: Prepared, asked: QueryPlace, returned: Returned | None
+) -> Values:
+    """The values of the query that ``asked`` describes.
 
-    It is that of the element in question, which is the one asked for, or else the worst wrong one
-    that was returned. Without such an element it is the last token of batch 0, head 0, last step.
+    By default it is the query of the element that was asked for, or else of the worst wrong element
+    that was returned. If there is none, it is the last token of batch 0, head 0, last step.
 
-    The call must have a meaning: ``prepared.unjudged`` is None. Raises :class:`NoSuchPlace`.
+    ``prepared.unjudged`` must be None. Raises :class:`NoSuchPlace`.
     """
     step, element = _element(prepared, asked, returned)
     computation, expected = computation_of(case.call, prepared, step), prepared.expected[step]
@@ -141,7 +143,7 @@ def values_of(case: Case, prepared: Prepared, asked: Asked, returned: Returned |
     kv_head = head // computation.group
     token = last_token(computation, batch) if token is None else token
     query = query_values(computation, batch, head, token) if call.sequence_length else None
-    if row is None:  # that of the token itself; of padding, that of the last token
+    if row is None:  # the row of the token itself; for padding, that of the last token
         last = int(call.lengths[batch]) - 1
         row = int(present_rows(call, batch)[last if query is None else min(query.place, last)])
     stored = None
@@ -159,16 +161,16 @@ def values_of(case: Case, prepared: Prepared, asked: Asked, returned: Returned |
     return Values(step, query, stored, element, outputs)
 
 
-#: The batch, the head, the token and the row of the presents of a query. None has to be chosen:
-#: the last token, its own row.
+#: The batch, head, token and row of the presents of a query. None stands for the last token, and
+#: for the row of the token.
 _Place = tuple[int, int, int | None, int | None]
 _NOWHERE: Final[_Place] = (0, 0, None, None)
 
 
 def _element(
-    prepared: Prepared, asked: Asked, returned: Returned | None
+    prepared: Prepared, asked: QueryPlace, returned: Returned | None
 ) -> tuple[int, Element | None]:
-    """The step, and the element in question."""
+    """The step, and the element that chooses the query; None if there is none."""
     last = len(prepared.expected) - 1
     if asked.step is not None and asked.step > last:
         raise NoSuchPlace(f"There is no step {asked.step}: the case has the steps 0 … {last}.")
@@ -182,11 +184,11 @@ def _element(
         if share <= 1 or asked.step not in (None, error.step) or not 0 <= error.step <= last:
             continue
         element = Element(error.output, error.index or ())
-        with suppress(NoSuchPlace):  # a results file can say anything
+        with suppress(NoSuchPlace):  # results files are not trusted
             _check(element, prepared.expected[error.step])
             wrong.append((math.inf if math.isnan(share) else share, error.step, element))
-    _, step, found = max(wrong, key=lambda one: one[0], default=(0.0, step, None))
-    return step, found
+    _, step, worst = max(wrong, key=lambda one: one[0], default=(0.0, step, None))
+    return step, worst
 
 
 def _check(element: Element, expected: Mapping[str, Expected]) -> None:
@@ -198,7 +200,7 @@ def _check(element: Element, expected: Mapping[str, Expected]) -> None:
 
 
 def _place(element: Element, computation: Computation) -> _Place:
-    """The place to which an element belongs; of a present, the token that wrote it, if one did."""
+    """The place of an element. For one of a present, it has the token that wrote it, if one did."""
     call, index = computation.call, element.index
     if element.output == "output":
         return index[0], index[2] // call.head_size, index[1], None
@@ -220,7 +222,7 @@ def _compared(
     returned: Returned | None,
     num_heads: int,
 ) -> Compared:
-    """The vector of an output ``at`` the leading indices; those of output end with the head."""
+    """The vector of an output ``at`` these indices; for ``output``, they end with the head."""
     shape = expected.value.shape
     size = shape[-1] // num_heads if name == "output" else shape[-1]
     *leading, start = (*at[:-1], at[-1] * size) if name == "output" else (*at, 0)

@@ -1,7 +1,7 @@
 """The content of the HTML page: the summary, and all details of each cell.
 
-This module does not depend on HTML. All text it returns has passed `text.clean`, but that of
-the causes; the template cleans those, and whatever it takes from the table itself.
+This module does not depend on HTML. All text that it returns has passed `text.clean`, except causes
+and what the template takes from the table; the template cleans these.
 """
 
 from __future__ import annotations
@@ -51,46 +51,47 @@ from conformance.results.verdicts import (
 )
 from conformance.targets.catalogue import script_of
 
-#: Stands for the id of the case in the command that reproduces a result.
+#: The placeholder for the id of the case in the command that reproduces a result.
 CASE_ID: Final = "\0"
 
-#: The theme of cases that the file does not describe.
+#: The theme of cases without a description.
 UNDESCRIBED: Final = "undescribed"
 
 
 @dataclass(frozen=True)
 class Head:
-    """A column's target, and its results by verdict."""
+    """A column: its target, and the numbers of its results."""
 
     label: str
     series: str
-    """The series of releases that it is in; empty if its target has one release."""
+    """The name of its series of releases; empty if the target has one release."""
     newest: bool
-    """Whether the table shows it by default: it is in no series, or the newest of it that ran."""
+    """Whether the table shows it by default: it is the newest release tried of its target."""
     target: TargetRecord
     counts: Mapping[Verdict, int]
     scores: Scores
     shared: Score | None
-    """Of a column that the table shows: over the calls that all of these tried."""
+    """For a column that the table shows by default: the score over the calls that all of these
+    tried."""
     total: int
     silent: int
-    """Number of silent failures."""
+    """The number of silent failures."""
     unexpected: int
     known: int
 
     @property
     def filter(self) -> str:
-        """What the filter ``target`` names it: a series of which only the newest is shown."""
+        """Its name in the filter ``target``: that of the series for its newest release."""
         return self.series if self.series and self.newest else self.label
 
 
 @dataclass(frozen=True)
 class Page:
-    """The data of the template."""
+    """The data for the template."""
 
     heads: tuple[Head, ...]
     histories: Sequence[History]
-    """Of the targets that were tried in several releases."""
+    """The histories of targets that were tried in several releases."""
     themes: Mapping[str, Mapping[str, str]]
     """The name and the question of each theme that has a score."""
     unexpected: Sequence[Cause[Cell]]
@@ -98,13 +99,13 @@ class Page:
     skipped: Mapping[tuple[str, str], int]
     """The number of cases that were not tried, by target and reason."""
     past: Collection[str]
-    """The columns whose instability is known, and that have a newer release: nobody has to act."""
+    """The labels of older releases whose instability is known: nobody has to act."""
     runs: Sequence[object]
-    """The file, header and footer of each run."""
+    """The path, header and footer of each run."""
     cases: int
     results: int
     findings: tuple[str, ...]
-    """Findings that expectations link to: ``docs/findings/….md``."""
+    """The findings to which expectations link: ``docs/findings/….md``."""
 
     def head_of(self, release: Release) -> Head:
         """The head of a release's column."""
@@ -119,25 +120,25 @@ class Page:
 def page(
     table: Table, changes: Changes | None = None
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
-    """The summary, the cells of the table, and the bug reports, the last two as JSON values.
+    """The summary, the cells of the table, and the bug reports; the last two are JSON values.
 
     The cells are ``{"verdicts": […], "bases": {…}, "colours": […], "looks": […], "targets": […],
     "series": […], "themes": […], "groups": […], "cases": […], "results": […], "pool": […],
     "error_fields": […]}``.
-    A case has its history in each series, the index of its first report, and those of its results
-    in the order of the targets, null where there is none. Many releases have the same result;
-    `looks` has what those that look alike have in common. Other values that many cases or results
-    share are in the pool, and are referred to by their index.
+    A case has its history in each series, the index of its first bug report, and the indices of its
+    results in the order of the targets, null if there is none. Many results are equal, so they are
+    stored once; `looks` has the fields that decide how a result is shown. Other values that cases
+    or results share are in the pool, and are referred to by their index.
 
-    The reports are ``{"pool": […], "reports": [[head, data, issue, fence], …], "templates": {…}}``:
-    of each its parts as lists of indexes in the pool, the first two and the template being the
-    program. They are separate because they are most of the text, and few of them are read.
+    The reports are ``{"pool": […], "reports": [[head, data, issue, fence], …], "templates": {…}}``.
+    Each part of a report is a list of indices in the pool; head, template and data together are the
+    program. Reports are separate because they are most of the text, and few of them are read.
     """
     cases = _in_order(table)
-    last_first = reversed([*changes.all()]) if changes else ()  # slower comes last
-    changed = {(each.case, each.target): each for each in last_first if each.after}
-    found = histories(table)
-    series, older = _places(table, found), older_labels(found)
+    all_changes = changes.all() if changes else ()
+    changed = {(each.case, each.target): each for each in all_changes if each.after}
+    release_histories = histories(table)
+    series, older = _places(table, release_histories), older_labels(release_histories)
     newest = [column.label for column in table.columns if column.label not in older]
     shared = table.shared_scores(newest)
     heads = tuple(
@@ -156,7 +157,7 @@ def page(
     links = {clean(cause.known.link) for cause in known}
     shown = Page(
         heads=heads,
-        histories=found,
+        histories=release_histories,
         themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
         unexpected=[cause for cause in listed if cause.example.unexpected],
         known=known,
@@ -172,16 +173,15 @@ def page(
         results=sum(head.total for head in heads),
         findings=tuple(sorted(link for link in links if link.startswith(PREFIX))),
     )
-    return shown, *_cells(table, heads, changed, found, series)
+    return shown, *_cells(table, heads, changed, release_histories, series)
 
 
-#: The themes that come first: real models, what exporters write, and the calls of layers that
-#: share a cache.
+#: The themes that come first: real models, calls of exported models, and layers that share a cache.
 _FIRST: Final = ("models", "exports", "omitted_kv", "shared_kv", "decode_shapes", "omitted_present")
 
 
 def _in_order(table: Table) -> dict[str, CaseRecord | None]:
-    """The cases of the page: those of `_FIRST` first, and rows that were generated last."""
+    """The cases in the order of the page: those of `_FIRST` first, generated ones last."""
     generated = {file.stem for file in (data_path("cases") / "covering").glob("*.yaml")}
 
     def place(id: str) -> int:
@@ -191,8 +191,8 @@ def _in_order(table: Table) -> dict[str, CaseRecord | None]:
     return {id: table.cases.get(id) for id in sorted(table.rows, key=place)}
 
 
-def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
-    """The series of the table: each with the numbers of its columns, the oldest release first."""
+def _places(table: Table, release_histories: Sequence[History]) -> list[dict[str, Any]]:
+    """The series of the table with the indices of their columns, the oldest release first."""
     number = {column.label: n for n, column in enumerate(table.columns)}
     return [
         {
@@ -201,12 +201,12 @@ def _places(table: Table, found: Sequence[History]) -> list[dict[str, Any]]:
             "versions": [clean(r.version) for r in one.series.releases for _ in r.columns],
             "newest": number[one.series.tried[-1].label],
         }
-        for one in found
+        for one in release_histories
     ]
 
 
 def entries(cause: Cause[Cell]) -> Sequence[tuple[str, int]]:
-    """The entries of the cases of a cause, and how many each has: the largest number first."""
+    """The entries of the cases of a cause with the number of cases, the largest number first."""
     return Counter(
         cell.case.entry if cell.case else cell.result.case for cell in cause.members
     ).most_common()
@@ -255,7 +255,7 @@ class _Pool:
         return number
 
     def port(self, port: CallInput | CallOutput) -> int:
-        """The index of what the page shows of an input or output; many cases have the same."""
+        """The index of the fields that the page shows for an input or output."""
         values = port.values if isinstance(port, CallInput) else None
         key = port.name, port.state, port.shape, port.dtype, values
         if key not in self._ports:
@@ -267,7 +267,7 @@ class _Pool:
         return self._ports[key]
 
 
-# Fields of cases and results whose values many share.
+# The fields of cases and results whose values are in the pool.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
     "message", "reason", "symptom", "stderr", "expectation", "errors", "relation", "contract",
@@ -280,7 +280,7 @@ def _cells(
     table: Table,
     heads: Sequence[Head],
     changes: Mapping[tuple[str, str], Change],
-    found: Sequence[History],
+    release_histories: Sequence[History],
     series: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     pool, looks, distinct, paragraphs = _Pool(), _Pool(), _Pool(), _Pool()
@@ -314,9 +314,10 @@ def _cells(
                     if other is not cell
                 ]
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
-        if found:
+        if release_histories:
             row["history"] = [
-                pool.add(_history_details(one.cases[id], one.series.name)) for one in found
+                pool.add(_history_details(one.cases[id], one.series.name))
+                for one in release_histories
             ]
         rows.append(row)
     worst_first: list[Any] = sorted(looks.values, key=lambda look: look["severity"])
@@ -349,7 +350,7 @@ def _cells(
 
 
 def _grouped(pool: Sequence[object], reports: Sequence[list[list[int]]]) -> dict[str, Any]:
-    """The pool with texts that begin alike side by side, which makes it smaller when compressed."""
+    """The pool, ordered so that similar texts are adjacent, which compresses better."""
     order = sorted(range(len(pool)), key=lambda number: str(pool[number])[:9])
     places = {number: place for place, number in enumerate(order)}
     moved = [[[places[number] for number in part] for part in parts] for parts in reports]
@@ -357,15 +358,15 @@ def _grouped(pool: Sequence[object], reports: Sequence[list[list[int]]]) -> dict
 
 
 def template_of(target: TargetRecord) -> str | None:
-    """The template of the target's programs if they are in Python; the page has no others."""
+    """The template of the target's programs, if they are in Python; the page shows no others."""
     script = script_of(target.ep)
     return script.template if script and script.template.endswith(".py") else None
 
 
 def _history_details(history: CaseHistory, series: str) -> dict[str, Any]:
-    """What the page shows of a case's history, and the values of the filter ``history`` it has.
+    """The fields that the page shows for a history, and its values for the filter ``history``.
 
-    ``since`` is null if it is not right now.
+    ``since`` is null if the case is not right in the last release.
     """
     last = history.spans[-1] if history.spans else None
     filters = {
@@ -386,7 +387,7 @@ def _history_details(history: CaseHistory, series: str) -> dict[str, Any]:
 
 
 def _entry(id: str, case: CaseRecord | None) -> tuple[str, str]:
-    """The theme of a case, and the name of its entry in a case file; the id of an unknown case."""
+    """The theme of a case and the name of its entry; "" and the id if it is not described."""
     return (case.theme, case.name) if case else ("", id)
 
 
@@ -399,7 +400,7 @@ def _theme(theme: str, cases: Mapping[str, CaseRecord | None]) -> dict[str, str]
 def _group(
     entry: tuple[str, str], members: Sequence[CaseRecord | None], theme: int
 ) -> dict[str, Any]:
-    """An entry of a case file: one case, or those that its axes expand to."""
+    """The row of an entry of a case file: of one case, or of all cases of its axes."""
     name, case = clean(entry[1]), members[0]
     reasons = {one.why if one else "" for one in members}
     return {
@@ -423,7 +424,7 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
         details[field] = pool.add(details[field])
     call = details["call"]
     dtypes = [clean(port.dtype) for port in case.call.inputs if port.dtype]
-    if call.get("graph"):  # its first input can be the ids of tokens
+    if call.get("graph"):  # its first input may be token ids
         dtypes = [word for word in dtypes if "float" in word] or dtypes
     query = next(iter(dtypes), "")
     dtype = details["axes"].get("dtype", query)  # an axis takes precedence
@@ -436,9 +437,9 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
 
 
 def _look(cell: Cell) -> dict[str, Any]:
-    """What the page draws, counts and filters of a result; many look alike.
+    """The fields by which the page draws, counts and filters a result; many results share them.
 
-    ``severity`` is 0 for the worst, ``part`` is null for a call that was not tried, ``asked`` says
+    ``severity`` is 0 for the worst. ``part`` is null for a call that was not tried. ``asked`` says
     whether the result counts for the score, and ``reported`` whether it has a bug report.
     """
     result = cell.result
@@ -472,7 +473,7 @@ def _look(cell: Cell) -> dict[str, Any]:
     }
 
 
-#: The fields of a result that its details have beside those of its look.
+#: The fields of a result that are in its details and not in its look.
 _DETAILS = {
     "hazard", "message", "reason", "relation", "ms", "stderr", "insensitive", "contract",
     "expectation",
@@ -498,7 +499,7 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
     return details  # type: ignore[no-any-return]
 
 
-#: Where the bug report of a file has a program.
+#: Takes the place of a program that is not in Python.
 _BY_COMMAND: Final = (
     "gqa export, with this case and target, writes a program that needs only the runtime."
 )
@@ -511,7 +512,7 @@ def _report(
     elsewhere: Sequence[tuple[str, Verdict]],
     pool: _Pool,
 ) -> list[list[int]]:
-    """The program's comment and data, the bug report up to the program, and what follows it."""
+    """The comment and the data of the program, the bug report up to the program, and its end."""
     program = program_of(case, result, target)
     if program.language != "python" and program.missing is None:
         program = replace(program, missing=_BY_COMMAND)
@@ -521,7 +522,7 @@ def _report(
 
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:
-    """The values of `ERROR_FIELDS`, without the names, because there are very many."""
+    """The values of `ERROR_FIELDS` without the names, to save space."""
     fields = error.model_dump(mode="json")
     fields |= {"output": clean(error.output), "where": deep_clean(fields["where"])}
     digits = {"got": 17, "want": 17}
@@ -529,7 +530,7 @@ def _error_details(error: OutputErrorRecord) -> list[Any]:
 
 
 def _short(value: Any, digits: int = 4) -> Any:
-    """A JSON value with its numbers rounded to so many significant digits."""
+    """A JSON value with its numbers rounded to ``digits`` significant digits."""
     if isinstance(value, float):
         short = float(f"{value:.{digits}g}")
         return short if math.isfinite(short) else value

@@ -1,9 +1,9 @@
-"""Finds the release in which a result changed, with as few tries as possible."""
+"""Finds the release in which a result changed, in as few runs as possible."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from conformance.results.differences import same_result
@@ -12,7 +12,7 @@ from conformance.results.records import ResultRecord
 
 @dataclass(frozen=True)
 class Tried:
-    """A case in one release; without a ``result``, ``why`` says why it could not be tried."""
+    """The result of a case in one release, or ``why`` the case could not be run there."""
 
     release: str
     result: ResultRecord | None
@@ -21,7 +21,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Change:
-    """Two releases between which the result changed; ``between`` could not be tried."""
+    """Two releases whose results differ; those ``between`` them could not be tried."""
 
     before: Tried
     after: Tried
@@ -37,18 +37,18 @@ Try = Callable[[str], Tried]
 
 
 def first_change(releases: Sequence[str], try_: Try) -> Change | None:
-    """The first release whose result is not that of the oldest one, beside the release before it.
+    """The first release whose result differs from that of the oldest, with the release before it.
 
-    Where the verdicts of the oldest and the newest differ, only verdicts are compared; where they
-    agree, whole results (`same_result`). ``releases`` are in order, oldest first, and each is tried
-    once at most. Releases that cannot be tried are passed over. None if the newest has the result
-    of the oldest. With more than one change between them, it is one of those from the result of the
-    oldest. Raises :class:`CannotBisect`.
+    ``releases`` are in order, the oldest first; each is tried at most once, and those that cannot
+    be tried are passed over. If the verdicts of the oldest and the newest release differ, only
+    verdicts are compared, else whole results (`same_result`). If the result changes several times,
+    any of the releases that leave the result of the oldest may be returned. None if the oldest and
+    the newest have the same result. Raises :class:`CannotBisect`.
     """
     at = functools.cache(lambda place: try_(releases[place]))
 
     def first_of(places: Iterable[int]) -> int | None:
-        """The first of these places at which the case can be tried."""
+        """The first of these indices at whose release the case can be tried."""
         return next((place for place in places if at(place).result is not None), None)
 
     every = range(len(releases))
@@ -72,22 +72,8 @@ def first_change(releases: Sequence[str], try_: Try) -> Change | None:
 
 
 def _middle_first(low: int, high: int) -> list[int]:
-    """The places between two, those nearest to the middle first."""
+    """The indices between two, those nearest to the middle first."""
     return sorted(range(low + 1, high), key=lambda place: abs(2 * place - low - high))
-
-
-def all_changes(releases: Sequence[str], try_: Try) -> Iterator[Change]:
-    """Every change from one release to the next that can be tried."""
-    before: Tried | None = None
-    between: list[Tried] = []
-    for release in releases:
-        now = try_(release)
-        if now.result is None:
-            between.append(now)
-            continue
-        if before is not None and not _same(before, now):
-            yield Change(before, now, tuple(between))
-        before, between = now, []
 
 
 def _same(one: Tried, other: Tried) -> bool:

@@ -1,14 +1,12 @@
-"""Results that are alike: of one target, with one verdict, the same wrong outputs, and one symptom
-or known defect.
+"""Groups results that probably have one cause.
 
-A symptom is what a result looks like from outside. A kernel with one defect fails many cases, which
-are listed together, with one of them as the example. The page, the terminal and the Markdown all
-group by `causes`.
+They are of one target and have the same verdict, the same wrong outputs, and the same known defect
+or symptom. A kernel with one defect fails many cases; the page, the terminal and the Markdown list
+them together, with one of them as the example.
 
-A cause is of many cases, so its symptom has no numbers, which follow from the case. Whether one
-case has the same result in two runs is another question, which `conformance.results.compare`
-answers; an expectation names the part of a message that tells one cause from all others
-(`conformance.maintain.known.causes`).
+A symptom describes a result without numbers, because numbers follow from the case. Whether one case
+has the same result in two runs is another question (`conformance.results.differences`). So is which
+part of a message distinguishes one cause from all others (`conformance.maintain.known.causes`).
 """
 
 from __future__ import annotations
@@ -41,21 +39,20 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Cause(Generic[_T]):
-    """What is alike, and all of it."""
+    """A group of results that probably have one cause."""
 
     label: str
-    """Of the target."""
+    """The label of their target."""
     example: ResultRecord
-    """The first of the results. All have its verdict, its wrong outputs, and its known defect or
-    its symptom."""
+    """The first of the results."""
     stage: str | None
-    """The stage of all of them, if it is the same."""
+    """The stage of the results; None if their stages differ."""
     members: tuple[_T, ...]
 
     @property
     def verdict(self) -> str:
-        """With the stage, the wrong outputs and a note: `unsupported at run`, `wrong in output and
-        presents`, `accepted (wrong values) in output`."""
+        """The verdict with the stage, a note and the wrong outputs: `unsupported at run`,
+        `accepted (wrong values) in output`."""
         acceptance = acceptance_of(self.example)
         note = f" ({acceptance.note})" if acceptance else ""
         if self.example.flaky:
@@ -66,19 +63,19 @@ class Cause(Generic[_T]):
 
     @property
     def known(self) -> ExpectationRecord:
-        """The known defect; only of results that have one."""
+        """The known defect. The results must have one."""
         known = self.example.known
         assert known is not None
         return known
 
     @property
     def sentence(self) -> str:
-        """Verdict, target and what is alike, without a full stop: `wrong in output on cpu@1.31.1:
-        output is …`."""
+        """Verdict, target and known defect or symptom, without a full stop:
+        `wrong in output on cpu@1.31.1: output is …`."""
         known = self.example.known
-        what = known.why if known else quoted(symptom(self.example))
+        description = known.why if known else quoted(symptom(self.example))
         head = f"{self.verdict} on {self.label}"
-        return f"{head}: {what}" if what else head
+        return f"{head}: {description}" if description else head
 
 
 def causes(
@@ -86,25 +83,24 @@ def causes(
     result_of: Callable[[_T], ResultRecord],
     label_of: Callable[[_T], str] | None = None,
 ) -> list[Cause[_T]]:
-    """``items`` by cause: the worst first, and of those equally bad the largest number.
+    """``items`` by cause: the worst causes first; of equally bad ones, the largest first.
 
-    ``label_of`` gives the label of an item's target where several runs are joined; else it is the
-    target's name.
+    ``label_of`` gives the label of an item's target; by default, it is the target's name.
     """
     groups: dict[tuple[str, object, object], list[_T]] = {}
     for item in items:
         result = result_of(item)
         known = result.known
         label = label_of(item) if label_of else result.target
-        what = (known.why, known.link) if known else symptom(result)
+        reason = (known.why, known.link) if known else symptom(result)
         kind = result.verdict, severity(result), result.wrong_outputs
-        groups.setdefault((label, kind, what), []).append(item)
-    found = []
+        groups.setdefault((label, kind, reason), []).append(item)
+    made = []
     for (label, _, _), members in groups.items():
         stage, *others = {result_of(item).stage for item in members}
         example = result_of(members[0])
-        found.append(Cause(label, example, None if others else stage, tuple(members)))
-    return sorted(found, key=lambda cause: (severity(cause.example), -len(cause.members)))
+        made.append(Cause(label, example, None if others else stage, tuple(members)))
+    return sorted(made, key=lambda cause: (severity(cause.example), -len(cause.members)))
 
 
 def kind_of(result: ResultRecord, known: bool = False) -> str | None:
@@ -126,31 +122,32 @@ def kind_of(result: ResultRecord, known: bool = False) -> str | None:
 # Symptoms
 
 
-#: Messages are compared by their beginning and end, this many characters together …
+#: Of a longer message, only the beginning and the end are compared, this many characters together.
 _COMPARED: Final = 1_000
-#: … and quoted by this many at the end, where runtimes say what is wrong.
+#: The number of characters that are quoted of a message: its end, where runtimes name the fault.
 _QUOTED: Final = 140
 
-# A number that is no part of a name such as float16, a list of them, and a case's id.
+# A number that is not part of a name such as float16, a list of numbers, and the id of a case.
 _NUMBER: Final = re.compile(r"<number>|(?<![A-Za-z\d])\d+")
 _NUMBERS: Final = re.compile(r"N(?:[,x ]{1,3}N)+")
 _CASE: Final = re.compile(r"\b[a-z0-9_]{1,80}/[a-z0-9_]{1,80}\[[^\]\s]{0,300}\]")
 
-# What ended the process, in the sentence about a crash, and what it wrote about that.
+# In the sentence about a crash: what ended the process, and the last line that it wrote.
 _ENDED: Final = re.compile(
     r"\b(?:died of (?P<signal>SIG[A-Z0-9]+|signal \d+)|ended in a (?P<word>\w+)"
     r"|ended in (?P<device>cuda\w+))"
 )
 _WROTE: Final = re.compile(r"(?:the last it wrote: |panicked at )(.+)", re.DOTALL)
-#: A report of compute-sanitizer, to the place in the kernel: any of its threads may be the first.
+#: A report of compute-sanitizer up to the name of the thread, which differs from run to run.
 _REPORT: Final = re.compile(r"\bended in a \w+ error(?: in step \d+)?: (.+?)(?= by thread \(|\Z)")
 
 
 def symptom(result: ResultRecord) -> str:
-    """What a result has in common with others of the same defect; may be empty.
+    """The symptom of a result: a text that results with the same defect share; may be empty.
 
-    Of a crash the signal and the last words, of a rejection the message, of wrong values the kinds
-    of faults and their outputs. Where an expectation does not hold, it is named instead.
+    For a crash it is the signal and the last line of output, for a rejection the message, and for
+    wrong values the kinds of faults and their outputs. If an expectation does not hold, it is the
+    expectation.
     """
     known = result.expectation
     if result.unexpected and known is not None:
@@ -172,16 +169,16 @@ def symptom(result: ResultRecord) -> str:
     return where + "; ".join(clauses) if clauses else ""
 
 
-@lru_cache(1 << 14)  # a runtime says the same of many cases
+@lru_cache(1 << 14)  # many cases have the same message
 def abstract(message: str, target: str) -> str:
-    """A message without its numbers, its case ids and the target's name, on one line."""
+    """``message`` on one line, without numbers, ids of cases, and the target's name."""
     text = normal(clean(message, _COMPARED), target)
     text = _NUMBER.sub("N", _CASE.sub("<case>", text))
     return _NUMBERS.sub("N, …", text).rstrip(".")
 
 
 def quoted(text: str) -> str:
-    """The end of ``text``, from the beginning of a word if there is one."""
+    """The end of ``text``, cut before a word if possible."""
     if len(text) <= _QUOTED:
         return text
     end = text[-_QUOTED:]
@@ -189,7 +186,8 @@ def quoted(text: str) -> str:
 
 
 def ended_by(result: ResultRecord) -> str:
-    """Of a crash, what ended the process, such as SIGSEGV; empty if the file does not say it."""
+    """The signal or error that ended the process, such as SIGSEGV; empty if it is unknown, and for
+    results that are no crash."""
     ended = _ENDED.search(_sentence(result)) if result.verdict == "crash" else None
     return ended[ended.lastgroup] if ended and ended.lastgroup else ""
 
@@ -203,12 +201,12 @@ def _crash(result: ResultRecord) -> str:
 
 
 def _sentence(result: ResultRecord) -> str:
-    """What is said about a crash."""
+    """The sentence that describes a crash."""
     return result.message or result.reason
 
 
 def _clauses(result: ResultRecord) -> Iterator[str]:
-    """What is wrong, in the words that all results of the cause have in common."""
+    """A clause for each fault, without numbers."""
     for error in filter(is_beyond, result.errors):
         yield _beyond(error)
     for fault in result.faults:

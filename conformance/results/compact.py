@@ -1,7 +1,7 @@
-"""A smaller form of results, for keeping those of many releases.
+"""A compact form of results, to keep those of many releases.
 
-A file without these is one that every command reads: the verdict, the outcome, a runtime's message
-and whatever is wrong with a result are there. The header says what is not.
+Every command can read it: it keeps the verdict, the outcome, the runtime's message and all faults.
+The header lists what was left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from conformance.results.records import ResultRecord
 
-#: What is left out, for the header.
+#: The list of omissions in the header.
 LEFT_OUT: Final = (
     "times",
     "standard error, of results that are expected",
@@ -28,7 +28,8 @@ _DEFAULTS: Final = {
 
 
 def compacted(line: bytes) -> bytes:
-    """The line of a result without what `LEFT_OUT` says and without fields that say nothing."""
+    """The line of a result without the details in `LEFT_OUT` and without fields that have their
+    defaults."""
     kept: dict[str, Any] = json.loads(line)
     drop = ["ms"]
     if not kept["unexpected"]:

@@ -1,7 +1,7 @@
-"""The changes between two runs; the old run is the baseline.
+"""The changes from an old run, the baseline, to a new one.
 
-Targets are compared by what they are: their releases are a property. What makes the new run worse
-is in `conformance.results.regressions`.
+Two releases of a target can be compared. `conformance.results.regressions` says whether the new run
+is worse.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from conformance.results.differences import HEADINGS, Kind, differences
+from conformance.results.differences import HEADINGS, Kind, difference
 from conformance.results.differences import Change as Change
 from conformance.results.pairs import Pair, pairs_of
 from conformance.results.records import CaseRecord
@@ -22,16 +22,17 @@ from conformance.results.verdicts import VERDICTS, Verdict
 
 @dataclass(frozen=True)
 class Changes:
-    """All changes. Those of a kind are in the order of the cases, but unexpected new ones first."""
+    """All changes between two runs, by kind. Within a kind they are in the order of the cases;
+    among new results, unexpected ones come first."""
 
     by_kind: Mapping[Kind, Sequence[Change]]
     targets: tuple[Pair, ...]
     notes: tuple[str, ...]
-    """Differences of the runs that are no regressions, such as another machine."""
+    """Differences between the runs that are not regressions, such as another machine."""
     reasons: tuple[str, ...]
-    """Why the new run is worse, one sentence each; empty if it is not."""
+    """Why the new run is worse, a sentence for each reason; empty if it is not worse."""
     cases: Mapping[str, CaseRecord]
-    """The cases of all changes, as described in the new run, else in the baseline."""
+    """The cases that have changes, as the new run describes them, or else the baseline."""
 
     @property
     def worse(self) -> bool:
@@ -40,14 +41,14 @@ class Changes:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Those that any of the results has."""
+        """The verdicts that occur in either run."""
         every = [each for one in self.targets for each in (one.totals_before, one.totals_after)]
         return [verdict for verdict in VERDICTS if any(totals.get(verdict) for totals in every)]
 
-    def grouped(self, found: Iterable[Change]) -> list[tuple[str, list[Change]]]:
-        """``found`` by entry, target, verdicts and wrong outputs, as (entry, changes)."""
+    def grouped(self, changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
+        """``changes`` grouped by entry, target, verdicts and wrong outputs, as (entry, changes)."""
         groups: dict[tuple[object, ...], list[Change]] = {}
-        for change in found:
+        for change in changes:
             both = change.before, change.after
             before, after = ((r.verdict, r.wrong_outputs) if r else None for r in both)
             case = self.cases.get(change.case)
@@ -57,8 +58,8 @@ class Changes:
         return [(str(entry), members) for (entry, *_), members in groups.items()]
 
     def kinds(self) -> Iterator[tuple[str, Sequence[Change]]]:
-        """The kinds that have changes, each with its heading."""
-        return ((HEADINGS[kind], found) for kind, found in self.by_kind.items() if found)
+        """The heading and the changes of each kind that has any."""
+        return ((HEADINGS[kind], changes) for kind, changes in self.by_kind.items() if changes)
 
     def all(self) -> Iterator[Change]:
         """Every change, kind by kind."""
@@ -69,23 +70,24 @@ def changes(new: Table, old: Table) -> Changes:
     """The changes from the baseline ``old`` to ``new``."""
     pairs = pairs_of(new, old)
     ids = list(dict.fromkeys([*new.ids, *old.ids]))
-    found: dict[Kind, list[Change]] = {kind: [] for kind in HEADINGS}
+    by_kind: dict[Kind, list[Change]] = {kind: [] for kind in HEADINGS}
     for pair in pairs:
         if pair.before is None or pair.after is None:
             continue
         before, after = pair.before.label, pair.after.label
         for id in ids:
             was, now = old.results.get((id, before)), new.results.get((id, after))
-            for kind, sentence in differences(was, now):
+            if (changed := difference(was, now)) is not None:
+                kind, sentence = changed
                 if _is_redefined(id, new, old):
                     sentence += " The case itself has changed."
-                found[kind].append(Change(kind, id, after, was, now, sentence))
-    found["new"].sort(key=lambda change: not (change.after and change.after.unexpected))
-    worse = tuple(reasons(new, old, pairs, found))
-    changed = {change.case for kind in found.values() for change in kind}
-    cases = ((id, new.cases.get(id) or old.cases.get(id)) for id in ids if id in changed)
+                by_kind[kind].append(Change(kind, id, after, was, now, sentence))
+    by_kind["new"].sort(key=lambda change: not (change.after and change.after.unexpected))
+    worse = tuple(reasons(new, old, pairs, by_kind))
+    known = {change.case for kind in by_kind.values() for change in kind}
+    cases = ((id, new.cases.get(id) or old.cases.get(id)) for id in ids if id in known)
     return Changes(
-        by_kind=found,
+        by_kind=by_kind,
         targets=tuple(pairs),
         notes=tuple(note for note in notes(new, old, pairs) if note not in worse),
         reasons=worse,
@@ -94,6 +96,6 @@ def changes(new: Table, old: Table) -> Changes:
 
 
 def _is_redefined(id: str, new: Table, old: Table) -> bool:
-    """Whether the case is another one than in the baseline."""
+    """Whether the two runs describe different cases by this id."""
     one, other = new.cases.get(id), old.cases.get(id)
     return one is not None and other is not None and not is_same_case(one, other)

@@ -1,14 +1,14 @@
-"""How the result of a case differs between two runs: the kinds of changes, with a sentence each.
+"""How the result of a case differs between two runs: the kind of change, and a sentence about it.
 
-Whether it is the same in both is decided here alone, for ``gqa diff`` and for a bisection. A
-history asks for less, on purpose: only whether a case passes, since a release that fails in another
-way has broken nothing.
+`same_result` is the only definition of "the same result"; ``gqa diff`` and bisections use it. A
+history compares less: only whether a case passes, because a case that fails in another way than
+before is not newly broken.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -26,23 +26,17 @@ from conformance.results.records import (
 from conformance.results.verdicts import severity, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
-Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
-#: The kinds in the order in which they are shown, each with its heading.
+Kind = Literal["broken", "vanished", "fixed", "changed", "new"]
+#: The headings of the kinds of changes, in the order in which they are shown.
 HEADINGS: Final[Mapping[Kind, str]] = {
     "broken": "Newly broken",
     "vanished": "Vanished",
     "fixed": "Fixed",
     "changed": "Changed",
     "new": "New",
-    "slower": "Slower",
 }
 
-#: A result is slower if it takes more than this many times as long …
-SLOWER_TIMES: Final = 2.0
-#: … and more than this longer, in ms. Most calls take microseconds, and the fastest of a few
-#: repeats can double because the machine is busy.
-SLOWER_BY: Final = 1.0
-#: A wrong result has changed if its error has grown or shrunk by more than this factor.
+#: A wrong result counts as changed if its error is more than this many times larger or smaller.
 OTHER_MAGNITUDE: Final = 10.0
 
 #: In a sentence, reasons and messages are cut to this many characters.
@@ -51,68 +45,70 @@ _SENTENCE: Final = 300
 
 @dataclass(frozen=True)
 class Change:
-    """A change of one case on one target. ``target`` is the column's label in the new run."""
+    """A change of the result of a case. ``target`` is the label of the column in the new run."""
 
     kind: Kind
     case: str
     target: str
     before: ResultRecord | None
-    """None: the baseline has no result."""
+    """None if the baseline has no result."""
     after: ResultRecord | None
-    """None: the new run has no result."""
+    """None if the new run has no result."""
     sentence: str
-    """What changed, with the runtime's message; cleaned, but not escaped."""
+    """A description with the runtime's message; cleaned, but not escaped."""
 
     @property
     def known(self) -> bool:
-        """Whether the new result is not `pass`, and an expectation covers it or it is not red."""
+        """Whether the new result is not `pass`, but expected or never red."""
         after = self.after
         return after is not None and after.verdict != "pass" and not after.unexpected
 
     @property
     def surprising(self) -> bool:
-        """Whether the new result is not `pass` and unexpected, and was not in the baseline."""
+        """Whether the new result is unexpected and not `pass`, and was not unexpected before."""
         before, after = self.before, self.after
         red = after is not None and after.unexpected and after.verdict != "pass"
         return red and not (before is not None and before.unexpected)
 
 
-def differences(was: ResultRecord | None, now: ResultRecord | None) -> Iterator[tuple[Kind, str]]:
-    """The changes of a result: none, one, or one and a slower time; None is no result."""
+def difference(was: ResultRecord | None, now: ResultRecord | None) -> tuple[Kind, str] | None:
+    """The kind of change of a result, with a sentence; None if there is none.
+
+    ``was`` and ``now`` are None where there is no result.
+    """
     if now is None:
-        if was is not None and was_tried(was):
-            what = f"{was.verdict} in the baseline; the new run has the target, not the case."
-            yield "vanished", what
-    elif was is None or (was_tried(now) and not was_tried(was)):
-        yield "new", _new(was, now)
-    else:
-        if change := _change(was, now):
-            yield change
-        if slower := _slower(was, now):
-            yield "slower", slower
+        if was is None or not was_tried(was):
+            return None
+        return (
+            "vanished",
+            f"{was.verdict} in the baseline; the new run has the target, not the case.",
+        )
+    if was is None or (was_tried(now) and not was_tried(was)):
+        return "new", _new(was, now)
+    return _change(was, now)
 
 
 def same_result(one: ResultRecord, other: ResultRecord) -> bool:
-    """Whether a case has the same result in two runs, as far as the runtime is concerned.
+    """Whether the runtime behaved the same in two runs of a case.
 
-    Compared are the verdict, the wrong outputs, and whether there is a hazard. Of a result that did
-    not run also the outcome, the stage, the code, whether its message is vague, and the message as
-    `normal` has it. Of wrong values also the placement, the kinds of faults, the output that is
-    worst, and its error by the magnitude (`OTHER_MAGNITUDE`). Two runs of one defect differ in the
-    rest: times, standard error, the values of elements. What the suite expects is not compared.
+    Always compared: the verdict, the wrong outputs, and whether there is a hazard. If the call did
+    not run: the outcome, the stage, the code, whether the message is vague, and the message after
+    `normal`. If values are wrong: the placement, the kinds of faults, the worst output, and the
+    magnitude of its error (`OTHER_MAGNITUDE`). Times, standard error and values of elements differ
+    between two runs with one defect, so they are not compared; nor are expectations.
     """
     return not _has_moved(one, other) and _other_details(one, other) is None
 
 
 def _has_moved(was: ResultRecord, now: ResultRecord) -> bool:
-    """Whether the verdict differs, or the wrong outputs where both are known."""
+    """Whether the verdicts differ, or the wrong outputs if both are known."""
     return was.verdict != now.verdict or bool(
         was.wrong_outputs and now.wrong_outputs and was.wrong_outputs != now.wrong_outputs
     )
 
 
 def _is_flaky(was: ResultRecord, now: ResultRecord) -> bool:
-    """Whether the verdicts differ, and both are those that the case has from run to run."""
+    """Whether the verdicts differ, but both are verdicts that this flaky case is known to have."""
     flaky = now.flaky or (None if now.unexpected else was.flaky)
     verdicts = {was.verdict, now.verdict}
     return flaky is not None and len(verdicts) == 2 and verdicts <= {*flaky.verdicts}
@@ -128,7 +124,7 @@ def _new(was: ResultRecord | None, now: ResultRecord) -> str:
 
 
 def _change(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
-    """How a result that both runs have has changed, its time apart."""
+    """How a result that both runs have has changed; None if it has not."""
     if _is_flaky(was, now):
         return None
     if _has_moved(was, now):
@@ -141,7 +137,7 @@ def _change(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
 
 
 def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
-    """The change to another verdict or wrong outputs. What is better, but no pass, is not fixed."""
+    """The change to another verdict or other wrong outputs. Only a pass counts as fixed."""
     before, after = (" ".join(filter(None, (r.verdict, where_wrong(r)))) for r in (was, now))
     moved = f"{before} before, now {after}"
     if not was_tried(now):
@@ -156,7 +152,7 @@ def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
 
 
 def _why(result: ResultRecord) -> str:
-    """The reason and, of a rejection, the runtime's message: after a colon, with a full stop."""
+    """The reason, and the runtime's message if there is one: after a colon, with a full stop."""
     if result.verdict == "pass":
         return "."
     text = result.reason
@@ -177,7 +173,8 @@ def _expectation(result: ResultRecord) -> str:
 
 
 def _other_details(was: ResultRecord, now: ResultRecord) -> str | None:
-    """What differs between two results with one verdict, after "still wrong, "; None: nothing."""
+    """The difference between two results with the same verdict, to follow "still wrong, "; None if
+    there is none."""
     if (was.hazard is None) != (now.hazard is None):
         if now.hazard is None:
             return "without the hazard of before."
@@ -209,7 +206,8 @@ def _how(result: ResultRecord) -> str:
 
 
 def _other_numbers(was: ResultRecord, now: ResultRecord) -> str | None:
-    """Of two results that ran and are no pass: wrong elsewhere, or by another magnitude."""
+    """The difference between two results that ran and did not pass: other outputs or another
+    magnitude."""
     if was.values_right != now.values_right:
         right = {True: "right", False: "wrong", None: "not compared"}
         return f"but its values are {right[now.values_right]} now"
@@ -230,7 +228,7 @@ def _other_numbers(was: ResultRecord, now: ResultRecord) -> str | None:
 
 
 def _worst(errors: Sequence[OutputErrorRecord]) -> OutputErrorRecord | None:
-    """An output that could not be compared is worse than any number in one that could."""
+    """The worst error; an output that could not be compared is worse than any number."""
 
     def badness(error: OutputErrorRecord) -> tuple[bool, float]:
         share = error.share or 0.0
@@ -242,7 +240,7 @@ def _worst(errors: Sequence[OutputErrorRecord]) -> OutputErrorRecord | None:
 def _outline(result: ResultRecord) -> set[tuple[object, ...]]:
     """The faults of a result without the values of elements, which differ between two runs.
 
-    Where an error is beyond its budget, two runs may or may not differ.
+    If an error is beyond its budget, it does not count whether two runs differ.
     """
     outline: set[tuple[object, ...]] = {
         ("beyond", error.output) for error in result.errors if is_beyond(error)
@@ -269,29 +267,16 @@ def _other_magnitude(one: float | None, other: float | None) -> bool:
     return high > OTHER_MAGNITUDE * low
 
 
-def _slower(was: ResultRecord, now: ResultRecord) -> str | None:
-    before, after = (result.ms.run if result.ms else None for result in (was, now))
-    # A time of zero cannot be compared by a factor.
-    if before is None or after is None or not (before > 0 and math.isfinite(after)):
-        return None
-    if not (after > SLOWER_TIMES * before and after - before > SLOWER_BY):
-        return None
-    return (
-        f"the fastest repeat took {_figure(after)} ms, {_figure(after / before)} times "
-        f"the {_figure(before)} ms of the baseline."
-    )
-
-
 def _figure(number: float | None) -> str:
     return "an unknown number of" if number is None else factor(number)
 
 
 def short(text: str) -> str:
-    """``text`` as a sentence quotes it: one line of at most about `_SENTENCE` characters."""
+    """``text`` shortened to one line of about `_SENTENCE` characters."""
     return one_line(text, _SENTENCE)
 
 
 def stopped(text: str) -> str:
-    """``text`` as `short` has it, with a full stop unless it ends in a mark."""
+    """``text`` shortened by `short`, with a full stop unless it ends in a punctuation mark."""
     text = short(text)
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."

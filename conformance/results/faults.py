@@ -1,4 +1,4 @@
-"""Sentences about faults: for people only; programs read the fields."""
+"""Descriptions of faults for people; programs read the fields."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from conformance.results.wrong_outputs import wrong_names
 def faults_text(faults: Sequence[Fault], errors: Iterable[OutputErrorRecord] = ()) -> str:
     """All ``faults`` in one clause without a full stop, which can follow "It ran, but".
 
-    Of relations only the first. The outputs of the others, and those of ``errors`` beyond their
-    budgets, are named at the end.
+    A broken relation is described only if it is the first fault. All other outputs that are wrong,
+    by ``faults`` or by ``errors``, are named at the end.
     """
-    told = [f for f in faults if f is faults[0] or not isinstance(f, RelationBroken)]
-    named = {fault.output for fault in told}
+    described = [f for f in faults if f is faults[0] or not isinstance(f, RelationBroken)]
+    named = {fault.output for fault in described}
     others = [name for name in wrong_names(faults, errors) if name not in named]
-    clauses = [fault_text(fault) for fault in told]
+    clauses = [fault_text(fault) for fault in described]
     if others:
         clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} wrong, too")
     return "; ".join(clauses)
@@ -64,16 +64,16 @@ def difference_text(fault: RelationBroken) -> str:
 
 
 def _times(share: float, budget: float, what: str, exact: str) -> str:
-    """How far beyond ``budget`` an error is; ``exact`` is said where the budget is 0."""
+    """How many times an error exceeds ``what``, its budget; ``exact`` if the budget is 0."""
     if budget == 0:
         return exact
     return f"{factor(share)} times {what}" if math.isfinite(share) else "never allowed"
 
 
 def factor(number: float) -> str:
-    """A ratio, for reading: ``0.25``, ``37``, ``1230``, ``2.5e6``, ``inf``, ``nan``.
+    """A ratio for people: ``0.25``, ``37``, ``1230``, ``2.5e6``, ``inf``, ``nan``.
 
-    Nothing is rounded to 1, because a share of the budget above 1 is wrong.
+    No other number is rounded to 1, because a share of the budget above 1 is wrong.
     """
     if math.isfinite(number) and abs(number) >= 10_000:
         mantissa, exponent = f"{number:.1e}".split("e")

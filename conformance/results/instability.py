@@ -1,4 +1,4 @@
-"""Sentences about the instability of a target, the same in every view."""
+"""Sentences about results of a target that did not repeat, for every view."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from conformance.base.text import one_line
 from conformance.results.records import InstabilityRecord
 from conformance.results.verdicts import VERDICTS
 
-#: So many of a target's are told one by one.
+#: The number of results that are described one by one.
 _EXAMPLES: Final = 3
 
 
 def instability_text(records: Sequence[InstabilityRecord]) -> str:
-    """The number of results of one target that did not repeat, by verdict: a sentence."""
+    """A sentence with the number of results of a target that did not repeat, by verdict."""
     verdicts = Counter(record.verdict for record in records)
     counts = ", ".join(
         f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]
@@ -27,12 +27,12 @@ def instability_text(records: Sequence[InstabilityRecord]) -> str:
 
 
 def is_unstable(records: Sequence[InstabilityRecord]) -> bool:
-    """Whether there is any that no expectation covers."""
+    """Whether there is a result that did not repeat and that no expectation covers."""
     return any(record.unexpected for record in records)
 
 
 def instability_examples(records: Sequence[InstabilityRecord]) -> Iterator[str]:
-    """A few of them, each on a line of its own, and the number of the others."""
+    """A line for each of the first results that did not repeat, and the number of the others."""
     for record in records[:_EXAMPLES]:
         after = f", after {record.before}" if record.before else ""
         yield f"{record.verdict} in {record.case}{after}: {one_line(record.message, 500)}"

@@ -1,7 +1,7 @@
-"""Joins results files into one, in flat memory: shards of a run, and runs of several targets.
+"""Joins results files into one: shards of a run, and runs on several targets.
 
-The lines come in the order of the files, and go out by case, with the results on all targets after
-each case. That is also the order in which they pack best.
+The joined file has each case, followed by its results on all targets; in this order it compresses
+best. The memory needed does not depend on the number of results.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import IO
 
 from conformance.results.compact import LEFT_OUT, compacted
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Run, abbreviated
+from conformance.results.reader import Run, abbreviated, contradictions, take
 from conformance.results.records import Footer, Header, Record, Selection, ShardRecord, TargetRecord
 from conformance.results.same import headers_differ, targets_differ
-from conformance.results.store import Store, opened
+from conformance.results.store import opened
 from conformance.results.verdicts import Verdict, without_zeros
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What was joined. ``problems`` are sentences: what is missing of it."""
+    """Numbers about a joined file. ``problems`` say what it lacks, a sentence each."""
 
     cases: int
     results: int
@@ -34,19 +34,20 @@ class Merged:
 def merge(
     paths: Sequence[Path], out: IO[bytes], *, compact: bool = False, incomplete: bool = False
 ) -> Merged:
-    """Write what the results files have together to ``out``; ``compact``: without `LEFT_OUT`.
+    """Join the results files, and write the result to ``out``; ``compact``: without `LEFT_OUT`.
 
-    Raises `ResultsError` for files that cannot be joined: of several suites or corpora, with two
-    descriptions of a target or a case, with a case twice on one target. Also for missing shards and
-    incomplete files, unless they may be ``incomplete``; the joined file is then incomplete, too.
-    Raises :class:`OSError` if ``out`` or the database cannot be written.
+    Raises `ResultsError` for files that cannot be joined: they are of different suites or corpora,
+    describe a target or a case differently, or have several results of a case on a target. Raises
+    it, too, if shards are missing or files are incomplete, unless ``incomplete`` permits that; the
+    joined file is then incomplete. Raises :class:`OSError` if ``out`` or the database cannot be
+    written.
     """
     with opened() as store:
         parts: list[Run] = []
         targets: dict[str, TargetRecord] = {}
         for path in paths:
-            parts.append(store.add(path))
-            for refusal in _refusals(store, parts, targets):
+            parts.append(take(path, store))
+            for refusal in _refusals(parts, targets):
                 raise ResultsError(refusal)
         for refusal in _uneven(parts):
             raise ResultsError(refusal)
@@ -78,21 +79,16 @@ def merge(
 # Files that cannot be joined
 
 
-def _refusals(
-    store: Store, parts: Sequence[Run], targets: dict[str, TargetRecord]
-) -> Iterator[str]:
-    """Why the last file cannot be joined with those before; adds its targets to ``targets``."""
+def _refusals(parts: Sequence[Run], targets: dict[str, TargetRecord]) -> Iterator[str]:
+    """Why the last file cannot be joined with the others; adds its targets to ``targets``."""
     *before, part = parts
-    path, header, judged = part.path, part.header, part.judged
+    path, header = part.path, part.header
     if before and (differs := headers_differ(before[0].header, header)):
         yield f"{path} is of another run than {before[0].path}: {differs}."
     for other in before:
         same_run = _run_of(header) == _run_of(other.header)
         if header.shard and same_run and header.shard == other.header.shard:
             yield f"One shard is there twice: {_called(other)} and {_called(part)}."
-    for name, number in Counter(_names(header)).items():
-        if number > 1:
-            yield f"{path}: two of its targets are called {name}."
     for target in header.targets:
         known = targets.setdefault(target.name, target)
         if differs := targets_differ(known, target):
@@ -101,29 +97,13 @@ def _refusals(
                 f"{differs}. Give one of them a --name."
             )
         targets[target.name] = _on_both(known, target)
-    if part.goes_on:
-        yield f"{path}: there is more after its footer."
-    for id in part.redescribed:
-        yield f"{path}: {id} is another case than in {parts[store.first(id)].path}."
-    for id in part.undescribed:
-        yield f"{path}: there is a result for {id}, and no such case."
-    for name in judged.counts.keys() - {*_names(header)}:
-        yield f"{path}: there is a result for {name}, which is no target of it."
-    for id, name in judged.twice:
-        first, what = parts[store.first(id, name)], f"a result of {id} on {name}"
-        yield (
-            f"{path} has {what} twice."
-            if first is part
-            else f"Both {first.path} and {path} have {what}."
-        )
-    if part.footer is not None and part.footer.complete:
-        said = {name: counts for name, counts in part.footer.counts.items() if counts}
-        if said != {name: counts for name, counts in judged.counts.items() if counts}:
-            yield f"{path} is damaged: its results are not those of its footer."
+    after = f", after {abbreviated([str(other.path) for other in before])}" if before else ""
+    for contradiction in contradictions(part):
+        yield f"{path}{after}: {contradiction}"
 
 
 def _uneven(parts: Iterable[Run]) -> Iterator[str]:
-    """Why shards cannot be joined that were divided in different ways."""
+    """Why the shards cannot be joined: their run was divided in different ways."""
     for those in _divided(parts).values():
         shard = those[0].header.shard
         planned = sum(part.header.selection.results for part in those)
@@ -135,7 +115,7 @@ def _uneven(parts: Iterable[Run]) -> Iterator[str]:
 
 
 def _problems(parts: Sequence[Run], targets: Iterable[str]) -> Iterator[str]:
-    """What is missing: shards, and what incomplete files do not have."""
+    """A sentence for each incomplete file, and for each target with missing shards."""
     for part in parts:
         if part.footer is None or not part.footer.complete:
             why = "it was stopped before its end" if part.footer else "it was cut off"
@@ -216,7 +196,7 @@ def _names(header: Header) -> tuple[str, ...]:
 
 
 def _divided(parts: Iterable[Run]) -> dict[object, list[Run]]:
-    """The shards, by the run that they are of."""
+    """The shards, grouped by run."""
     runs: dict[object, list[Run]] = {}
     for part in parts:
         if part.header.shard:
@@ -225,13 +205,13 @@ def _divided(parts: Iterable[Run]) -> dict[object, list[Run]]:
 
 
 def _run_of(header: Header) -> object:
-    """What the shards of one run have in common."""
+    """A key that all shards of one run share; None for a file that is no shard."""
     shard = header.shard
     return shard and (shard.of, shard.cases, shard.results, header.selection.text, _names(header))
 
 
 def _on_both(one: TargetRecord, other: TargetRecord) -> TargetRecord:
-    """The target, which is the same on two machines, with the facts of both about them."""
+    """The description of a target that ran on two machines, with the facts about both machines."""
     if one == other or one.describe is None or other.describe is None:
         return one
     devices = [each.device or "" for each in (one.describe, other.describe)]
@@ -245,7 +225,7 @@ def _on_both(one: TargetRecord, other: TargetRecord) -> TargetRecord:
 
 
 def _joined(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Facts about machines, by name; what differs, side by side."""
+    """Facts about several machines by name; values that differ are separated by a bar."""
     names = dict.fromkeys(name for each in facts for name in each)
     return {name: _both([each.get(name, "") for each in facts]) for name in names}
 

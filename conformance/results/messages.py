@@ -1,4 +1,4 @@
-"""Messages of runtimes, without what differs between two runs of one defect."""
+"""Messages of runtimes, without parts that differ between two runs with the same defect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from conformance.base.text import clean
 
-#: Longer messages are compared by their beginning and end, this many characters together.
+#: Of a longer message, only the beginning and the end are compared, this many characters together.
 COMPARED: Final = 8_000
 
 # Each pattern is anchored or bounded, so that a megabyte takes linear time.
@@ -45,9 +45,9 @@ _CHANGING: Final = tuple(
 
 
 def normal(text: str, target: str = "") -> str:
-    """``text`` without what differs between two runs of the same defect.
+    """``text`` with placeholders for parts that differ between two runs with the same defect.
 
-    ``target`` is the target's name, which contains its version.
+    ``target`` is the target's name. It contains a version, so it is replaced, too.
     """
     text = clean(text, COMPARED)
     if target:

@@ -1,4 +1,4 @@
-"""Opens files for reading and writing, packed where their name ends in ``.xz``."""
+"""Reads and writes files that are compressed if their name ends in ``.xz``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from conformance.base.files import open_plain, own_descriptor, writing
 
 @contextmanager
 def unpacking(path: Path) -> Iterator[IO[bytes]]:
-    """The content of ``path``, a regular file or a pipe of this process.
+    """The decompressed content of ``path``, a regular file or a pipe of this process.
 
-    Reading raises :class:`EOFError` where packed data ends too early, and
-    :class:`lzma.LZMAError` where it is damaged, or no ``.xz`` at all.
+    Reading raises :class:`EOFError` if compressed data ends too early, and :class:`lzma.LZMAError`
+    if it is damaged or not in the format of ``.xz``.
     """
     own = own_descriptor(path)
     with os.fdopen(open_plain(path) if own is None else os.dup(own), "rb") as file:
@@ -30,7 +30,7 @@ def unpacking(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def packing(path: Path) -> Iterator[IO[bytes]]:
-    """``path`` to write whole, packed if its name says so."""
+    """A file that replaces ``path`` once it is complete, compressed if the name ends in ``.xz``."""
     with writing(path) as file:
         if path.suffix != ".xz":
             yield file

@@ -1,6 +1,7 @@
-"""Which targets of two runs are compared with each other: the same ones, in whatever release.
+"""Pairs the targets of two runs that are to be compared.
 
-Where a run has several releases of a target, each is compared with itself alone.
+If each run has one release of a target, these two are compared. If a run has several releases of
+it, each release is compared only with the same release.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from conformance.results.verdicts import Verdict
 
 @dataclass(frozen=True)
 class Pair:
-    """A column of the baseline and that of the new run that it is compared with.
+    """A column of the baseline and the column of the new run that it is compared with.
 
-    If a column has no counterpart, the other one is None and has no totals.
+    If one of them is None, the other has no counterpart; the totals of None are empty.
     """
 
     before: Column | None
@@ -25,16 +26,16 @@ class Pair:
     totals_before: Mapping[Verdict, int]
     totals_after: Mapping[Verdict, int]
     series: object
-    """What they have in common but for the release: the target and its adapter."""
+    """The target and the adapter of both columns, without a release."""
 
     def title(self, shown: Callable[[str], str]) -> str:
-        """The labels, each as ``shown`` has it, with a note where one is missing."""
+        """The labels, each passed through ``shown``, and a note if a column is missing."""
         labels = (shown(column.label) for column in (self.before, self.after) if column)
         note = " (new)" if self.before is None else " (missing)" if self.after is None else ""
         return " → ".join(dict.fromkeys(labels)) + note
 
     def counts(self, verdicts: Iterable[Verdict]) -> list[str]:
-        """The number of results with each verdict, and of all: ``3``, or ``3 → 4``."""
+        """The number of results with each verdict, and of all results: ``3``, or ``3 → 4``."""
         both = self.totals_before, self.totals_after
         pairs = [[totals.get(each, 0) for totals in both] for each in verdicts]
         pairs.append([sum(totals.values()) for totals in both])
@@ -42,10 +43,10 @@ class Pair:
 
 
 def pairs_of(new: Table, old: Table) -> list[Pair]:
-    """Each column with its counterpart, in the order of the new run, then the missing ones.
+    """The pairs in the order of the new run, then those that the new run lacks.
 
-    Columns are matched by target name. The others are matched by target and adapter without the
-    version, where each run has one of them.
+    Columns are matched by the target's name, which has the release, and otherwise by target and
+    adapter, if each run has one column of these.
     """
     series = _series_of([*old.columns, *new.columns])
     partners: dict[str, Column] = {}  # by the label in the new run
@@ -70,22 +71,23 @@ def pairs_of(new: Table, old: Table) -> list[Pair]:
 
 
 def unclear(pairs: Iterable[Pair]) -> list[tuple[list[str], list[str]]]:
-    """The labels in the baseline and in the new run that could belong together, by target."""
-    found: dict[object, tuple[list[str], list[str]]] = {}
+    """The columns without a counterpart that could belong together: for each target and adapter,
+    the labels in the baseline and those in the new run."""
+    labels: dict[object, tuple[list[str], list[str]]] = {}
     for pair in pairs:
-        olds, news = found.setdefault(pair.series, ([], []))
+        olds, news = labels.setdefault(pair.series, ([], []))
         if pair.after is None and pair.before is not None:
             olds.append(pair.before.label)
         elif pair.before is None and pair.after is not None:
             news.append(pair.after.label)
-    return [(olds, news) for olds, news in found.values() if olds and news]
+    return [(olds, news) for olds, news in labels.values() if olds and news]
 
 
 _Key = Callable[[Column], object]
 
 
 def _unique(columns: Iterable[Column], key: _Key) -> dict[object, Column]:
-    """The columns by key, without those that have the same."""
+    """The columns by key, without those whose key occurs several times."""
     counts = Counter(map(key, columns))
     return {same: column for column in columns if counts[same := key(column)] == 1}
 
@@ -95,9 +97,10 @@ def _name(column: Column) -> str:
 
 
 def _series_of(columns: Iterable[Column]) -> _Key:
-    """The target and the adapter of a column, by its description.
+    """A function that returns the target and the adapter of a column.
 
-    A target that could not be tried has none, so it is taken for the only one of its name.
+    A target that was not available has no description. If ``columns`` has one adapter for its name,
+    it counts as that.
     """
     adapters: dict[str, set[str]] = {}
     for column in columns:

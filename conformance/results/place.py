@@ -1,12 +1,11 @@
-"""The file that a run writes its records to, so that earlier results survive until it is whole.
+"""The file to which a run writes its results; earlier results survive until the run is complete.
 
-A run writes to ``NAME``, the file that the user names, if that has nothing yet. Else it writes to
-``NAME.part``, which takes the place of ``NAME`` once the run is whole, or once it has everything
-that ``NAME`` has (``gqa run --resume``). A run that is stopped or killed before leaves both; the
-next run into ``NAME`` writes a new ``NAME.part``.
+If ``NAME``, the file that the user names, is new or empty, a run writes to it. Otherwise it writes
+to ``NAME.part``, which replaces ``NAME`` once the run is complete, or once it contains everything
+in ``NAME`` (``gqa run --resume``). A run that is stopped earlier leaves both files; the next run
+into ``NAME`` starts a new ``NAME.part``.
 
-A run holds the lock (flock) of the files that it writes. Over NFS that is as good as the server's
-byte-range locks; on a file system without locks, there is none.
+A run locks the files that it writes (flock). On a file system without locks, nothing is locked.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Place:
-    """The locked place of a run's records; a context manager that settles what remains there.
+    """The locked output file of a run; a context manager that closes and cleans up (`settle`).
 
-    ``path`` is the file that has the records now, and ``descriptor`` is open for writing it.
-    ``named`` is the file that the user names. ``tried`` says that the run has a result. Raises
-    `ResultsError` where another run writes there, and where the file cannot be written.
+    ``path`` is the file that is written, and ``descriptor`` is open for that. ``named`` is the file
+    that the user named. ``tried`` says whether the run has a result yet. Raises `ResultsError` if
+    another run writes to the file, or if it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +61,7 @@ class Place:
         return descriptor
 
     def _locked(self, path: Path, flags: int) -> int:
-        """Open a file, and lock it where the file system has locks."""
+        """Open a file, and lock it if the file system has locks."""
         descriptor = os.open(path, _FLAGS | flags, 0o666)
         self._open_files.append(descriptor)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -77,14 +76,14 @@ class Place:
         return descriptor
 
     def replace(self) -> None:
-        """Nothing of ``NAME`` is needed any more: this run's file becomes it. Raises OSError."""
+        """Replace ``NAME`` by the file of this run. Raises :class:`OSError`."""
         if self.path != self.named:
             os.fsync(self.descriptor)
             os.replace(self.path, os.path.realpath(self.named))
             self.path = self.named
 
     def settle(self) -> None:
-        """Remove what has no result, beside earlier results, and what is empty; close the files."""
+        """Close the files; remove a ``NAME.part`` without results, and an empty new ``NAME``."""
         if self._open_files:
             empty = self._created and not os.fstat(self._open_files[0]).st_size
             if empty or (self.path != self.named and not self.tried):
@@ -102,5 +101,5 @@ class Place:
 
 
 def part_file(path: Path) -> Path:
-    """``NAME.part``, where a run with its results at ``path`` writes beside earlier ones."""
+    """``NAME.part``, to which a run writes if ``path`` has earlier results."""
     return Path(f"{os.path.realpath(path) if path.is_symlink() else path}.part")

@@ -1,4 +1,4 @@
-"""Reads a results file, complete or cut short, within bounds for the whole and for its parts."""
+"""Reads results files, complete or cut short, up to limits on their size."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from conformance.results.records import (
 from conformance.results.same import is_same_case
 from conformance.results.verdicts import VERDICTS, Verdict, severity
 
-#: The largest file that is read into memory, unpacked. All cases on one target are 37 MB in 15,500
-#: lines. Reading takes eight to ten times as much memory.
+#: The largest uncompressed size of a file that is read into memory, which takes eight to ten times
+#: as much. The results of all cases on one target are 37 MB in 15,500 lines.
 MOST_BYTES: Final = 1 << 28
 MOST_LINES: Final = 500_000
 MOST_TARGETS: Final = 1_000
 
 
 class Kept:
-    """The cases of files by id, and their results by case and target; here in memory."""
+    """Cases by id, and results by case and target, kept in memory."""
 
     cases: Mapping[str, CaseRecord]
     worst: Mapping[tuple[str, str], ResultRecord]
@@ -46,19 +46,20 @@ class Kept:
         self.worst = self._worst = dict[tuple[str, str], ResultRecord]()
 
     def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
-        """Keep a case unless there is one with its id; returns the one that is kept."""
+        """Keep a case unless one with its id is kept already; returns the kept one."""
         return self._cases.setdefault(record.id, record)
 
     def keep_result(self, record: ResultRecord, line: bytes) -> None:
-        """Keep a result, in the place of another one of its case and target."""
+        """Keep a result; it replaces another result of its case and target."""
         self._worst[record.case, record.target] = record
 
 
 class Judged:
-    """The results of a file by case and target: of several of one case on one target, the worst.
+    """The results of a file. If a case has several results on a target, the worst one is kept.
 
-    ``counts`` are of all results, by target and verdict, and so is the number of ``unexpected``;
-    ``totals`` are of those that are kept. ``twice`` has the cases and targets with several.
+    ``counts`` has the number of all results by target and verdict, ``unexpected`` the number of all
+    unexpected ones, and ``totals`` the number of kept ones. ``twice`` has the pairs of case and
+    target with several results.
     """
 
     def __init__(self, results: Iterable[ResultRecord] = (), kept: Kept | None = None) -> None:
@@ -72,7 +73,7 @@ class Judged:
             self.add(result)
 
     def add(self, result: ResultRecord, line: bytes = b"") -> None:
-        """Count a result, and keep it unless it is better than another of its case and target."""
+        """Count a result, and keep it if it is worse than the kept one of its case and target."""
         self.counts.setdefault(result.target, Counter())[result.verdict] += 1
         self.unexpected += result.unexpected
         totals = self.totals.setdefault(result.target, Counter())
@@ -89,7 +90,7 @@ class Judged:
 
 @dataclass
 class Run:
-    """The content of a results file. ``problems``: why it is incomplete or unreliable."""
+    """The content of a results file. ``problems`` say why it is incomplete or unreliable."""
 
     path: Path
     header: Header
@@ -100,11 +101,11 @@ class Run:
     problems: tuple[str, ...] = ()
     instability: list[InstabilityRecord] = field(default_factory=list)
     redescribed: list[str] = field(default_factory=list)
-    """Cases that are described again, as another case."""
+    """The ids of cases that are described several times, differently."""
     undescribed: list[str] = field(default_factory=list)
-    """Cases that have a result, and no description."""
+    """The ids of cases that have a result but no description."""
     goes_on: bool = False
-    """Whether there is more after the footer."""
+    """Whether there are records after the footer."""
 
     @property
     def results(self) -> tuple[ResultRecord, ...]:
@@ -113,20 +114,21 @@ class Run:
 
 
 def read(path: Path | str, kept: Kept | None = None) -> Run:
-    """Read a results file, complete or cut short; one whose name ends in ``.xz`` is unpacked.
+    """Read a results file; one whose name ends in ``.xz`` is decompressed.
 
-    A file that ends too early is read as far as possible, and its ``problems`` say so. Any other
-    error raises `ResultsError` with ``file:line``, and so does a file that is no regular one, or
-    is too large. A pipe of this process (``/dev/stdin``) is read to its end. ``kept`` gets the
-    cases and results.
+    A file that ends too early is read as far as possible, and its ``problems`` say so. For any
+    other error, `ResultsError` is raised with ``file:line``; so it is for a file that is too large,
+    and for one that is neither a regular file nor a pipe of this process (``/dev/stdin``). Cases
+    and results are added to ``kept``.
     """
     return doubted(take(Path(path), kept or Kept(), bounded=True))
 
 
 def take(path: Path, kept: Kept, *, bounded: bool = False) -> Run:
-    """Read a results file into ``kept``, which may have more; a file of any size unless `bounded`.
+    """Read a results file and add its content to ``kept``.
 
-    The ``problems`` say only whether it ends too early. Raises `ResultsError` as `read` does.
+    Its size is limited only if ``bounded``. The ``problems`` say only whether it ends too early.
+    Raises `ResultsError` as `read` does.
     """
     problems: list[str] = []
     records = stream(path, problems, bounded=bounded)
@@ -163,10 +165,10 @@ def take(path: Path, kept: Kept, *, bounded: bool = False) -> Run:
 def stream(
     path: Path, problems: list[str], *, bounded: bool = False
 ) -> Iterator[tuple[bytes, Record]]:
-    """Each line of a results file with its record, one at a time; the first is a header.
+    """The lines of a results file and their records, one by one; the first record is a header.
 
-    ``problems`` gets a sentence if the file ends too early. Raises `ResultsError` as `read` does;
-    only a ``bounded`` file can have too many lines or bytes.
+    If the file ends too early, a sentence is added to ``problems``. The numbers of lines and bytes
+    are limited only if ``bounded``. Raises `ResultsError` as `read` does.
     """
     begun = False
     broken: ResultsError | None = None
@@ -180,7 +182,7 @@ def stream(
                 try:
                     record = RECORD_LINE.validate_json(line)
                 except ValidationError as error:
-                    broken = ResultsError(f"{path}:{number}: {_what(error, line)}.")
+                    broken = ResultsError(f"{path}:{number}: {_first_error(error, line)}.")
                     if number == 1 or not _is_no_json(error):
                         raise broken from None
                     continue
@@ -202,7 +204,8 @@ def stream(
 
 
 def _lines(path: Path, file: IO[bytes], bounded: bool) -> Iterator[bytes]:
-    """The lines of ``file``, each within its bound and, if ``bounded``, all of them."""
+    """The lines of ``file``. Raises `ResultsError` for a line that is too long and, if ``bounded``,
+    for too many lines or bytes."""
     number = size = 0
     while line := file.readline(MOST_BYTES_A_LINE + 1):
         number += 1
@@ -216,7 +219,7 @@ def _lines(path: Path, file: IO[bytes], bounded: bool) -> Iterator[bytes]:
         yield line
 
 
-#: Of a line with more errors, only their number is known: each costs a kilobyte.
+#: For a line with more errors, the errors are not listed: each takes a kilobyte.
 _MOST_ERRORS: Final = 1000
 
 
@@ -224,8 +227,8 @@ def _is_no_json(error: ValidationError) -> bool:
     return error.error_count() == 1 and error.errors()[0]["type"] == "json_invalid"
 
 
-def _what(error: ValidationError, line: bytes) -> str:
-    """What is wrong with a line, as half a sentence."""
+def _first_error(error: ValidationError, line: bytes) -> str:
+    """The first error of a line, as half a sentence."""
     if error.error_count() > _MOST_ERRORS:
         return "not a record of a results file"
     first = error.errors(include_url=False)[0]
@@ -243,23 +246,19 @@ def _what(error: ValidationError, line: bytes) -> str:
 
 
 def doubted(run: Run) -> Run:
-    """The run, with everything in its ``problems`` that makes it unreliable."""
-    return replace(run, problems=tuple(dict.fromkeys([*run.problems, *_doubts(run)])))
+    """The run with all its ``problems``: where it contradicts itself, and how much is missing."""
+    problems = [*run.problems, *contradictions(run), *_missing(run)]
+    return replace(run, problems=tuple(dict.fromkeys(problems)))
 
 
-def _doubts(run: Run) -> Iterator[str]:
-    if run.goes_on:
-        yield "There is more after its footer."
-    for id in run.redescribed:
-        yield f"Case {id} is described twice, differently."
-    counts = run.judged.counts
+def _missing(run: Run) -> Iterator[str]:
+    """How much of the selection is missing in the file, a sentence each."""
     footer, selection = run.footer, run.header.selection
     if footer is None:
         yield "It has no footer: the run was cut short."
     elif not footer.complete:
         yield "The run was stopped before its end."
-
-    results = sum(count.total() for count in counts.values())
+    results = sum(count.total() for count in run.judged.counts.values())
     missing = selection.results - results
     if missing > 0:
         yield f"{missing} of {selection.results} results are missing."
@@ -268,14 +267,22 @@ def _doubts(run: Run) -> Iterator[str]:
     if len(run.cases) != selection.cases:
         yield f"{len(run.cases)} cases are described where {selection.cases} were selected."
 
+
+def contradictions(run: Run) -> Iterator[str]:
+    """Where parts of the file contradict each other, a sentence each."""
+    if run.goes_on:
+        yield "There is more after its footer."
+    for id in run.redescribed:
+        yield f"Case {id} is described twice, differently."
+    counts, footer = run.judged.counts, run.footer
     if footer is not None:
         for name in dict.fromkeys([*counts, *footer.counts]):
-            there, said = counts.get(name, Counter()), footer.counts.get(name, {})
+            actual, claimed = counts.get(name, Counter()), footer.counts.get(name, {})
             for verdict in VERDICTS:
-                if there[verdict] != said.get(verdict, 0):
+                if actual[verdict] != claimed.get(verdict, 0):
                     yield (
-                        f"The footer counts {said.get(verdict, 0)} {verdict} on {name}; "
-                        f"there are {there[verdict]}."
+                        f"The footer counts {claimed.get(verdict, 0)} {verdict} on {name}; "
+                        f"there are {actual[verdict]}."
                     )
         for what, number, claim in (
             ("unexpected results", run.judged.unexpected, footer.unexpected),
@@ -284,7 +291,6 @@ def _doubts(run: Run) -> Iterator[str]:
         ):
             if number != claim:
                 yield f"The footer counts {claim} {what}; there are {number}."
-
     known = {target.name for target in run.header.targets}
     if len(known) < len(run.header.targets):
         yield "Two of its targets have one name."
@@ -299,5 +305,6 @@ def _doubts(run: Run) -> Iterator[str]:
 
 
 def abbreviated(names: Sequence[str], most: int = 3) -> str:
+    """The first ``most`` names, and the number of the others."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,9 +1,9 @@
-"""The records of a results file: one JSON object per line.
+"""The records of a results file, one JSON object per line.
 
 A file has a header, then each case followed by its results, with infrastructure failures and
-instability in between, and a footer. Each line is strict JSON and is written at once, so a run
-that is killed loses nothing that it has judged; a file without a footer is incomplete. Its JSON
-Schema is ``reports/results.schema.json``.
+instability in between, and a footer. Each line is strict JSON and is written at once, so a run that
+is killed loses no result. A file without a footer is incomplete. The JSON Schema is
+``reports/results.schema.json``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _writable(value: object) -> object:
 
 
 Text = Annotated[str, BeforeValidator(_writable)]
-"""Untrusted text of any length, with any characters."""
+"""Untrusted text of any length."""
 
 
 class _OnlyTheFirst(FailFast):
@@ -89,7 +89,7 @@ class _OnlyTheFirst(FailFast):
 
 
 _T = TypeVar("_T")
-#: Any number of items. Of a million wrong ones only the first is an error, which takes memory.
+#: Any number of items. Only the first wrong item is reported, because each error takes memory.
 Several = Annotated[tuple[_T, ...], _OnlyTheFirst()]
 
 #: The longest line of a results file. Real ones have at most 30 kB.
@@ -105,20 +105,20 @@ class _Part(BaseModel):
 
 
 class Selection(_Part):
-    """What was to be run."""
+    """The cases and targets that were selected for the run."""
 
     text: Text
-    """The selection as it is typed in the command (`cases/shared_kv.yaml -k float16`)."""
+    """The selection as in the command: `cases/shared_kv.yaml -k float16`."""
     cases: int
-    """Number of cases selected."""
+    """The number of cases selected."""
     results: int
-    """Number of results expected: cases times targets."""
+    """The number of results expected: cases times targets."""
     only_failed: bool = False
-    """Whether `--lf` left out cases that had not failed."""
+    """Whether cases that had not failed before were left out (`--lf`)."""
 
 
 class UncalledParts(_Part):
-    """What the operator's schema in a runtime has and the suite's signature lacks."""
+    """The parts of the operator in a runtime that the suite's signature lacks."""
 
     declared_by: Text
     """The runtime that has the schema, with its release: `onnxruntime 1.33.0`."""
@@ -126,11 +126,11 @@ class UncalledParts(_Part):
     outputs: Several[Text] = ()
     attributes: Several[Text] = ()
     types: dict[Text, Several[Text]] = {}
-    """Of inputs, outputs and attributes that the signature has: the types that it lacks."""
+    """The types that the signature lacks, by the input, output or attribute."""
 
 
 class TargetDescription(_Part):
-    """A target as its runner describes it."""
+    """The description of a target by its runner."""
 
     runtime: Text
     version: Text
@@ -140,29 +140,29 @@ class TargetDescription(_Part):
     adapter: Text | None = None
     """One word for the adapter, if results may differ by it: `lavapipe`."""
     name: Text | None = None
-    """What the runner calls itself, if it does: `openvino`."""
+    """The runner's own name, if it has one: `openvino`."""
     threads: int | Literal["default"] | None = None
-    """With how many threads the runtime computes; `default`: as many as it chooses."""
+    """The number of threads of the runtime; `default`: it chooses itself."""
     dtypes: Several[Text] = ()
     features: Several[Text] = ()
     versions: dict[Text, Text] = {}
-    """Version of everything else that may affect a result, by name."""
+    """The versions of everything else that may affect a result, by name."""
     uncalled: UncalledParts | None = None
-    """The parts of the operator that no case calls; null: none, or the runtime cannot say."""
+    """The parts of the operator that no case calls; null: none, or unknown."""
 
 
 class TargetRecord(_Part):
-    """A column of the matrix."""
+    """A target of the run."""
 
     name: Text
-    """With version and, if there is one, adapter: `cpu@1.31.1`, `webgpu@1.30.0+lavapipe`."""
+    """Its name with version and adapter: `cpu@1.31.1`, `webgpu@1.30.0+lavapipe`."""
     ep: Text
-    """As typed: `cpu`."""
+    """The argument of `--ep`: `cpu`."""
     describe: TargetDescription | None = None
     unavailable: Text | None = None
-    """One sentence, if the target could not be used here."""
+    """Why the target could not be used: one sentence; null if it could."""
     fix: Text | None = None
-    """The command that makes it available."""
+    """A command that makes it available."""
 
     @property
     def base(self) -> str:
@@ -171,20 +171,20 @@ class TargetRecord(_Part):
 
 
 class ShardRecord(_Part):
-    """Which part of a run a file has, where the run is divided among machines."""
+    """The part of a run that a file has, if the run was divided among machines."""
 
     number: int
-    """From 1."""
+    """The number of the shard, from 1."""
     of: int
-    """Number of shards."""
+    """The number of shards."""
     cases: int
-    """Number of cases of all shards."""
+    """The number of cases of all shards."""
     results: int
-    """Number of results expected of all shards."""
+    """The number of results expected of all shards."""
 
 
 class Header(_Part):
-    """The first line: what is run, where and when."""
+    """The first line: the suite, the selection, the targets, the machine and the time."""
 
     kind: Literal["header"] = "header"
     format: Literal["gqa-results/1"] = FORMAT
@@ -198,14 +198,14 @@ class Header(_Part):
     """Facts about the machine, by name: system, processor, memory …"""
     start: AwareDatetime
     shard: ShardRecord | None = None
-    """Null: the file is of a whole run. `selection` counts what this shard has."""
+    """Null if the file has a whole run. `selection` counts only the cases of the shard."""
     left_out: Several[Text] = ()
-    """What a compact file leaves out, each in a few words. Fields of its results that are missing
-    have their defaults."""
+    """The details that a compact file omits, each in a few words. Missing fields of results have
+    their defaults."""
 
 
 class _Sparse(_Part):
-    """A part that is written without the fields that have their defaults, to keep files small."""
+    """A part that is written without fields that have their defaults, to keep files small."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
     #: Fields that are always written.
@@ -215,10 +215,10 @@ class _Sparse(_Part):
     @model_serializer(mode="wrap")
     def _without_the_usual(self, handler: SerializerFunctionWrapHandler) -> Any:
         written = handler(self)
-        values = self.__dict__  # many are the default itself, and a run writes many parts
+        values = self.__dict__
         for name, default in type(self)._usual.items():
             value = values[name]
-            # -0.0 and 0 equal 0.0, and are not the same
+            # `is` is fast, and most values are the default; -0.0 == 0.0, but it is written
             if value is default or (
                 type(value) is type(default) and value == default and str(value) == str(default)
             ):
@@ -237,7 +237,7 @@ class _Sparse(_Part):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        # of the fields, whatever the serializer leaves out of them
+        # the schema of all fields, as if the serializer omitted none
         return handler({key: part for key, part in schema.items() if key != "serialization"})
 
 
@@ -263,35 +263,36 @@ class Recipe(_Sparse):
     shape is full. `cosines` and `sines`: of 0.75 * row * 500 ** (-column / columns). `packed`:
     `parts` side by side in the last dim."""
     stream: Text = ""
-    """Name of the random stream of `uniform` and `marked`: seed, call of the loop and input."""
+    """The random stream of `uniform` and `marked`: seed, call of the loop, and input."""
     low: Number = -1.0
     high: Number = 1.0
     step: Number = 0.0
-    """The numbers are rounded to multiples of this, unless it is 0."""
+    """Unless it is 0, numbers are rounded to multiples of it."""
     odd_heads: Number = 1.0
     """Factor of every other head, starting with the second."""
     head_size: int = 0
-    """Elements of one head, where they matter."""
+    """The size of a head, if the recipe needs it."""
     starts: Several[int] = ()
     count: int = 0
     divisor: Number = 1.0
     value: int | Number = 0
     numbers: Several[int | Number] = ()
-    """In C order."""
+    """The values, in C order."""
     width: int = 0
-    """Last dim of a part of `packed`."""
+    """The size of the last dim of a part of `packed`."""
     parts: Several[Recipe] = ()
     but: tuple[tuple[Several[int], int | Number] | tuple[Several[int], int | Number, int], ...] = ()
-    """Applied last: leading indices, and the number that all elements below them have instead. A
-    third item says how many consecutive values the last index takes."""
+    """Elements that have another value; applied last. Each item has leading indices and the value
+    of all elements below them; a third entry is the number of consecutive values of the last
+    index."""
 
 
-#: How the words about values begin that a file gives.
+#: The beginning of the description of values that are read from a file.
 FROM_FILE: Final = "from the file "
 
 
 class CallInput(_Sparse):
-    """One of the operator's inputs in the (first) call."""
+    """An input of the operator in the first call."""
 
     whole = ("shape", "dtype", "values")
 
@@ -300,15 +301,15 @@ class CallInput(_Sparse):
     shape: Several[int | Text] | None = None
     dtype: Text | None = None
     constant: bool = False
-    """Whether it is a constant of the model, and not an input of it."""
+    """Whether it is a constant of the model instead of an input."""
     same_as: Text | None = None
-    """The other input whose tensor it is: the node names that twice."""
+    """The other input that has the same tensor: the node names the tensor twice."""
     values: Text | None = None
-    """How its values are made, in words."""
+    """A description of its values."""
     dims: Several[Text | None] = ()
-    """The names of its dims in the graph; null for a fixed dim; empty if all are fixed."""
+    """The names of its dims in the graph, null for a fixed dim; empty if all are fixed."""
     recipe: Recipe | None = None
-    """How its values are made; null where a file gives more than can be listed."""
+    """How its values are made; null if they are read from a file and too many to list."""
 
 
 class LaterInput(_Sparse):
@@ -316,55 +317,55 @@ class LaterInput(_Sparse):
 
     name: Text
     shape: Several[int | Text] | None = None
-    """Null: as in the first call."""
+    """Null if it is the same as in the first call."""
     recipe: Recipe
 
 
 class CallOutput(_Part):
-    """One of the operator's outputs."""
+    """An output of the operator."""
 
     name: Text
     state: State
     shape: Several[int | Text] | None = None
-    """Null: the contract does not fix it."""
+    """Null if the contract does not determine it."""
     dtype: Text | None = None
 
 
 class GraphRecord(_Sparse):
-    """The model of a case, where it is not a single node of the operator."""
+    """The model of a case that is not a single node of the operator."""
 
     whole = ("nodes",)
 
     file: Text
-    """The ONNX file, as the case names it."""
+    """The path of the ONNX file in the case."""
     digest: Text
-    """SHA-256 of the file."""
+    """The SHA-256 digest of the file."""
     nodes: dict[Text, int]
-    """How many nodes of each operator there are."""
+    """The number of nodes by operator."""
     weights: Several[CallInput] = ()
-    """The constants whose data the file leaves out."""
+    """The constants whose data is not in the file."""
     content: Text = ""
-    """The file, compressed by zlib and in base64; empty if that is long."""
+    """The file, compressed by zlib and in base64; empty if it is too long."""
 
 
 class CallRecord(_Sparse):
-    """The call: inputs, outputs and attributes. Those of a graph are the graph's inputs and
-    outputs, and the attributes of its first GroupQueryAttention."""
+    """The call: its inputs, outputs and attributes. For a graph, they are the inputs and outputs of
+    the graph and the attributes of its first GroupQueryAttention."""
 
     whole = ("attributes", "steps")
 
     inputs: Several[CallInput]
     outputs: Several[CallOutput]
     attributes: dict[Text, int | Number | Text] = {}
-    """Those that are set."""
+    """The attributes that are set."""
     steps: int = 1
-    """Number of calls; more than one is a loop, in which each past is the present before it."""
+    """The number of calls. In a loop of several, each past is the present of the call before."""
     later: Several[Several[LaterInput]] = ()
-    """For each call after the first, the inputs that differ from the first."""
+    """For each later call, the inputs that differ from the first call."""
     shared_buffer: bool = False
     """Whether present_key and present_value use the memory of past_key and past_value."""
     graph: GraphRecord | None = None
-    """Null: the model is a single node."""
+    """Null if the model is a single node."""
 
 
 class CaseRecord(_Part):
@@ -374,30 +375,30 @@ class CaseRecord(_Part):
     id: Text
     file: Text
     theme: Text
-    """Stem of the file."""
+    """The stem of the file's name."""
     question: Text
-    """The one that the theme answers."""
+    """The question that the theme answers."""
     name: Text
     title: Text = ""
-    """What the call does, in words: `Borrow a cache: key and value of length 0`."""
+    """A description of the call: `Borrow a cache: key and value of length 0`."""
     axes: dict[Text, Text] = {}
-    """Label of each axis."""
+    """The label of each axis."""
     why: Text = ""
     tags: Several[Text] = ()
     links: Several[Text] = ()
     contract: Contract
     relation: Text | None = None
-    """The variant, which must agree with the call, and why."""
+    """The variant that must agree with the call, and the reason."""
     call: CallRecord
 
     @property
     def entry(self) -> str:
-        """The entry of the case file that the case is from, as it is typed: ``theme/name``."""
+        """The entry of the case file, as it is typed in commands: ``theme/name``."""
         return f"{self.theme}/{self.name}"
 
 
 class ErrorMap(_Part):
-    """Where in an output the error is: a row for each head, a character for each position.
+    """A map of the errors in an output: a row for each head, a character for each position.
 
     A character gives the largest share of the budget in a head at a position: `0` within the
     budget, `1` up to 10 times it, `2` up to 100 times … `9` beyond that or not finite, `.` where
@@ -405,11 +406,11 @@ class ErrorMap(_Part):
     """
 
     rows: Several[Text]
-    """Of equal length; sequence by sequence, and within a sequence head by head."""
+    """Rows of equal length: sequence by sequence, and within a sequence head by head."""
     heads: int
-    """Batch size times heads; that many rows, or fewer where rows are blocks."""
+    """Batch size times heads: the number of rows, unless a row is a block of several."""
     positions: int
-    """Likewise for the characters of a row."""
+    """The number of characters of a row, unless a character is a block of several."""
 
 
 class OutputErrorRecord(_Part):
@@ -418,31 +419,31 @@ class OutputErrorRecord(_Part):
     output: Text
     step: int = 0
     index: Several[int] | None = None
-    """Null if nothing could be compared (another shape or dtype)."""
+    """Null if nothing could be compared (wrong shape or dtype)."""
     got: Number | None = None
     want: Number | None = None
     absolute: Number | None = None
     relative: Number | None = None
     budget: Number | None = None
-    """Largest absolute error allowed there."""
+    """The largest absolute error allowed there."""
     share: Number | None = None
-    """Error as a share of that budget: above 1 is wrong."""
+    """The error as a share of the budget; above 1 it is wrong."""
     needed: Number | None = None
     """The smallest tolerance constant that would have passed."""
     compared: int | None = None
-    """Number of elements compared."""
+    """The number of elements compared."""
     undefined: int | None = None
-    """Number of elements that are not compared, because the operator does not define them."""
+    """The number of elements that were not compared because the operator does not define them."""
     where: ErrorMap | None = None
-    """For an output beyond its budget that has heads and positions."""
+    """A map of the errors, if the output is beyond its budget and has heads and positions."""
 
 
 class _Fault(_Part):
-    """What all faults have."""
+    """The common fields of faults."""
 
     output: Text
     step: int | None = None
-    """The call of a loop, from 0; null: the case is a single call."""
+    """The index of the call in a loop; null for a single call."""
 
 
 class RunsDiffer(_Fault):
@@ -452,7 +453,7 @@ class RunsDiffer(_Fault):
 
 
 class WrongDtype(_Fault):
-    """An output has another dtype than the operator specifies."""
+    """An output does not have the dtype that the operator specifies."""
 
     kind: Literal["dtype"] = "dtype"
     got: Text
@@ -460,7 +461,7 @@ class WrongDtype(_Fault):
 
 
 class WrongShape(_Fault):
-    """An output has another shape than the operator specifies."""
+    """An output does not have the shape that the operator specifies."""
 
     kind: Literal["shape"] = "shape"
     got: Several[int]
@@ -468,33 +469,33 @@ class WrongShape(_Fault):
 
 
 class BeyondBudget(_Fault):
-    """The element with the largest error, as a share of its error budget, is beyond that budget."""
+    """An output is beyond its error budget; the element is the one with the largest share."""
 
     kind: Literal["beyond_budget"] = "beyond_budget"
     index: Several[int]
     got: Number
     want: Number
     budget: Number
-    """Largest absolute error allowed there; 0: the element must be exact."""
+    """The largest absolute error allowed there; 0: the element must be exact."""
     share: Number
-    """Error as a share of that budget."""
+    """The error as a share of the budget."""
 
 
 class RelationBroken(_Fault):
-    """A case and its variant are correct by themselves and differ by more than is allowed."""
+    """A case and its variant are correct on their own, but differ by more than is allowed."""
 
     kind: Literal["relation"] = "relation"
     name: Text
-    """Of the relation: `packed_qkv`."""
+    """The name of the relation: `packed_qkv`."""
     index: Several[int]
     got: Number
-    """The element of the case …"""
+    """The element of the case."""
     other: Number
-    """… and of its variant."""
+    """The element of the variant."""
     budget: Number
-    """Largest difference allowed there; 0: they must be equal."""
+    """The largest difference allowed there; 0: they must be equal."""
     share: Number
-    """Difference as a share of that."""
+    """The difference as a share of the budget."""
 
 
 Fault = Annotated[
@@ -509,26 +510,26 @@ class Milliseconds(_Part):
     """Times, in ms."""
 
     load: Number | None = None
-    """Creating the session."""
+    """The time to create the session."""
     run: Number | None = None
-    """The fastest repeat."""
+    """The time of the fastest repeat."""
     total: Number | None = None
-    """From request to answer."""
+    """The time from the request to the answer."""
 
 
 class FlakyRecord(_Part):
-    """How often a case fails that does not fail in each run of one release."""
+    """How often a flaky case fails: one that does not fail in every run of a release."""
 
     verdicts: Several[Verdict]
-    """All that it is known to have."""
+    """All verdicts that the case is known to have."""
     failed: int
-    """Results that were not `pass` …"""
+    """The number of results that were not `pass`."""
     runs: int
-    """… of so many."""
+    """The number of all results."""
 
 
 class ExpectationRecord(_Part):
-    """The line of an expectations file that is for the result."""
+    """The line of an expectations file that applies to the result."""
 
     file: Text
     line: int
@@ -536,21 +537,21 @@ class ExpectationRecord(_Part):
     link: Text
     why: Text
     flaky: FlakyRecord | None = None
-    """Set if the case has one verdict in some runs and another one in others."""
+    """Set if the verdict of the case varies from run to run."""
 
 
 class RelationRecord(_Part):
-    """How far a call and its variant are from each other."""
+    """The difference between a call and its variant."""
 
     name: Text
     what: Text
-    """The variant, in words that follow "the same call"."""
+    """A description of the variant, to follow "the same call"."""
     share: Number
-    """The largest difference as a share of what is allowed; above 1 the relation is broken."""
+    """The largest difference as a share of the allowed one; above 1 the relation is broken."""
     identical: bool
-    """Whether everything that was compared is equal bit for bit."""
+    """Whether all compared elements are equal bit for bit."""
     sentence: Text
-    """Where they differ most, for people."""
+    """A sentence about the largest difference, for people."""
 
 
 def _derived(result: dict[str, Any]) -> tuple[WrongOutput, ...]:
@@ -559,7 +560,7 @@ def _derived(result: dict[str, Any]) -> tuple[WrongOutput, ...]:
 
 
 class ResultRecord(_Part):
-    """One case on one target, judged."""
+    """The judged result of a case on a target."""
 
     # A compact file leaves out the fields that have their defaults, except its kind.
     model_config = ConfigDict(
@@ -573,76 +574,75 @@ class ResultRecord(_Part):
     verdict: Verdict
     unexpected: bool
     vague: bool = False
-    """Whether it is a rejection whose message names none of the contract's words."""
+    """Whether the call was rejected with a message that has none of the contract's words."""
     hazard: Text | None = None
-    """Of `pass`: what came out badly although the contract leaves it undefined, in a sentence."""
+    """For `pass`: a sentence about a harmful value that the contract leaves undefined."""
     reading: Text | None = None
-    """The reading of the documentation by which faults and figures are, of those that the contract
-    names; null: the usual one."""
+    """The reading of the documentation by which the result was judged, one of those that the
+    contract names; null: the usual one."""
     outcome: Outcome
     stage: Stage | None = None
     code: Text | None = None
     message: Text | None = None
-    """The runtime's message, in full; of a crash, the sentence about it."""
+    """The full message of the runtime; for a crash, the sentence about it."""
     reason: Text
-    """Why this verdict: one sentence, for people."""
+    """The reason for the verdict: one sentence, for people."""
     faults: Several[Fault] = ()
-    """What is wrong with what it returned: in the order of calls and outputs, and then the worst
-    error."""
+    """The faults of the outputs: in the order of calls and outputs, the worst error last."""
     of_variant: bool = False
-    """Whether outcome, verdict and figures are those of the variant; the case itself is correct."""
+    """Whether outcome, verdict and numbers are those of the variant; the case itself is correct."""
     errors: Several[OutputErrorRecord] = ()
     share: Number | None = None
-    """The worst of `errors`."""
+    """The largest share of `errors`."""
     wrong_outputs: Several[WrongOutput] = Field(default_factory=_derived)
-    """Which outputs are wrong; both presents are `presents`. Left out, it is derived from faults
-    and errors."""
+    """The wrong outputs; both presents are `presents`. If missing, it is derived from faults and
+    errors."""
     relation: RelationRecord | None = None
     """Set if the case names a relation, and both the case and its variant are correct."""
     placement: Text | None = None
-    """The execution provider on which the node really ran."""
+    """The execution provider on which the node ran."""
     kernels: Several[Text] | None = None
-    """The kernels that ran, each once, as the runtime reports them; null: it reports none."""
+    """The kernels that ran, each once, as the runtime reports them; null if it reports none."""
     other_kernel: bool = False
-    """Of `fallback`: whether it ran on the requested execution provider, but not, or not provably,
+    """For `fallback`: whether it ran on the requested execution provider, but not, or not provably,
     with the kernel that the target names. Such a result says nothing about that kernel."""
     time_limit: Number | None = None
-    """Of `timed_out`: after so many seconds the process was killed."""
+    """For `timed_out`: the seconds after which the process was killed."""
     ms: Milliseconds | None = None
     stderr: Text = ""
-    """The end of what the runner wrote to standard error during this case: at most 64 KiB, as JSON,
-    of a result that is unexpected or red, and 2 KiB of any other."""
+    """The end of the runner's standard error during this case: at most 64 KiB, as JSON, if the
+    result is unexpected or red, else 2 KiB."""
     bits: Text | None = None
-    """Digest of all defined elements: two targets with the same digest return the same bits."""
+    """A digest of all defined elements: targets with the same digest returned the same bits."""
     values_right: bool | None = None
-    """Of `accepted`: whether the values are nevertheless correct."""
+    """For `accepted`: whether the values are nevertheless correct; null if not compared."""
     insensitive: Text = ""
-    """A warning: why the case could not show a fault in some part of its call. Only of cases that
-    are not in the corpus; in the corpus such a case is not run."""
+    """A warning: why the case could not show a fault in some part of its call. Only for cases
+    outside the corpus; in the corpus such a case is not run."""
     contract: Contract | None = None
-    """The contract on the target's execution provider, where the case has one for it."""
+    """The contract on the target's execution provider, if the case has one for it."""
     expectation: ExpectationRecord | None = None
     reproduce: Text
     """The command that runs this case."""
 
     @property
     def known(self) -> ExpectationRecord | None:
-        """The expectation that covers the result; None if the result is unexpected."""
+        """The expectation that covers the result; None if there is none."""
         return None if self.unexpected else self.expectation
 
     @property
     def flaky(self) -> FlakyRecord | None:
-        """How often the case fails, if it is known to be flaky and the result is as expected."""
+        """How often the case fails, if it is flaky and the result is expected."""
         return self.known.flaky if self.known else None
 
 
 def contract_of(case: CaseRecord, result: ResultRecord) -> Contract:
-    """The contract by which the result was judged."""
+    """The contract of the case on the target of the result."""
     return result.contract or case.contract
 
 
 class InfrastructureRecord(_Part):
-    """A failure of the runner or the suite; it never counts as a pass or a fail."""
+    """A failure of the runner or the suite, which is not a result of the case."""
 
     kind: Literal["infrastructure"] = "infrastructure"
     target: Text
@@ -652,23 +652,23 @@ class InfrastructureRecord(_Part):
 
 
 class InstabilityRecord(_Part):
-    """A result of a case that it did not have when it was run alone, and that no case caused.
+    """A result that did not repeat when the case was run alone.
 
-    The result of the case itself is the one that it had alone. This one is the target's.
+    The result of the case is the one that it had alone; this record is about the target.
     """
 
     kind: Literal["instability"] = "instability"
     target: Text
     case: Text
-    """The case that met it."""
+    """The case that had the result."""
     verdict: Verdict
-    """What it met: `crash`, `wrong` …"""
+    """The verdict that did not repeat: `crash`, `wrong` …"""
     before: Text | None = None
-    """The case that had run before in the same process."""
+    """The case that ran before in the same process."""
     message: Text
-    """What happened: a sentence."""
+    """A sentence about what happened."""
     unexpected: bool = True
-    """Whether no expectation of the target covers it."""
+    """Whether no expectation of the target covers this."""
     expectation: ExpectationRecord | None = None
 
 
@@ -680,14 +680,14 @@ class Footer(_Part):
 
     kind: Literal["footer"] = "footer"
     complete: bool
-    """Whether each selected case has a result or an infrastructure failure of its own on each
-    target. False: the run was stopped before its end."""
+    """Whether each selected case has a result or an infrastructure failure on each target; false
+    if the run was stopped before its end."""
     counts: Counts
-    """Number of results by target and verdict, without zeros."""
+    """The number of results by target and verdict, without zeros."""
     infrastructure: int
     unexpected: int
     instability: int = 0
-    """Number of results that did not repeat alone."""
+    """The number of results that did not repeat alone."""
     end: AwareDatetime
     seconds: float
 

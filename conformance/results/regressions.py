@@ -1,4 +1,4 @@
-"""What two runs as wholes differ in: why the new one is worse, and what is no regression."""
+"""Differences between whole runs: regressions, and differences that are none."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from conformance.results.table import Table
 
 
 def reasons(
-    new: Table, old: Table, pairs: Sequence[Pair], found: Mapping[Kind, Sequence[Change]]
+    new: Table, old: Table, pairs: Sequence[Pair], changes: Mapping[Kind, Sequence[Change]]
 ) -> Iterator[str]:
-    """Why the new run is worse than the baseline, a sentence each; nothing if it is not."""
-    if broken := found["broken"]:
+    """Why the new run is worse than the baseline, a sentence for each reason."""
+    if broken := changes["broken"]:
         known = sum(change.known for change in broken)
         also = f", {known:,} of them covered by expectations" if known else ""
         yield f"{_results_are(len(broken))} newly broken{also}."
-    if vanished := found["vanished"]:
+    if vanished := changes["vanished"]:
         skipped = sum(change.after is not None for change in vanished)
         counts = {"skipped now": skipped, "not in the new run": len(vanished) - skipped}
         parts = [f"{number:,} {what}" for what, number in counts.items() if number]
         yield f"{_results(len(vanished))} vanished: {', '.join(parts)}."
-    others = [*found["new"], *found["changed"]]
+    others = [*changes["new"], *changes["changed"]]
     if surprises := sum(change.surprising for change in others):
         yield (
             f"{_results_are(surprises)} unexpected and not in the baseline: "
@@ -60,7 +60,7 @@ def reasons(
 
 
 def _of_target(pair: Pair, new: Table, old: Table) -> Iterator[str]:
-    """Of a target, that it could not be tried, and that it is unstable, if it was not before."""
+    """Sentences about a target that became unavailable or unstable."""
     was, now = pair.before, pair.after
     if now is None:
         return
@@ -89,7 +89,7 @@ def _troubles(new: Table, old: Table, pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def notes(new: Table, old: Table, pairs: Sequence[Pair]) -> Iterator[str]:
-    """What differs between the runs and is no regression, such as another machine."""
+    """Differences between the runs that are not regressions, such as another machine."""
     for pair in pairs:
         was, now = pair.before, pair.after
         described = was and now and was.target.describe and now.target.describe
@@ -98,14 +98,14 @@ def notes(new: Table, old: Table, pairs: Sequence[Pair]) -> Iterator[str]:
     if _texts(old, lambda run: run.header.corpus) != _texts(new, lambda run: run.header.corpus):
         yield "The case files differ: cases may be new, missing, or changed under the same name."
     if _texts(old, _machine) != _texts(new, _machine):
-        yield "The machines differ: times are not comparable."
+        yield "The machines differ; a runtime may choose other kernels."
     yield from _selections(new, old)
     if any(run.problems for run in old.runs):
         yield "The baseline is not reliable: it has problems."
 
 
 def _selections(new: Table, old: Table) -> Iterator[str]:
-    """The two selections, if they differ. A smaller selection is still a regression."""
+    """A sentence with the two selections, if they differ."""
     before, after = (_texts(t, lambda run: f"“{run.header.selection.text}”") for t in (old, new))
     if before != after:
         yield f"The selections differ: {short(before)} before, now {short(after)}."

@@ -1,4 +1,4 @@
-"""Whether records of several files are of one run, of one target, or of one case."""
+"""Whether records of several files describe the same run, the same target, or the same case."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from conformance.results.records import CaseRecord, Header, TargetRecord
 
-#: Of a target's description, what may differ between two machines on which it is the same target.
+#: The parts of a target's description that may differ between two machines.
 OF_THE_MACHINE: Final = ("device", "platform")
 
 
 def headers_differ(one: Header, other: Header) -> str | None:
-    """Half a sentence about suite or corpus, where they differ: "the suite is …, not …"."""
+    """Half a sentence about suites or corpora that differ: "the suite is …, not …"; None if neither
+    does."""
     for what, mine, theirs in (
         ("suite", one.suite, other.suite),
         ("corpus", one.corpus, other.corpus),
@@ -22,7 +23,8 @@ def headers_differ(one: Header, other: Header) -> str | None:
 
 
 def targets_differ(one: TargetRecord, other: TargetRecord) -> str | None:
-    """Half a sentence about two targets of one name that are not the same; None if they are."""
+    """Half a sentence about a difference between two targets with one name; None if they are the
+    same."""
     mine, theirs = _compared(one), _compared(other)
     for name in mine | theirs:
         if mine.get(name) != theirs.get(name):
@@ -31,24 +33,25 @@ def targets_differ(one: TargetRecord, other: TargetRecord) -> str | None:
 
 
 def _compared(target: TargetRecord) -> dict[str, Any]:
-    found = target.model_dump(mode="json", exclude={"name", "describe"})
+    facts = target.model_dump(mode="json", exclude={"name", "describe"})
     if target.describe is not None:
         described = target.describe.model_dump(mode="json")
         versions = {f"version of {k}": v for k, v in described.pop("versions").items()}
-        found |= described | versions
+        facts |= described | versions
     left_out = {*OF_THE_MACHINE, *(f"version of {name}" for name in OF_THE_MACHINE)}
-    return {name: value for name, value in found.items() if name not in left_out}
+    return {name: value for name, value in facts.items() if name not in left_out}
 
 
-#: The parts of a contract that are words about it.
+#: The parts of a contract that explain it, and demand nothing.
 _WORDS: Final = {"source", "why", "disputed"}
 
 
 def is_same_case(one: CaseRecord, other: CaseRecord) -> bool:
-    """Whether results files of any age describe one case: its call, and what its contract demands.
+    """Whether two records describe the same case, by its call and the demands of its contract.
 
-    Words are left out, but where only they say which values an input has; and so are trailing
-    inputs and outputs, since the operator of an older file has fewer of them.
+    Explanations are not compared, except descriptions of input values for which there is no recipe.
+    Nor are trailing inputs and outputs, which the operator may not have had when a file was
+    written.
     """
     if _outline(one) != _outline(other):
         return False

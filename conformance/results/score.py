@@ -1,9 +1,9 @@
-"""The score of a target: how many of the calls that it was asked to run came out right.
+"""The score of a target: how many of the calls that were tried on it are right.
 
-A call is *asked* if it was tried, and *right* if its verdict is ``pass``: computed within the
-error budget or rejected, as its contract demands. The others are counted by what a caller sees, so
-that a clean rejection and a silently wrong result are never added up. Calls that are only requested
-are no part of a target's score and have one of their own.
+A call that was tried is *asked*. It is *right* if its verdict is ``pass``: it was computed within
+the error budget, or rejected, as its contract demands. All others are counted by what the caller
+sees, so that clean rejections and silently wrong results are never added up. Calls whose contract
+is only requested have a score of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from conformance.results.verdicts import PRESENTS, TABLE, is_silent_failure, was
 from conformance.results.wrong_outputs import only_presents
 
 Part = Literal["right", "rejected", "accepted", "presents", "silent", "none"]
-#: What the asked calls are divided into, best first.
+#: The parts of the asked calls, best first.
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
@@ -50,7 +50,7 @@ SHOWN: Final[Mapping[Part, PartRow]] = {
     "none": PartRow("no result", "the process died, or did not answer in time", "crash"),
 }
 
-#: The part of a result that is tried and no silent failure, by the group of its verdict.
+#: The part of a result by the group of its verdict; not for results that are silently wrong.
 _BY_GROUP: Final[Mapping[str, Part]] = {
     "no result": "none",
     "result, no error": "accepted",
@@ -60,7 +60,7 @@ _BY_GROUP: Final[Mapping[str, Part]] = {
 
 
 def part_of(result: ResultRecord) -> Part | None:
-    """The part of the score that a result counts for; None if it was not tried."""
+    """The part in which a result is counted; None if the call was not tried."""
     if not was_tried(result):
         return None
     if is_silent_failure(result):
@@ -70,7 +70,7 @@ def part_of(result: ResultRecord) -> Part | None:
 
 @dataclass(frozen=True)
 class Score:
-    """Numbers of calls by part, and of those that were not tried."""
+    """The number of calls in each part, and of calls that were not tried."""
 
     parts: Mapping[Part, int] = field(default_factory=Counter)
     not_tried: int = 0
@@ -78,7 +78,7 @@ class Score:
 
     @classmethod
     def of(cls, parts: Iterable[Part | None]) -> Score:
-        """The score of calls with these parts; None was not tried."""
+        """The score of calls with these parts; None is a call that was not tried."""
         counts = Counter(parts)
         not_tried = counts.pop(None, 0)
         return cls(Counter({part: n for part, n in counts.items() if part}), not_tried)
@@ -93,14 +93,14 @@ class Score:
 
     @property
     def percent(self) -> int:
-        """The share that is right, in per cent, rounded down: only 100 if all are right."""
+        """The share of right calls in per cent, rounded down: 100 means all."""
         return 100 * self.right // self.asked if self.asked else 0
 
     def __add__(self, other: Score) -> Score:
         return Score(Counter(self.parts) + Counter(other.parts), self.not_tried + other.not_tried)
 
     def numbers(self) -> dict[str, int]:
-        """All numbers by name, for programs."""
+        """All numbers by name."""
         parts: dict[str, int] = {part: self.parts[part] for part in PARTS}
         return {"asked": self.asked, **parts, "not_tried": self.not_tried}
 
@@ -113,10 +113,10 @@ class Scores:
     established: Score
     requested: Score
     themes: Mapping[str, Score]
-    """Of the specified and the established calls, by theme: profiles first, then the others in the
-    order of the file."""
+    """The scores of the specified and established calls by theme: profiles first, then the others
+    in the order of the file."""
 
     @property
     def whole(self) -> Score:
-        """The score of the target: of the specified and the established calls."""
+        """The score of the specified and established calls together: that of the target."""
         return self.specified + self.established

@@ -1,4 +1,4 @@
-"""Takes this machine's folders and name out of what a results file says: pages are made from it."""
+"""Removes this machine's name and the paths of its folders from results, which may be published."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _R = TypeVar("_R", bound=BaseModel)
 
 
 def without_folders() -> Callable[[str], str]:
-    """Replaces, in plain text, the paths of this machine's own folders as they are now.
+    """A function that shortens paths in plain text: those in this user's folders.
 
-    Those in the current folder become relative to it; of others a word says where they begin, so
-    that two names never become one. Paths of the system stay: they are the same everywhere.
+    Paths in the current folder become relative to it. In others, a word replaces the folder (``~``,
+    ``$GQA_CACHE``), so that two paths never become the same. Paths of the system stay, because they
+    are the same everywhere.
     """
     words = dict(reversed([*_folders()]))
     inside = sorted(words, key=len, reverse=True)
@@ -42,20 +43,20 @@ def without_folders() -> Callable[[str], str]:
     return lambda text: pattern.sub(shorter, text)
 
 
-#: A code of a terminal (``ESC[0m``, ``ESC(B``), and an escaped character, as in a Python string.
+#: A control code of a terminal (``ESC[0m``, ``ESC(B``), and an escape sequence of a Python string.
 _CODE: Final = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][0-9A-Z])"
 _ESCAPED: Final = r"\\(?:[abfnrtv0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"
-#: What may be before a path, if that is not the beginning of the same path: those, and an option
-#: (``-I``, ``-isystem``). Only they are part of the match.
+#: What may stand directly before a path: one of these or an option (``-I``, ``-isystem``), which is
+#: then in the match, or any character that cannot be part of a path.
 _BEFORE: Final = (
     rf"(?:(?<![\w.-])|({_CODE}|{_ESCAPED}|(?:{_CODE}|{_ESCAPED}|(?<![\w./-]))--?[A-Za-z]+))"
 )
 
 
 def without_folders_in_json() -> Callable[[str], str]:
-    """Does to the strings of a JSON text what `without_folders` does to plain text.
+    """A function that applies `without_folders` to the strings of a JSON text.
 
-    The machine's name goes, too.
+    It also removes the machine's name.
     """
     shorter = without_folders()
     spelled = {json.dumps(folder, ensure_ascii=False)[1:-1] for folder, _ in _folders()}
@@ -80,12 +81,12 @@ _HOST: Final = re.compile(r'hostname=[^\s;"\\]+')
 
 
 def shareable(record: _R) -> _R:
-    """The record as `without_folders` has it."""
+    """The record after `without_folders_in_json`."""
     return type(record).model_validate_json(without_folders_in_json()(record.model_dump_json()))
 
 
 def _folders() -> Iterator[tuple[str, str]]:
-    """Folders as records have them, and the words for them; the first word for a folder counts."""
+    """Pairs of a folder, spelled as in records, and its word; the first word of a folder counts."""
     try:
         here = Path.cwd()
     except OSError:  # it was removed
@@ -105,7 +106,7 @@ def _folders() -> Iterator[tuple[str, str]]:
 
 
 def shared_command(command: str) -> str:
-    """A command line for others: of an absolute path, the last part alone."""
+    """A command line in which absolute paths are reduced to their last part."""
     if not _MAYBE_ABSOLUTE.search(command):
         return command
     try:
@@ -117,5 +118,5 @@ def shared_command(command: str) -> str:
 
 
 _ABSOLUTE = re.compile(r"(^|[:=])/(?:[^/]*/)*(?=[^/])")
-#: Finds them in the command line, and more: to split it takes a hundred times as long.
+#: Finds all absolute paths, and some other text, a hundred times faster than splitting the command.
 _MAYBE_ABSOLUTE = re.compile(r"(?:^|[^\w./\]-])/")

@@ -1,6 +1,6 @@
-"""Results files of any size: their lines are in a database.
+"""Reads results files of any size into a database.
 
-SQLite keeps it in memory while it is small, beyond that in a file, and removes it.
+SQLite keeps a small database in memory, and a larger one in a temporary file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Kept, Run, doubted, take
+from conformance.results.reader import Kept, doubted, take
 from conformance.results.records import CaseRecord, ResultRecord
 from conformance.results.table import Table, tabulate
 
@@ -24,8 +24,8 @@ except ImportError:
 
 _TABLES: Final = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
-CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT UNIQUE, file INTEGER, line BLOB);
-CREATE TABLE results (place INTEGER PRIMARY KEY, id TEXT, target TEXT, file INTEGER, line BLOB,
+CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT UNIQUE, line BLOB);
+CREATE TABLE results (place INTEGER PRIMARY KEY, id TEXT, target TEXT, line BLOB,
                       UNIQUE (id, target));
 BEGIN;
 """
@@ -33,7 +33,7 @@ BEGIN;
 
 @contextmanager
 def stored(path: Path) -> Iterator[Table]:
-    """A file alone, as `tabulate` gives it; its records can be read until the context ends.
+    """The table of one file. Its records can be read until the context ends.
 
     Raises `ResultsError` as :func:`conformance.results.reader.read` does, and :class:`OSError` as
     `opened` does.
@@ -44,9 +44,9 @@ def stored(path: Path) -> Iterator[Table]:
 
 @contextmanager
 def opened() -> Iterator[Store]:
-    """An empty store, until the context ends.
+    """An empty store, which exists until the context ends.
 
-    Raises :class:`OSError` for what the database cannot write.
+    Raises :class:`OSError` if the database cannot be written.
     """
     try:
         with closing(sqlite3.connect("", isolation_level=None)) as database:
@@ -62,45 +62,33 @@ class Store(Kept):
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._file = -1
         self.cases: Mapping[str, CaseRecord] = _Cases(self._database)
         self.worst: Mapping[tuple[str, str], ResultRecord] = _Results(self._database)
 
-    def add(self, path: Path) -> Run:
-        """Take over a file, the next one by number. Raises `ResultsError` if it cannot be read."""
-        self._file += 1
-        return take(path, self)
-
     def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
-        """Keep a case unless there is one with its id; returns the one that is kept."""
-        sql = "INSERT OR IGNORE INTO cases (id, file, line) VALUES (?, ?, ?)"
+        """Keep a case unless one with its id is kept already; returns the kept one."""
+        sql = "INSERT OR IGNORE INTO cases (id, line) VALUES (?, ?)"
         line = line.rstrip()
-        if self._database.execute(sql, (record.id, self._file, line)).rowcount:
+        if self._database.execute(sql, (record.id, line)).rowcount:
             return record
         first = _value(self._database, "line FROM cases WHERE id = ?", record.id)
         return record if first == line else CaseRecord.model_validate_json(first)
 
     def keep_result(self, record: ResultRecord, line: bytes) -> None:
-        """Keep a result, in the place of another one of its case and target."""
+        """Keep a result; it replaces another result of its case and target."""
         self._database.execute(
-            "INSERT INTO results (id, target, file, line) VALUES (?, ?, ?, ?)"
+            "INSERT INTO results (id, target, line) VALUES (?, ?, ?)"
             " ON CONFLICT (id, target) DO UPDATE SET line = excluded.line",
-            (record.case, record.target, self._file, line.rstrip()),
+            (record.case, record.target, line.rstrip()),
         )
 
-    def first(self, case: str, target: str | None = None) -> int:
-        """The number of the first file with a case or, on a ``target``, with a result of it."""
-        if target is None:
-            return int(_value(self._database, "file FROM cases WHERE id = ?", case))
-        where = "file FROM results WHERE id = ? AND target = ?"
-        return int(_value(self._database, where, case, target))
-
     def by_case(self, targets: Sequence[str]) -> Iterator[tuple[str, bytes, list[bytes]]]:
-        """Each case with its line, and those of its results in the order of ``targets``."""
+        """The id and the line of each case, and the lines of its results in the order of
+        ``targets``."""
         for id, line in self._database.execute("SELECT id, line FROM cases ORDER BY place"):
             sql = "SELECT target, line FROM results WHERE id = ?"
-            found = dict(self._database.execute(sql, (id,)))
-            yield id, line, [found[target] for target in targets if target in found]
+            lines = dict(self._database.execute(sql, (id,)))
+            yield id, line, [lines[target] for target in targets if target in lines]
 
 
 class _Cases(Mapping[str, CaseRecord]):
@@ -135,7 +123,7 @@ class _Results(Mapping[tuple[str, str], ResultRecord]):
 
 def _value(database: sqlite3.Connection, select: str, *key: str) -> Any:
     """The value that ``select`` finds. Raises :class:`KeyError` if there is none."""
-    found = database.execute(f"SELECT {select}", key).fetchone()
-    if found is None:
+    row = database.execute(f"SELECT {select}", key).fetchone()
+    if row is None:
         raise KeyError(key)
-    return found[0]
+    return row[0]

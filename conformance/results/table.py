@@ -1,7 +1,7 @@
-"""Results as one table: a row for each case, and a column for each target of each run.
+"""A table of results: a row for each case, and a column for each target of each run.
 
-Every view formats a `Table`. What its cells mean (severity, part of the score, known defect …) is
-worked out here, once.
+All reports are made from a `Table`. Its cells have the properties that reports show: the severity,
+the part of the score, whether the defect is known …
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from conformance.results.wrong_outputs import only_presents
 
 @dataclass(frozen=True)
 class Column:
-    """A target of one of several runs; ``label`` is unique among them."""
+    """A target of a run; ``label`` is unique in the table."""
 
     label: str
     target: TargetRecord
@@ -47,14 +47,11 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """The result of a case in a column, and what every view says of it.
-
-    ``case`` is None if the file does not describe it.
-    """
+    """The result of a case in a column. ``case`` is None if the file does not describe it."""
 
     case: CaseRecord | None
     label: str
-    """Of the column."""
+    """The label of the column."""
     result: ResultRecord
 
     @property
@@ -63,66 +60,66 @@ class Cell:
 
     @property
     def mark(self) -> Literal["unexpected", "known", ""]:
-        """Whether nobody expects the result, or it has a known defect."""
+        """Whether the result is unexpected, or is a known defect."""
         return "unexpected" if self.result.unexpected else "known" if self.result.known else ""
 
     @property
     def theme(self) -> str:
-        """Of the case; empty if it is not described."""
+        """The theme of the case; empty if the case is not described."""
         return self.case.theme if self.case else ""
 
     @property
     def contract(self) -> Contract | None:
-        """The contract by which the result was judged; None if the case is not described."""
+        """The contract on the target; None if the case is not described."""
         return contract_of(self.case, self.result) if self.case else None
 
     @property
     def note(self) -> str:
-        """What stands beside the verdict."""
+        """The note that reports show beside the verdict."""
         return note_of(self.result)
 
     @cached_property
     def severity(self) -> int:
-        """0 is worst."""
+        """The place in the order of severity; 0 is worst."""
         return severity(self.result)
 
     @cached_property
     def tried(self) -> bool:
-        """Whether the call was tried on what its target stands for."""
+        """Whether the call was tried on the runtime, or kernel, that the target stands for."""
         return was_tried(self.result)
 
     @cached_property
     def silent(self) -> bool:
-        """Whether the results are wrong and there was no error."""
+        """Whether the call returned wrong results without an error."""
         return is_silent_failure(self.result)
 
     @property
     def only_presents(self) -> bool:
-        """Whether the presents are wrong, and nothing else."""
+        """Whether presents are wrong, and no other output."""
         return only_presents(self.result)
 
     @cached_property
     def part(self) -> Part | None:
-        """The part of the score that it counts for; None if it was not tried."""
+        """The part of the score in which it is counted; None if the call was not tried."""
         return part_of(self.result)
 
     @property
     def basis(self) -> Basis:
-        """Of the contract; a case that is not described counts as specified."""
+        """The basis of the contract; a case without a description counts as specified."""
         return self.contract.basis if self.contract else "specified"
 
     @property
     def asked(self) -> bool:
-        """Whether it counts for the score of its target: tried, and not only requested."""
+        """Whether it counts for the score of its target."""
         return self.tried and self.basis != "requested"
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A problem of the runs, which is no result.
+    """A problem of a run that is not a result.
 
-    ``label`` is the column's, ``case`` an id; either is empty where the problem is of the whole
-    run. ``fix`` is the command that mends it, or empty.
+    ``label`` names a column and ``case`` a case; they are empty for a problem of the whole run.
+    ``fix`` is a command that solves the problem, or empty.
     """
 
     kind: Literal["problem", "not tried", "failure"]
@@ -136,8 +133,8 @@ class Trouble:
 class Table:
     """Several runs side by side.
 
-    ``results`` is keyed by (case id, column label) and has the worst where a file has several;
-    ``problems`` name their file, ``infrastructure`` and ``instability`` the column.
+    ``results`` has the worst result for each pair of case id and column label. ``problems`` name
+    their file; ``infrastructure`` and ``instability`` have the label of the column.
     """
 
     runs: tuple[Run, ...]
@@ -152,7 +149,7 @@ class Table:
 
     @property
     def ids(self) -> list[str]:
-        """Every case that has a description or a result, in the order of the files."""
+        """The ids of all cases with a description or a result, in the order of the files."""
         return list(dict.fromkeys([*self.cases, *(id for id, _ in self.results)]))
 
     @cached_property
@@ -178,7 +175,7 @@ class Table:
         return [row[label] for row in self.rows.values() if label in row]
 
     def scores(self, labels: Collection[str]) -> Scores:
-        """The scores of these columns, as of one target: of several results of a case, the worst
+        """The scores of these columns as one target; of several results of a case, the worst
         counts."""
         bases: dict[Basis, list[Part | None]] = {basis: [] for basis in BASES}
         themes: dict[str, list[Part | None]] = {}
@@ -202,9 +199,10 @@ class Table:
         return {case.theme for case in self.cases.values() if PROFILES in case.tags}
 
     def shared_scores(self, labels: Iterable[str]) -> dict[str, Score]:
-        """The score of each of these columns over the calls that all of them were asked.
+        """The score of each of these columns over the calls that count in all of them.
 
-        A column that was asked nothing is left out; empty if there is no such call, or one column.
+        A column without calls that count is left out. Empty if the columns share no call, or if
+        only one column is left.
         """
         asked = {
             label: {
@@ -223,7 +221,8 @@ class Table:
         }
 
     def troubles(self) -> Iterator[Trouble]:
-        """The problems of the runs, the targets that were not available, the failures."""
+        """The problems of the runs, the targets that were not available, and the infrastructure
+        failures."""
         for problem in self.problems:
             yield Trouble("problem", problem)
         for column in self.columns:
@@ -235,9 +234,10 @@ class Table:
 
 
 def tabulate(runs: Sequence[Run]) -> Table:
-    """Put several runs side by side: all their cases, and a column for each target of each run.
+    """The table of these runs.
 
-    The label of a target that several files have contains the name of its file.
+    If several files have results of a target, its labels contain the names of the files. Raises
+    `ResultsError` if there are no runs.
     """
     if not runs:
         raise ResultsError("No results files were given.")
@@ -298,9 +298,9 @@ def tabulate(runs: Sequence[Run]) -> Table:
 
 
 def with_shared_cases(runs: Iterable[Run]) -> list[Run]:
-    """The runs, with one record of each case that several describe alike.
+    """The runs, which share the records of cases that they describe identically.
 
-    Descriptions of cases are most of a run's memory; ``runs`` is drawn from one by one.
+    Descriptions of cases take most of a run's memory. ``runs`` is read one by one.
     """
     known: dict[str, CaseRecord] = {}
     shared = []
@@ -314,7 +314,7 @@ def with_shared_cases(runs: Iterable[Run]) -> list[Run]:
 
 
 def _unlike(label: str, taken: Collection[str]) -> str:
-    """``label``, with a number if it is taken."""
+    """``label``, with a number appended if it is taken."""
     number = 1
     while (other := f"{label} #{number}" if number > 1 else label) in taken:
         number += 1
@@ -322,7 +322,7 @@ def _unlike(label: str, taken: Collection[str]) -> str:
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:
-    """The name of each run's file, with as many folders as make it unique."""
+    """The name of each run's file, with as many parent folders as it needs to be unique."""
     paths = [run.path.absolute() for run in runs]
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]

@@ -1,4 +1,4 @@
-"""The sentence about what a runtime's operator has and no case calls, the same in every view."""
+"""The sentence about parts of a runtime's operator that no case calls, for every report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES: Final = 8
 def uncalled_sentences(targets: Iterable[TargetRecord]) -> list[str]:
     """A sentence for each runtime of ``targets`` whose operator has parts that no case calls.
 
-    Its names are a stranger's; they are short and on one line, without invisible characters.
+    The names come from the runtime. They are shortened to one line without invisible characters.
     """
     described = (target.describe for target in targets)
     uncalled = (about.uncalled for about in described if about and about.uncalled)

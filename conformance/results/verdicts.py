@@ -1,7 +1,7 @@
-"""The verdicts: one table, which every view, filter, schema and document follows.
+"""The table of verdicts, which all reports, filters, schemas and documents follow.
 
 To add a verdict, follow the recipe "A verdict" in ``CONTRIBUTING.md``.
-``tests/test_verdict_table.py`` checks everything that shows verdicts against the table, and names
+``tests/test_verdict_table.py`` compares everything that shows verdicts with the table, and names
 the file to edit.
 """
 
@@ -16,7 +16,7 @@ from conformance.results.wrong_outputs import only_presents, where_wrong
 if TYPE_CHECKING:
     from conformance.results.records import FlakyRecord, ResultRecord
 
-#: The verdicts that an expectation can name: what could not be run is never expected.
+#: The verdicts that an expectation can name: all but `skip`.
 ExpectedVerdict = Literal[
     "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass"
 ]
@@ -27,23 +27,23 @@ _ANY_CONTRACT: Final = ("computes", "rejects", "either")
 
 @dataclass(frozen=True)
 class VerdictRow:
-    """What there is to know of one verdict."""
+    """The properties of a verdict."""
 
     name: Verdict
     sentence: str
-    """When a result has this verdict: half a sentence, in plain text."""
+    """When a result has this verdict: half a sentence of plain text."""
     group: str
-    """What the caller sees, which neighbouring verdicts have in common."""
+    """What the caller of the runtime sees; neighbouring verdicts can share it."""
     deed: str
-    """What the runtime does, for the title of a bug report: a verb and its object."""
+    """What the runtime does: a verb and its object, for the title of a bug report."""
     sign: str
-    """One character for the terminal."""
+    """Its character in the terminal."""
     style: str
     """Its style in the terminal, as rich writes it."""
     red: Literal["always", "specified", "never"] = "always"
-    """Whether an unexpected result is red: ``specified`` is only where the contract's basis is."""
+    """When an unexpected result is red; ``specified``: if the basis of the contract is that."""
     demands: tuple[str, ...] = _ANY_CONTRACT
-    """The demands of a contract under which it can occur."""
+    """The demands of contracts under which the verdict can occur."""
 
     def red_under(self, basis: str) -> bool:
         """Whether an unexpected result is red where the contract has this basis."""
@@ -135,32 +135,32 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
 }
 
 VERDICTS: Final[tuple[Verdict, ...]] = tuple(TABLE)
-"""Worst first."""
+"""All verdicts, worst first."""
 
 
 def without_zeros(
     counts: Mapping[str, Mapping[Verdict, int]],
 ) -> dict[str, dict[Verdict, int]]:
-    """The numbers of results by target and verdict, in the order of the verdicts."""
+    """The numbers of results by target and verdict, worst verdict first, without zeros."""
     return {
-        name: {verdict: found[verdict] for verdict in VERDICTS if found.get(verdict)}
-        for name, found in counts.items()
+        name: {verdict: numbers[verdict] for verdict in VERDICTS if numbers.get(verdict)}
+        for name, numbers in counts.items()
     }
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """One of the two kinds of `accepted` that are judged by their values."""
+    """A kind of `accepted`: with correct values, or with wrong ones."""
 
     name: Literal["harmless", "silent"]
     ranks_as: Verdict
-    """The verdict whose place in the order, and whose colour, such a result has."""
+    """The verdict that gives such a result its severity and colour."""
     red: bool
     note: str
-    """What a view writes beside the verdict."""
+    """The note that reports show beside the verdict."""
 
 
-#: `accepted` by `values_right`. Where the values could not be compared, the row of `TABLE` stands.
+#: The kinds of `accepted` by `values_right`. If the values could not be compared, it has no kind.
 ACCEPTANCES: Final[Mapping[bool, Acceptance]] = {
     True: Acceptance("harmless", "unsupported", red=False, note="correct values"),
     False: Acceptance("silent", "wrong", red=True, note="wrong values"),
@@ -168,14 +168,14 @@ ACCEPTANCES: Final[Mapping[bool, Acceptance]] = {
 
 
 def acceptance_of(result: ResultRecord) -> Acceptance | None:
-    """Which kind of `accepted` a result is; None for any other, and where nobody can say."""
+    """The kind of an `accepted` result; None for others, and if values were not compared."""
     if result.verdict != "accepted" or result.values_right is None:
         return None
     return ACCEPTANCES[result.values_right]
 
 
 def ranks_as(result: ResultRecord) -> Verdict:
-    """The verdict that a result is ordered and coloured by; what was not tried ranks as `skip`."""
+    """The verdict that gives a result its severity and colour; `skip` if the call was not tried."""
     acceptance = acceptance_of(result)
     if acceptance is not None:
         return acceptance.ranks_as
@@ -183,20 +183,20 @@ def ranks_as(result: ResultRecord) -> Verdict:
 
 
 def severity(result: ResultRecord) -> int:
-    """A result's place in the order of severity: 0 is worst.
+    """The place of a result in the order of severity; 0 is worst.
 
-    Of two that rank as one verdict, that whose presents alone are wrong comes second.
+    Of two results with the same rank, one whose presents alone are wrong is less severe.
     """
     return 2 * VERDICTS.index(ranks_as(result)) + only_presents(result)
 
 
 def worst(results: Iterable[ResultRecord]) -> ResultRecord:
-    """The first of the worst results; ``ValueError`` if there are none."""
+    """The first of the worst results. Raises :class:`ValueError` if there are none."""
     return min(results, key=severity)
 
 
 def is_red(result: ResultRecord, basis: str) -> bool:
-    """Whether a result that nobody expects makes a run fail; ``basis`` is its contract's."""
+    """Whether the result makes a run fail if it is unexpected; ``basis`` is its contract's."""
     acceptance = acceptance_of(result)
     if acceptance is not None:
         return acceptance.red
@@ -206,38 +206,41 @@ def is_red(result: ResultRecord, basis: str) -> bool:
 
 
 def was_tried(result: ResultRecord) -> bool:
-    """Whether the call was tried on what its target stands for: the runtime, or one kernel."""
+    """Whether the call was tried on the runtime, or kernel, that the target stands for."""
     return result.verdict != "skip" and not result.other_kernel
 
 
 def is_silent_failure(result: ResultRecord) -> bool:
-    """Whether the results are wrong and there was no error."""
+    """Whether the call returned wrong results without an error."""
     return ranks_as(result) == "wrong"
 
 
-#: The drawing, the colours and the part of the score of a result whose presents alone are wrong.
+#: Names the symbol, the colours and the part of the score of results with only presents wrong.
 PRESENTS: Final = "presents"
 
 
 def colour_of(result: ResultRecord) -> str:
-    """Whose colours a result has: those of a verdict, or `PRESENTS`."""
+    """The verdict whose colours a result has, or `PRESENTS`."""
     return PRESENTS if only_presents(result) else ranks_as(result)
 
 
 def drawing_of(result: ResultRecord) -> str:
-    """The drawing of a result: that of its verdict, or `PRESENTS`."""
+    """The verdict whose symbol a result has, or `PRESENTS`."""
     return PRESENTS if result.verdict == "wrong" and only_presents(result) else result.verdict
 
 
 def flaky_text(flaky: FlakyRecord) -> str:
-    """The rate of a flaky case in words: ``flaky, 3 of 10 runs``."""
+    """How often a flaky case fails: ``flaky, 3 of 10 runs``."""
     return f"flaky, {flaky.failed:,} of {flaky.runs:,} runs"
 
 
 def note_of(result: ResultRecord) -> str:
-    """What a view writes beside the verdict: how often a flaky case fails, of `accepted` whether
-    the values are correct, of `fallback` whether only the kernel is another one, and where
-    something other than the output is wrong, which it is. Empty for most results."""
+    """The note that reports show beside the verdict; empty for most results.
+
+    It says how often a flaky case fails, whether the values of an `accepted` result are correct,
+    whether a `fallback` is only to another kernel, and which outputs are wrong if ``output`` is
+    right.
+    """
     acceptance = acceptance_of(result)
     where = where_wrong(result)
     notes = (

@@ -1,4 +1,4 @@
-"""Writes a results file as a run goes, line by line."""
+"""Writes a results file line by line, while the run goes on."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from conformance.results.verdicts import Verdict, without_zeros
 class Writer:
     """Writes a results file line by line; a context manager that always writes the footer.
 
-    The first failure raises `ResultsError`, whether it is the folder, the permissions or the disk.
-    Later records are dropped without an error, so that the run can continue in the terminal.
-    `failure` is that first error; the last line may then be broken off.
+    If a record cannot be written, `ResultsError` is raised. Later records are dropped without an
+    error, so that the run can continue in the terminal. `failure` is that first error; the last
+    line of the file may then be incomplete.
     """
 
     def __init__(self, place: Place, header: Header) -> None:
@@ -45,7 +45,7 @@ class Writer:
         self._write(header)
 
     def case(self, record: CaseRecord) -> None:
-        """Write a case; once, before its results."""
+        """Write a case, once, before its results."""
         self._write(record)
 
     def result(self, record: ResultRecord) -> None:
@@ -56,7 +56,7 @@ class Writer:
         self._unexpected += record.unexpected
 
     def replace(self) -> None:
-        """Put the file in the place of the earlier one, of which nothing is needed any more."""
+        """Replace the file with earlier results by this one."""
         if self.failure is None:
             try:
                 self._place.replace()
@@ -74,7 +74,7 @@ class Writer:
         self._unstable += 1
 
     def finish(self, complete: bool) -> None:
-        """Write the footer. ``complete``: every selected case has a record of its own."""
+        """Write the footer. ``complete``: every selected case has a result or failure."""
         if self._finished:
             return
         self._finished = True
@@ -101,7 +101,7 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Without a call of `finish` the run was interrupted, and the file must say so.
+        # If `finish` was not called, the run was interrupted.
         try:
             self.finish(complete=False)
         except ResultsError:

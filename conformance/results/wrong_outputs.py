@@ -1,9 +1,8 @@
 """Which outputs of a result are wrong: `output`, the presents or `output_qk`.
 
-The outputs of a graph count as one of these by their names (:data:`PRESENT`).
-
-A model reads the output of every call. The presents it may leave unread, as a layer that borrows
-another layer's cache does. So a result whose presents alone are wrong is told apart.
+Results whose presents alone are wrong are distinguished: a model uses the output of every call, but
+not always the presents, for example not in a layer that uses the cache of another layer. The
+outputs of a graph count as one of the three by their names (:data:`PRESENT`).
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ WrongOutput = Literal["output", "presents", "output_qk"]
 WRONG_OUTPUTS: Final[tuple[WrongOutput, ...]] = get_args(WrongOutput)
 
 
-def _place(name: str) -> WrongOutput:
-    """Which of the operator's outputs an output is: of a graph, presents are known by their names,
-    and all others are what a model reads, as is an output that the operator does not have."""
+def _kind(name: str) -> WrongOutput:
+    """The kind of the output with this name; `output` if it is not one of the operator's."""
     if PRESENT.search(name):
         return "presents"
     return "output_qk" if name == "output_qk" else "output"
@@ -43,28 +41,27 @@ class HasWrongOutputs(Protocol):
 
 
 def is_beyond(error: OutputErrorRecord | RelationBroken) -> bool:
-    """Whether an output is beyond its error budget. NaN is; so is one without a share, which could
-    not be compared."""
+    """Whether an output is beyond its error budget, or could not be compared (no share, NaN)."""
     return error.share is None or not error.share <= 1
 
 
 def wrong_outputs(
     faults: Iterable[Fault], errors: Iterable[OutputErrorRecord]
 ) -> tuple[WrongOutput, ...]:
-    """Which outputs of any step have a fault or an error beyond its budget."""
-    found = set(map(_place, wrong_names(faults, errors)))
-    return tuple(each for each in WRONG_OUTPUTS if each in found)
+    """The kinds of outputs that have, in any step, a fault or an error beyond the budget."""
+    kinds = set(map(_kind, wrong_names(faults, errors)))
+    return tuple(each for each in WRONG_OUTPUTS if each in kinds)
 
 
 def wrong_names(faults: Iterable[Fault], errors: Iterable[OutputErrorRecord]) -> tuple[str, ...]:
-    """The names of the outputs that have a fault or an error beyond its budget."""
-    found = [fault.output for fault in faults]
-    return tuple(dict.fromkeys([*found, *(e.output for e in errors if is_beyond(e))]))
+    """The names of the outputs that have a fault or an error beyond the budget."""
+    names = [fault.output for fault in faults]
+    return tuple(dict.fromkeys([*names, *(e.output for e in errors if is_beyond(e))]))
 
 
 def wrong_in(result: ResultRecord, shown: Callable[[str], str] = str) -> str:
-    """In which outputs a result is wrong, in words; those of a graph by their own names, which
-    ``shown`` makes harmless."""
+    """The wrong outputs of a result in words; outputs of a graph by their own names, which are
+    passed through ``shown`` for escaping."""
     names = wrong_names(result.faults, result.errors)
     if all(name in OUTPUT_NAMES for name in names):
         return listed(result.wrong_outputs)
@@ -72,12 +69,12 @@ def wrong_in(result: ResultRecord, shown: Callable[[str], str] = str) -> str:
 
 
 def only_presents(result: HasWrongOutputs) -> bool:
-    """Whether the presents are wrong, and nothing else: the output is right."""
+    """Whether presents are wrong, and no other output."""
     return result.wrong_outputs == ("presents",)
 
 
 def where_wrong(result: HasWrongOutputs) -> str:
-    """What follows "wrong": `in output and presents`, `only in presents`; empty if unknown."""
+    """Words to follow "wrong": `in output and presents`, `only in presents`; empty if unknown."""
     wrong = result.wrong_outputs
     if not wrong:
         return ""

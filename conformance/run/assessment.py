@@ -1,4 +1,4 @@
-"""From the outcomes of a case and its variant to one record."""
+"""Makes one record from the outcomes of a case and its variant."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from conformance.run.target import DescribedTarget
 
 Record = ResultRecord | InfrastructureRecord
 
-#: The outputs of a case may have `OUTPUT_BYTES`, and so many for each byte of its inputs and
+#: The outputs of a case may have `OUTPUT_BYTES`, and this many more for each byte of its inputs and
 #: expected outputs: room for two repeats in the widest dtype and in other shapes, which are wrong
 #: and are judged as wrong.
 OUTPUT_BYTES_PER_BYTE: Final = 32
 
 
 class PreparedCase:
-    """A case and its variant, each prepared when it is asked for.
+    """A case and its variant, each prepared when it is first used.
 
     Raises :class:`conformance.case.given.GivenError`.
     """
@@ -54,7 +54,7 @@ class PreparedCase:
 
     @cached_property
     def variant(self) -> Prepared:
-        """Its variant."""
+        """The variant of the case."""
         return prepare(self.case.call, self.case.relation)
 
     @cached_property
@@ -68,7 +68,7 @@ prepared_case: Final = of_the_last(PreparedCase)
 
 
 def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> Job:
-    """The case, or its variant. ``only_inputs``: the runner reads no other files."""
+    """The job of the case, or of its variant. ``only_inputs``: the runner reads no other files."""
     return Job(
         case=case.id,
         variant=prepared.relation is not None,
@@ -82,10 +82,10 @@ def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> Job
 
 @dataclass(frozen=True)
 class Assessed:
-    """The record of a case, and the outcomes that it is about: the case's own, and the variant's.
+    """The record of a case, and its outcomes: that of the case, and that of the variant.
 
-    There is none of a case that was not run. ``instability`` is the target's: what did not repeat
-    when the case was run alone.
+    A case that was not run has no outcomes. ``instability`` belongs to the target: a fault that did
+    not repeat when the case was run alone.
     """
 
     record: Record
@@ -101,7 +101,8 @@ def assess(
 ) -> Assessed:
     """The record of a case on a target; ``run`` runs the case, and its variant if it passes.
 
-    A case of the corpus that is insensitive is not run; another one is, and its record says so.
+    An insensitive case of the corpus is not run; any other insensitive case is, and its record says
+    so.
     """
     case = made.case
     outcomes: list[Outcome] = []
@@ -159,7 +160,7 @@ def _related(
     own: tuple[Judgement, Outputs],
     variant: tuple[Judgement, Outputs | None],
 ) -> tuple[Judgement, RelationRecord | None]:
-    """The judgement on a passing case, given those on both with their outputs."""
+    """The judgement on a passing case, from the judgements on it and on its variant."""
     (judged, outputs), (of_variant, others), case = own, variant, made.case
     assert case.relation is not None
     what = RELATIONS[case.relation].what

@@ -28,8 +28,8 @@ from conformance.targets.setup.installed import with_release
 class TargetRun:
     """A target of a run, with its runner: a context manager, which ends all processes on exit.
 
-    ``earlier`` are the runs of the targets before this one, whose names in results it does not
-    take. ``ready`` is the target as it describes itself, where that is known.
+    ``earlier`` are the runs of the targets before this one, whose names in results it must not use.
+    ``ready`` is the target as it describes itself, if that is known.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class TargetRun:
         self._session.close(at_once)
 
     def again(self) -> TargetRun:
-        """A run of the same target in another process, with a new runner."""
+        """A new run of the same target, with a new runner in another process."""
         return TargetRun(self.plan, ready=self.ready)
 
     def rest(self) -> None:
-        """End the processes that wait for a case; the next case starts one again."""
+        """End the processes that wait for a case; the next case starts a new one."""
         self._session.renew()
 
     @property
     def ready(self) -> DescribedTarget:
         """The target as its runner describes it; the first use starts the runner.
 
-        It also starts those of earlier targets that may have the same name in results.
+        It also starts the runners of earlier targets that may have the same name in results.
         """
         if self._ready is None:
             taken = {run.ready.name for run in self._same_name}
@@ -106,9 +106,9 @@ class TargetRun:
         return Instability(self.ready)
 
     def run_one(self, case: Case) -> Assessed:
-        """What is known of one case, and what did not repeat when it was run alone.
+        """The assessment of one case, and any fault that did not repeat when it was run alone.
 
-        Raises :class:`RunnerFailed` when the runner has to be given up.
+        Raises :class:`RunnerFailed` if the runner has to be given up.
         """
         if self.ready.broken is not None:
             raise RunnerFailed(*self.ready.broken.args)
@@ -145,9 +145,9 @@ def _tell(text: str) -> None:
 
 
 def _fix(said: str | None, target: Target) -> str | None:
-    """How to mend a target, after its runner's words.
+    """How to repair a target, with its runner's advice if there is any.
 
-    What ``gqa setup`` installs is not used where an option names the runner's Python.
+    The packages that ``gqa setup`` installs are not used if an option names the runner's Python.
     """
     if said is None or target.python_by is None or not said.startswith("gqa setup "):
         return said
@@ -155,6 +155,6 @@ def _fix(said: str | None, target: Target) -> str | None:
 
 
 def _sentence(error: RunnerFailed, target: Target) -> str:
-    """The fault of a target's runner, without the target's name in front."""
+    """The fault of a target's runner, without the target's name at the beginning."""
     text = error.sentence.removeprefix(f"{target.command.name}: ")
     return text[:1].upper() + text[1:]

@@ -2,11 +2,12 @@
 
 A case's result is the one that it has alone. A fault that occurs among other cases and not alone is
 recorded as instability of the target, with the case before it. There are two kinds: a crash or a
-failure of the device, which the session has already tried alone
-(`conformance.harness.outcomes.Unrepeated`), and an unexpected result, which is tried alone here.
+failure of the device, for which the session has already run the case alone
+(`conformance.harness.outcomes.Unrepeated`), and an unexpected result, for which this module runs
+the case alone.
 
-The cost is bounded: of unexpected results that are alike, only the first `ALIKE` that repeat are
-tried alone, and of those with one verdict the first `RETRIES`.
+The cost is bounded: of similar unexpected results, only the first `ALIKE` that repeat are tried
+alone, and of those with one verdict the first `RETRIES`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from conformance.results.verdicts import Verdict, severity
 from conformance.run.assessment import Assessed
 from conformance.run.target import DescribedTarget
 
-#: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
+#: Of similar unexpected results (`_kind`), the number that are tried alone and repeat …
 ALIKE: Final = 2
-#: … and of all with a verdict so many. A timeout takes long, and only one in company is tried.
+#: … and the number for each verdict. A timeout takes long: only one after other cases is tried.
 RETRIES: Final[Mapping[Verdict, int]] = {
     "timeout": 3,
     "wrong": 50,
@@ -39,7 +40,7 @@ Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
 
 
 class Instability:
-    """Separates the results of a target's cases from faults that occur only among other cases."""
+    """Tells the results of a target's cases from faults that occur only after other cases."""
 
     def __init__(self, ready: DescribedTarget) -> None:
         self._ready = ready
@@ -109,7 +110,7 @@ class Instability:
 
 
 def _doubtful(record: ResultRecord, outcome: Outcome, in_company: bool) -> bool:
-    """Whether the result is worth another try, alone."""
+    """Whether the case of this result should be tried once more, alone."""
     if not record.unexpected or record.verdict not in RETRIES:
         return False
     if isinstance(outcome, Rejected) and outcome.repeated:
@@ -120,10 +121,10 @@ def _doubtful(record: ResultRecord, outcome: Outcome, in_company: bool) -> bool:
 
 
 def _kind(case: Case, record: ResultRecord) -> tuple[object, ...]:
-    """What a result has in common with others of one defect.
+    """A key that results of the same defect share.
 
-    Of a rejection it is the message without its numbers, else the entry of the case and what is
-    wrong.
+    For a rejection it is the message without its numbers, else the entry of the case and its
+    faults.
     """
     if record.message is not None:
         return record.verdict, record.stage, record.code, re.sub(r"\d+", "N", record.message)

@@ -50,7 +50,7 @@ def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
 
 
 def numbers_of(array: np.ndarray) -> Recipe | None:
-    """The recipe of values that a file gives; None if they are too many to be listed."""
+    """The recipe of values from a file; None if they are too many to be listed."""
     if array.size > MOST_NUMBERS:
         return None
     exact = array if array.dtype.kind in "iu" else array.astype(np.float64)

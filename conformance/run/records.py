@@ -137,9 +137,10 @@ def compared(
     on: tuple[str, str | None],
     expectations: Iterable[Expectation],
 ) -> ResultRecord:
-    """A result as the expectations of its target leave it; its reason ends in how it differs.
+    """A result after comparison with its target's expectations.
 
-    ``basis`` is that of its contract, ``on`` has version and adapter.
+    The reason ends with the difference. ``basis`` is that of its contract, ``on`` has version and
+    adapter.
     """
     found = None
     if was_tried(result):  # else no defect can show
@@ -168,7 +169,7 @@ _ANGLE: Final = f"{ROTARY_FACTOR:g} position x {ROTARY_BASE:g}^(-2i/rotary_dim)"
 
 
 def end_of_stderr(text: str, most: int) -> str:
-    """The end of ``text`` that is at most ``most`` bytes of JSON, and a note if that is not all."""
+    """The end of ``text``, at most ``most`` bytes of JSON, with a note if text was cut off."""
     if _json_bytes(text) <= most:
         return text
     note = "[what was before this is left out]\n"
@@ -184,7 +185,7 @@ def _json_bytes(text: str) -> int:
 
 
 def argument_for(case: Case) -> str:
-    """The case on the command line: its id, or its place in a user's file."""
+    """The case on the command line: its id, or its location in a user's file."""
     return case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
 
 
@@ -314,7 +315,7 @@ def _values_text(tensor: Tensor) -> str:
 
 
 def selection_of(plans: Sequence[TargetPlan], text: str, *, only_failed: bool = False) -> Selection:
-    """What the plans run, for the header; ``text`` is the selection as it was typed."""
+    """The selection of the plans, for the header; ``text`` is the selection as it was typed."""
     return Selection(
         text=f"{text} --lf" if only_failed else text,
         cases=len({case.id for plan in plans for case in plan.cases}),
@@ -342,7 +343,7 @@ def header(
 
 
 def corpus_digest(cases: Iterable[Case]) -> str:
-    """The digest of a run's case files and the files that they name; no target changes it."""
+    """The digest of a run's case files and the files that they name; targets do not change it."""
     files: set[Path] = set()
     named: set[bytes] = set()
     for case in cases:

@@ -12,7 +12,7 @@ from conformance.run.target import TargetPlan
 
 
 class ShardError(ValueError):
-    """A shard that is none; one sentence says why."""
+    """A text that names no shard; the message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def shard_for(text: str) -> Shard:
 def part_of(plans: Sequence[TargetPlan], shard: Shard) -> list[TargetPlan]:
     """The plans with the cases of a shard: every ``shard.of``-th of all cases by file and id.
 
-    A case is in one shard, on all its targets, whatever the order of cases and files. Long cases
-    have neighbouring ids, so that they are spread.
+    A case is in one shard, on all its targets, regardless of the order of cases and files. Long
+    cases have neighbouring ids, so they are spread over the shards.
     """
     every = sorted({_key(case) for plan in plans for case in plan.cases})
     mine = set(every[shard.number - 1 :: shard.of])
@@ -49,7 +49,7 @@ def part_of(plans: Sequence[TargetPlan], shard: Shard) -> list[TargetPlan]:
 
 
 def _key(case: Case) -> tuple[str, str]:
-    """What tells a case from others on every machine, wherever its file is."""
+    """A key that identifies a case on every machine, wherever its file is."""
     return case.file.name, case.id
 
 

@@ -28,7 +28,7 @@ from conformance.targets.registry import Target, name_fault
 class TargetPlan:
     """The cases to run on one target, and its expectations.
 
-    ``pinned`` are the lines of the user's files, of whatever targets; they come before the others.
+    ``pinned`` are the lines of the user's files, for any targets; they come before the others.
     """
 
     target: Target
@@ -37,7 +37,7 @@ class TargetPlan:
     pinned: tuple[Expectation, ...] = ()
 
     def lines_for(self, ready: DescribedTarget) -> tuple[Expectation, ...]:
-        """The lines for the target as its runner describes it, in their order."""
+        """The expectations for the target as its runner describes it, in their order."""
         if ready.described is None:
             return ()
         version, adapter = ready.described.version, ready.described.adapter
@@ -57,7 +57,7 @@ def target_plans(
 
     ``pinned`` are the user's expectations files. Raises
     :class:`conformance.base.yaml_source.InputError` for wrong expectations, for stale ones of the
-    user's, and for a file whose target none of ``targets`` can be.
+    user, and for a file for a target that none of ``targets`` can be.
     """
     own = load_pinned(pinned)
     _check_targets(own, targets)
@@ -77,9 +77,9 @@ def target_plans(
 
 
 def _name_of(runtime: str) -> str:
-    """The name of a target whose runner gives none: that of its runtime, as names are written.
+    """The name of a target whose runner gives none: that of its runtime, in the form of names.
 
-    ``exec-tract`` where a target of this suite has the name.
+    ``exec-tract`` if a target of this suite has the name.
     """
     name = re.sub(r"[^a-z0-9._-]+", "-", runtime.lower()).strip("._-")[:MOST_OF_A_NAME]
     return f"exec-{name}" if not name[:1].isalpha() or name_fault(name) else name
@@ -128,9 +128,9 @@ class DescribedTarget:
     """A target as its runner describes it.
 
     ``name`` is the name in results: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` if results may
-    differ by adapter; of several that describe themselves alike, the second is ``cpu@1.31.1#2``, by
-    its ``number``. ``reported`` is what the runner said, where ``described`` has the published
-    version in place of its own. ``broken`` is why the runner did not start.
+    differ by adapter. If several targets describe themselves alike, the second is ``cpu@1.31.1#2``,
+    by its ``number``. ``reported`` is the runner's own description, if ``described`` has the
+    published version instead of the runner's. ``broken`` is why the runner did not start.
     """
 
     target: Target
@@ -152,7 +152,7 @@ class DescribedTarget:
 
     @property
     def base(self) -> str:
-        """What its name in results starts with, and what expectations files call it."""
+        """The first part of its name in results, and its name in expectations files."""
         if self.target.base is not None or self.described is None:
             return self.target.base or self.target.ep
         return self.described.name or _name_of(self.described.runtime)
@@ -168,7 +168,7 @@ class DescribedTarget:
 
     @property
     def execution_provider(self) -> str | None:
-        """The one on which nodes must run; None if the runtime has none."""
+        """The execution provider on which nodes must run; None if the runtime has none."""
         if self.target.execution_provider is not None:
             return self.target.execution_provider
         return self.described.execution_provider if self.described else None
@@ -188,7 +188,7 @@ class DescribedTarget:
         )
 
     def cannot_take(self, case: Case) -> str | None:
-        """Why the case cannot be run here, by the runner's description; None if it can."""
+        """Why the target cannot run the case, by the runner's description; None if it can."""
         if self.described is None:
             return self.unavailable or "the target is not available"
         tensors = (*case.steps[0].inputs, *case.steps[0].outputs)

@@ -1,7 +1,7 @@
 """Runs cases on their targets, case by case: in this process, or in several.
 
-A task is a case with the targets that need it. Whoever runs it makes its model and inputs once, and
-each target has a runner in each process. Records come as their cases end.
+A task is a case with the targets that need it. The process that runs a task makes the model and
+inputs once; each process has a runner for each target. Records come as their cases end.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Task:
     targets: tuple[int, ...]
 
 
-#: What came of a task: of each target, by its number, its records, the case's first. The last of a
-#: target whose runner does not start, or fails repeatedly, is that failure.
+#: The results of a task: for each target, by its number, the records, that of the case first. If
+#: the runner of a target does not start, or fails repeatedly, the last item is that failure.
 TaskRecords = list[tuple[int, Reported | RunnerFailed]]
 
 
@@ -75,7 +75,7 @@ class Worker:
 
 
 def usual_jobs(targets: Iterable[Target]) -> int:
-    """One for each core that this process has; 1 where one target is on a GPU, or the user's."""
+    """One job for each core that this process has; 1 if a target is on a GPU, or is the user's."""
     if any(target.base is None or target.target_class != "cpu" for target in targets):
         return 1
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
@@ -87,8 +87,8 @@ def run_all(
 ) -> Generator[tuple[TargetRun, Case | None, Reported | RunnerFailed], None, None]:
     """The records of every plan's cases, as they come, in ``jobs`` processes.
 
-    `RunnerFailed` is the last of a target, and has no case: its other cases are not run. Each run
-    is closed when it has ended.
+    `RunnerFailed` is the last item of a target, without a case: its other cases are not run. Each
+    run is closed when it has ended.
     """
     for first in range(0, len(runs), MAX_TARGETS):
         group = []
@@ -146,7 +146,7 @@ def _in_processes(
     jobs: int,
     given_up: set[int],
 ) -> Iterator[tuple[int, TaskRecords]]:
-    """As :func:`_in_this_process`, in forked processes that have plans and cases in memory."""
+    """Like :func:`_in_this_process`, in forked processes that have plans and cases in memory."""
     for run in runs:
         run.ready  # noqa: B018  # a worker has it from here
         run.rest()  # a runner must not be kept alive by pipes that a worker inherits
@@ -188,7 +188,8 @@ class _Processes:
     def fill(self, waiting: Iterator[Task], given_up: set[int]) -> None:
         """Submit tasks, without the targets that were given up.
 
-        Raises `BrokenProcessPool` where a process has died; the task is among the pending, too.
+        Raises `BrokenProcessPool` if a process has died; the task is then among the pending ones,
+        too.
         """
         while len(self.pending) < 2 * self._jobs and (task := next(waiting, None)) is not None:
             left = Task(task.case, tuple(n for n in task.targets if n not in given_up))
@@ -199,7 +200,7 @@ class _Processes:
     def ended(self) -> Iterator[tuple[int, TaskRecords]]:
         """The results of the tasks that have ended; waits for the first.
 
-        Raises `BrokenProcessPool` where a process has died.
+        Raises `BrokenProcessPool` if a process has died.
         """
         done = wait(filter(None, self.pending.values()), return_when=FIRST_COMPLETED).done
         for task, future in list(self.pending.items()):

@@ -1,8 +1,8 @@
-"""The targets: one entry for each name that ``--ep`` takes.
+"""The targets: an entry for each name that ``--ep`` takes.
 
-The command line, the pytest plugin, ``gqa doctor``, ``gqa setup``, ``gqa export`` and the report
-read what they need from the entries; none of them has a list of its own. The recipe "A runner" in
-``CONTRIBUTING.md`` lists what else a runtime takes; tests compare it with the entries.
+This is the only list of targets; the command line, the pytest plugin and the reports use it. The
+recipe "A runner" in ``CONTRIBUTING.md`` lists the other steps to add a runtime, and tests compare
+them with the entries.
 
 The pytest plugin imports this module in every pytest run, so it imports only the standard library,
 `conformance.base.paths` and `conformance.targets.tools`.
@@ -24,35 +24,36 @@ from conformance.targets.tools import Program, as_typed
 if TYPE_CHECKING:
     from conformance.oracle.tolerance import TargetClass
 
-#: A target that is no entry: any program that speaks the runner protocol, by its path.
+#: The prefix of a target without an entry: the path of any program that speaks the runner protocol.
 EXEC: Final = "exec:"
 
-#: Targets that are no entries either: an execution provider of ONNX Runtime, by the library of a
-#: plugin, by the Python module that has it, or by its name where it is built into the package.
+#: The prefix of another target without an entry, an execution provider of ONNX Runtime: the library
+#: of a plugin, the Python module that has it, or the name of one that is built into the package.
 PLUGIN: Final = "ort-plugin:"
 
-#: What ``--adapter`` takes beside a path: two software renderers, and the machine's GPU.
+#: The words that ``--adapter`` takes instead of a path: two software renderers, and the GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
-#: How Debian and Ubuntu install the software adapter that has float16.
+#: The command that installs the software adapter with float16 on Debian and Ubuntu.
 LAVAPIPE: Final = "apt-get install mesa-vulkan-drivers libvulkan1"
 
-#: What ``--compute-sanitizer`` takes beside a path: the runner searches for it.
+#: The word that ``--compute-sanitizer`` takes instead of a path: the runner searches for it.
 AUTO: Final = "auto"
 
-#: Disables the tiled and the decode kernels that ONNX Runtime's CPU provider has since 1.28
-#: (microsoft/onnxruntime#28962, microsoft/onnxruntime#29216); every call then takes the older code
-#: path.
+#: Environment variable that disables the tiled and the decode kernels of ONNX Runtime's CPU
+#: provider, which were added in 1.28 (microsoft/onnxruntime#28962, microsoft/onnxruntime#29216).
+#: Every call then takes the older code path.
 NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 
 #: The threads of `cpu-threads`. With more threads than heads, kernels split the keys of a head.
 THREADS: Final = 4
 
-#: What results of a target under compute-sanitizer are called has this ending: ``cuda-sanitized``.
+#: The ending of the name of a target under compute-sanitizer: ``cuda-sanitized``.
 SANITIZED: Final = "-sanitized"
 
-#: What selects a kernel of ONNX Runtime's CUDA provider (docs/cuda.md). Set for every CUDA target,
-#: so that none depends on the user's environment; empty is the same to ONNX Runtime as not set.
+#: Environment variables that select a kernel of ONNX Runtime's CUDA provider (docs/cuda.md). They
+#: are set for every CUDA target, so that none depends on the user's environment. An empty value is
+#: the same as none.
 _CUDA_SWITCHES: Final = (
     "ORT_DISABLE_FLASH_ATTENTION",
     "ORT_DISABLE_FLASH_DECODE",
@@ -61,7 +62,7 @@ _CUDA_SWITCHES: Final = (
     "ORT_ENABLE_CUDNN_FLASH_ATTENTION",
     "ORT_ENABLE_XQA",
 )
-#: Makes the provider report which kernel ran; see ``runners/onnxruntime/attention_kernels.py``.
+#: Makes the provider report the kernel that ran; see ``runners/onnxruntime/attention_kernels.py``.
 _REPORT_KERNELS: Final = {"ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"}
 
 #: The templates of stand-alone programs, in ``reports/programs``.
@@ -74,13 +75,13 @@ class TargetError(ValueError):
 
 @dataclass(frozen=True)
 class RunnerStart:
-    """What an option contributes to the command that starts a runner.
+    """The parts of the command of a runner that an option contributes.
 
-    ``interpreter`` is the Python that runs it, if not this one; ``arguments`` go behind the
-    runner's own; ``program`` is the program that the runner starts, or the Python that was found
-    for it; ``environment`` is set for the runner. ``under`` is a program with its arguments, for
-    the same Python, that starts the runner in its turn; ``ending`` is then that of the target's
-    name in results, since they are not results of the target alone.
+    ``interpreter`` is the Python that runs it, if it is not this one. ``arguments`` are appended to
+    the runner's own. ``program`` is the program that the runner starts, or the Python that was
+    found for it. ``environment`` is set for the runner. ``under`` is a Python script with its
+    arguments that starts the runner; ``ending`` is then appended to the name of the target, because
+    the results are not those of the target alone.
     """
 
     interpreter: str | None = None
@@ -93,10 +94,10 @@ class RunnerStart:
 
 @dataclass(frozen=True)
 class TargetOption:
-    """An option of ``gqa`` and of pytest that says which program a target uses.
+    """An option of ``gqa`` and of pytest that chooses the program that a target uses.
 
-    ``start`` turns its value, None where it was not given, into a part of the runner's command. It
-    raises :class:`TargetError` for an invalid value.
+    ``start`` turns its value, None if it was not set, into parts of the runner's command. It raises
+    :class:`TargetError` for an invalid value.
     """
 
     flag: str
@@ -114,12 +115,12 @@ class TargetOption:
 class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
-    ``needs`` is what its user installs, with the word VERSION for the runtime's. ``environment`` is
-    set by the program, and ``provider_options`` are those of the execution provider in ONNX
-    Runtime's Python package. ``options`` are the command-line options of tract, or the build of
-    onnxruntime-web. ``shared_buffer`` says whether the interface can make past and present one
-    buffer. ``plugin`` is the library, or the Python module, of a plugin execution provider.
-    ``threads`` are those of a session in ONNX Runtime's Python package.
+    ``needs`` are the installation commands, with VERSION in place of the runtime's version.
+    ``environment`` is set by the program. ``options`` are the command-line options of tract, or the
+    build of onnxruntime-web. ``shared_buffer`` says whether past and present can share a buffer.
+    For ONNX Runtime's Python package, ``provider_options`` are those of the execution provider,
+    ``plugin`` is the library or the Python module of a plugin, and ``threads`` is the number of
+    threads of a session.
     """
 
     template: Template
@@ -134,13 +135,14 @@ class StandaloneProgram:
 
 @dataclass(frozen=True)
 class Package:
-    """The package whose releases a target can be pinned to, as in ``cpu@1.25.1``.
+    """A package whose releases a target can be pinned to, as in ``cpu@1.25.1``.
 
-    ``name`` is what ``manager`` calls it, and ``former_name`` what it called older releases;
+    ``name`` is its name in the registry of ``manager``, and ``former_name`` that of older releases.
     ``dependencies`` are other packages that its runner needs. ``option`` is the option of the
-    target that takes `value` of a release. ``oldest`` is the oldest release that the runner
-    supports. The first ``series`` numbers of a version name a series, of which a range has the last
-    release. ``installed_as`` begins the names of the folders of its releases; by default its name.
+    target that takes the `value` of a release. ``oldest`` is the oldest release that the runner
+    supports. Versions with the same first ``series`` numbers are a series, of which a range has
+    only the last release. Folders of installed releases begin with ``installed_as``, by default the
+    name.
     """
 
     manager: Literal["pip", "npm", "cargo"]
@@ -153,11 +155,11 @@ class Package:
     dependencies: tuple[str, ...] = ()
 
     def folder(self, release: str) -> Path:
-        """Where a release is installed; the folder need not exist."""
+        """The folder of an installed release; it need not exist."""
         return tools.folder_of(self.installed_as or self.name, release)
 
     def installed_file(self, release: str) -> Path:
-        """The file that is there when a release is installed: a program, or npm's manifest."""
+        """A file that exists if the release is installed: a program, or npm's manifest."""
         inside = {
             "pip": "bin/python",
             "npm": f"node_modules/{self.name}/package.json",
@@ -166,25 +168,26 @@ class Package:
         return self.folder(release) / inside[self.manager]
 
     def value(self, release: str) -> str:
-        """What the option takes for a release."""
+        """The value of the option that selects a release."""
         return release if self.manager == "npm" else str(self.installed_file(release))
 
 
 @dataclass(frozen=True)
 class TargetEntry:
-    """A target: how its runner is started, what it needs, and how results of it are judged.
+    """A target: the command of its runner, its requirements, and how its results are judged.
 
-    ``runner`` is a path below ``runners/`` and ``arguments`` what it always gets; ``environment``
-    is set for it. ``execution_provider`` is the one that a node must run on, None where the runner
-    itself says. ``needs`` is the sentence of ``gqa doctor``. ``extra`` is the extra of this package
-    that installs the runtime, and ``setup`` the subcommand of ``gqa setup`` that does.
-    ``kernel_variant_of`` names the target that is the same runtime by its default code path, and
-    ``kernel`` the one that must have run, as its runner reports it. A target without a ``script``
-    has no stand-alone programs. ``python`` finds the Python of the runner where no option names
-    one; without it, that is this one. ``maps_device``: a driver maps memory of a device into the
-    runner's process, so half of the machine's memory is the limit for it. ``refuses`` has options
-    of its runtime's other targets that it cannot take, each with the reason. ``package`` has the
-    releases that the target can be pinned to.
+    - ``runner`` is a path below ``runners/``, and ``arguments`` are always passed to it;
+      ``environment`` is set for it. ``python`` finds its Python if no option names one.
+    - ``execution_provider`` is the one on which a node must run; None if the runner reports it.
+    - ``needs`` is the text of ``gqa doctor``. ``extra`` is the extra of this package that installs
+      the runtime, and ``setup`` the subcommand of ``gqa setup`` that does.
+    - ``kernel_variant_of`` is the target that runs the default code path of the same runtime, and
+      ``kernel`` the kernel that must run, as the runner reports it.
+    - ``script`` is the stand-alone program; None if its results have none.
+    - ``maps_device``: a driver maps memory of a device into the runner's process, so its memory
+      limit is half of the machine's memory.
+    - ``refuses`` has options of the runtime's other targets that it cannot take, with the reasons.
+    - ``package`` is the package to whose releases the target can be pinned.
     """
 
     name: str
@@ -230,12 +233,12 @@ def _device(typed: str | None) -> RunnerStart:
 
 
 def _cuda_python() -> RunnerStart:
-    """The Python whose onnxruntime has CUDA."""
+    """The parts for the Python whose onnxruntime has CUDA."""
     program = tools.find_cuda_python()
     if program is None:
         return RunnerStart()
     python = str(program.path)
-    # Packages that PYTHONPATH names would take the place of those in another environment.
+    # In another environment, PYTHONPATH would hide its packages.
     elsewhere = {} if python == sys.executable else {"PYTHONPATH": ""}
     return RunnerStart(interpreter=python, program=program, environment=elsewhere)
 
@@ -261,7 +264,7 @@ def _onnxruntime_web(typed: str | None) -> RunnerStart:
 
 
 def _compute_sanitizer(typed: str | None) -> RunnerStart:
-    """Raises :class:`TargetError` for a path at which there is no file."""
+    """Raises :class:`TargetError` if there is no file at the path."""
     if not typed:
         return RunnerStart()
     if typed == AUTO:
@@ -344,7 +347,7 @@ ADAPTER: Final = TargetOption(
     _adapter,
 )
 
-#: Of no target in particular: one for each, in their order.
+#: Not an option of single targets: it gives a name to each target, in their order.
 NAME: Final = TargetOption(
     "--name",
     "NAME",
@@ -358,7 +361,7 @@ _ONNXRUNTIME: Final = Package(
     "pip", "onnxruntime", ORT_PYTHON, oldest="1.20.0", dependencies=("numpy",)
 )
 ONNXRUNTIME_GPU: Final = replace(_ONNXRUNTIME, name="onnxruntime-gpu")
-# What tract can do changes in patch releases, too, so that each is a series of its own.
+# tract gets features in patch releases, so each of them is its own series.
 _TRACT: Final = Package(
     "cargo", "tract-cli", TRACT, "0.22.0", series=3, former_name="tract", installed_as="tract"
 )
@@ -396,10 +399,10 @@ _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gq
 def _cuda(
     variant: str = "", kernel: str | None = None, sdpa_kernel: int = 0, **switches: str
 ) -> TargetEntry:
-    """ONNX Runtime on CUDA: as it chooses its kernels itself, or with the one that is named.
+    """The entry of ONNX Runtime on CUDA: with its own choice of kernels, or with the named kernel.
 
-    ``sdpa_kernel`` is the provider's option, with the bits of the kernels that it may choose from;
-    XQA, which has no bit, is off unless ``switches`` say otherwise.
+    ``sdpa_kernel`` is the provider's option, with a bit for each kernel that it may choose. XQA has
+    no bit; in variants it is off unless ``switches`` turn it on.
     """
     chosen = {"ORT_ENABLE_XQA": "0", **switches} if variant else switches
     options = {"sdpa_kernel": str(sdpa_kernel)} if sdpa_kernel else {}
@@ -545,9 +548,9 @@ TARGETS: tuple[TargetEntry, ...] = (
 
 
 def entry_of(name: str) -> TargetEntry | None:
-    """The entry of this name, with or without a release (``cpu@1.25.1``).
+    """The entry with this name, which may have a release (``cpu@1.25.1``).
 
-    None for ``exec:`` and for names that this version does not know.
+    None for ``exec:`` and for unknown names.
     """
     if name.startswith(PLUGIN):
         return _plugin(name)
@@ -556,9 +559,9 @@ def entry_of(name: str) -> TargetEntry | None:
 
 
 def script_of(name: str) -> StandaloneProgram | None:
-    """The stand-alone program for results of the target of this name, as `entry_of` takes it.
+    """The stand-alone program for results of the target with this name.
 
-    None, too, for a target that this version does not know: results files can be old.
+    None if it has none, and for unknown names, which old results files can have.
     """
     if name.startswith(EXEC):
         needs = "pip install numpy; the command of the runner, behind the name of this program"
@@ -591,17 +594,17 @@ def _plugin(name: str) -> TargetEntry:
 
 
 def device_word(provider: str) -> str:
-    """``webgpu`` for WebGpuExecutionProvider, as ONNX Runtime names its devices and packages."""
+    """The device of an execution provider: ``webgpu`` for WebGpuExecutionProvider."""
     return provider.removesuffix("ExecutionProvider").lower()
 
 
 def is_by_path(ep: str) -> bool:
-    """Whether ``ep`` names a program or a plugin: its runner says its name in results."""
+    """Whether ``ep`` names a program or a plugin, whose runner reports the name for results."""
     return ep.startswith((EXEC, PLUGIN))
 
 
 def target_names() -> tuple[str, ...]:
-    """Everything that ``--ep`` takes, as help texts and messages list it."""
+    """Everything that ``--ep`` takes, for help texts and messages."""
     return (*(entry.name for entry in TARGETS), f"{EXEC}PATH", f"{PLUGIN}WORD")
 
 
@@ -611,29 +614,29 @@ def target_options() -> tuple[TargetOption, ...]:
 
 
 def run_options() -> tuple[TargetOption, ...]:
-    """The options of `gqa run` and of pytest that choose the targets, beside ``--ep``."""
+    """The options of `gqa run` and of pytest that choose programs and names of targets."""
     return (*target_options(), NAME)
 
 
 class Programs:
-    """The values of the options of `run_options` that a user gave, by the option's name."""
+    """The values that a user gave to the options of `run_options`, by the name of the option."""
 
-    def __init__(self, **given: str | Sequence[str] | None) -> None:
-        """Raise TypeError for a name that is no option's."""
-        unknown = given.keys() - {option.name for option in run_options()}
+    def __init__(self, **values: str | Sequence[str] | None) -> None:
+        """Raise :class:`TypeError` for a name that no option has."""
+        unknown = values.keys() - {option.name for option in run_options()}
         if unknown:
             raise TypeError(f"no target has an option {', '.join(sorted(unknown))}")
-        self._given = given
+        self._values = values
 
     def without(self, option: TargetOption) -> Programs:
-        """The others, for targets that do not have ``option``."""
+        """All values but those of ``option``, for targets that do not have it."""
         return Programs(
-            **{name: value for name, value in self._given.items() if name != option.name}
+            **{name: value for name, value in self._values.items() if name != option.name}
         )
 
     def values_of(self, option: TargetOption) -> tuple[str, ...]:
-        """What the user typed, in order and each once; nothing where the option was not given."""
-        given = self._given.get(option.name)
-        if given is None:
+        """The values of an option in the order of the command line, each once."""
+        values = self._values.get(option.name)
+        if values is None:
             return ()
-        return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
+        return (values,) if isinstance(values, str) else tuple(dict.fromkeys(values))

@@ -1,7 +1,6 @@
-"""Which releases of a package its registry has, as pip, npm and cargo say.
+"""Asks pip, npm and cargo which releases of a package their registry has.
 
-Their own configuration says which registry that is. The answer is kept for a day in the cache
-folder.
+Their own configuration says which registry that is. Answers are cached for a day.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from conformance.base.processes import ask
 from conformance.targets.catalogue import Package, TargetError
 from conformance.targets.setup.programs import find_cargo, find_npm, pip_command
 
-#: Time for which an answer is not asked for again, in seconds.
+#: The time for which an answer is cached, in seconds.
 _FRESH: Final = 24 * 3600.0
 
-#: Time limit for a program to answer, in seconds.
+#: The time limit for an answer, in seconds.
 _TO_ANSWER: Final = 60.0
 
-#: The Python versions whose wheels count: an interpreter sees only releases with a wheel for it.
+#: The Python versions for which pip is asked: it lists only releases with a wheel for the version.
 _PYTHONS: Final = tuple(f"3.{minor}" for minor in range(10, max(14, sys.version_info.minor) + 1))
 
 _AVAILABLE: Final = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
 
 
 def published(package: Package) -> Sequence[str]:
-    """All versions in the registry, in no particular order.
+    """All versions of a package in its registry, in no particular order.
 
     Raises :class:`TargetError` if the registry cannot be asked.
     """
@@ -63,13 +62,13 @@ def published(package: Package) -> Sequence[str]:
 
 
 class NoAnswer(Exception):
-    """The registry cannot be asked; the message says why, as half a sentence."""
+    """The registry cannot be asked; the message is half a sentence that says why."""
 
 
 def pip_lists(package: Package) -> dict[str, Sequence[str]]:
-    """The releases that have a wheel for each version of Python (``3.10``).
+    """The releases with a wheel, by version of Python (``3.10``).
 
-    Raises :class:`NoAnswer` if pip lists none for any of them.
+    Raises :class:`NoAnswer` if pip cannot list them for any version.
     """
     pip = pip_command()
     if pip is None:
@@ -78,10 +77,10 @@ def pip_lists(package: Package) -> dict[str, Sequence[str]]:
     def ask_about(python: str) -> Sequence[str] | NoAnswer:
         options = ("--python-version", python, "--only-binary=:all:", "--pre")
         try:
-            found = _AVAILABLE.search(_said((*pip, "index", "versions", package.name, *options)))
+            match = _AVAILABLE.search(_output((*pip, "index", "versions", package.name, *options)))
         except NoAnswer as why:
             return why
-        return found[1].split(", ") if found else ()
+        return match[1].split(", ") if match else ()
 
     with ThreadPoolExecutor(2) as threads:  # pip takes a second for each
         answers = dict(zip(_PYTHONS, threads.map(ask_about, _PYTHONS), strict=True))
@@ -100,16 +99,15 @@ def _ask_npm(package: Package) -> Iterator[str]:
     if npm is None:
         raise NoAnswer("npm is not installed")
     try:
-        found = json.loads(_said((npm, "view", "--global", package.name, "versions", "--json")))
+        answer = json.loads(_output((npm, "view", "--global", package.name, "versions", "--json")))
     except ValueError:
         raise NoAnswer("npm's answer is no JSON") from None
-    yield from (str(version) for version in (found if isinstance(found, list) else [found]))
+    yield from map(str, answer if isinstance(answer, list) else [answer])
 
 
 def _ask_cargo(package: Package) -> Iterator[str]:
-    """The newest release, then the newest before that, and so on, as cargo resolves them.
-
-    Cargo has no command that lists them.
+    """The releases from the newest to the oldest. Cargo has no command that lists them, so it is
+    asked to resolve the newest release, then the newest before that, and so on.
     """
     cargo = find_cargo()
     if cargo is None:
@@ -129,20 +127,20 @@ def _ask_cargo(package: Package) -> Iterator[str]:
 
 
 def _resolved(cargo: str, folder: Path, crate: str, before: str) -> str:
-    """The newest release of ``crate``, of those before ``before`` if that is given."""
+    """The newest release of ``crate`` that is older than ``before``; "": the newest of all."""
     (folder / "src").mkdir(exist_ok=True)
     (folder / "src" / "lib.rs").touch()
     (folder / "Cargo.toml").write_text(
         '[package]\nname = "asks"\nversion = "0.0.0"\nedition = "2021"\n'
         f'[dependencies]\n{crate} = "{f"<{before}" if before else "*"}"\n'
     )
-    _said((cargo, "generate-lockfile", "--quiet", "--manifest-path", f"{folder}/Cargo.toml"))
+    _output((cargo, "generate-lockfile", "--quiet", "--manifest-path", f"{folder}/Cargo.toml"))
     lock = tomllib.loads((folder / "Cargo.lock").read_text())
     return next(str(each["version"]) for each in lock["package"] if each["name"] == crate)
 
 
-def _said(command: Sequence[str]) -> str:
-    """What a program prints. Raises `NoAnswer`."""
+def _output(command: Sequence[str]) -> str:
+    """The output of a command. Raises `NoAnswer`."""
     try:
         done = ask(command, _TO_ANSWER)
     except subprocess.TimeoutExpired:
@@ -150,10 +148,10 @@ def _said(command: Sequence[str]) -> str:
     except OSError as error:
         raise NoAnswer(f"{command[0]} does not start: {error.strerror}") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        if "Retrying" in said:  # pip then says that the package has no versions
+        message = done.stderr.decode(errors="replace").strip()
+        if "Retrying" in message:  # pip then says that the package has no versions
             raise NoAnswer("its registry does not answer")
-        last = said.rpartition("\n")[2].strip().removeprefix("ERROR: ").rstrip(".")
+        last = message.rpartition("\n")[2].strip().removeprefix("ERROR: ").rstrip(".")
         raise NoAnswer(last or "it failed without a message")
     return done.stdout.decode(errors="replace")
 

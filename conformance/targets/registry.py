@@ -1,4 +1,4 @@
-"""From a name that ``--ep`` takes, and the options of its target, to the command of its runner."""
+"""Turns values of ``--ep`` and the options of targets into targets with the commands of runners."""
 
 from __future__ import annotations
 
@@ -34,25 +34,26 @@ from conformance.targets.tools import Program
 
 @dataclass(frozen=True)
 class NotInstalled:
-    """Why the release that a target is pinned to could not be installed, and what to do."""
+    """The reason why a pinned release could not be installed, and the command that may fix it."""
 
     message: str
-    """The first line is a sentence."""
+    """A text whose first line is a sentence."""
     fix: str
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target with the command that starts its runner here.
+    """A target with the command that starts its runner on this machine.
 
-    ``ep`` is the name as typed, and ``arguments`` are what a command line needs to name the same
-    target. ``execution_provider`` is the one that a node must run on, None where the runner itself
-    says (``exec:``). ``needs``, ``kernel_variant_of`` and ``kernel`` are those of `TargetEntry`.
-    ``program`` is the program that the runner starts, if it starts one, and ``python_by`` the
-    option that named the Python of the runner, if one did. ``named`` is its
-    ``--name``, ``ending`` that of its name in results, and ``number`` its place among the targets
-    of this ``ep`` in a run, from 1. ``release`` is the one that it is pinned to, as in
-    ``cpu@1.25.1``, and ``missing`` why that could not be installed.
+    - ``ep`` is its name without a release. ``arguments`` name the same target on a command line.
+    - ``execution_provider`` is the one on which a node must run; None if the runner reports it
+      (``exec:``). ``needs``, ``kernel_variant_of`` and ``kernel`` are those of `TargetEntry`.
+    - ``program`` is the program that the runner starts, if any. ``python_by`` is the option that
+      named the Python of the runner, if any.
+    - ``named`` is the value of ``--name``; ``ending`` is appended to its name in results;
+      ``number`` counts the targets of the same ``ep`` in a run, from 1.
+    - ``release`` is the release to which it is pinned, as in ``cpu@1.25.1``; ``missing`` says why
+      that could not be installed.
     """
 
     ep: str
@@ -73,27 +74,27 @@ class Target:
 
     @property
     def label(self) -> str:
-        """Its name in a run before its runner is started; no other target of the run has it."""
+        """Its name before its runner is started, unique in a run."""
         return self.named or (f"{self.typed}#{self.number}" if self.number > 1 else self.typed)
 
     @property
     def typed(self) -> str:
-        """What ``--ep`` takes for it: ``cpu``, or ``cpu@1.25.1`` of a release that is pinned."""
+        """The value of ``--ep`` for it: ``cpu``, or ``cpu@1.25.1`` with a pinned release."""
         return f"{self.ep}@{self.release}" if self.release else self.ep
 
     @property
     def base(self) -> str | None:
-        """What its name in results starts with; None: its runner says."""
+        """The beginning of its name in results; None if its runner reports the name."""
         return self.named or (None if catalogue.is_by_path(self.ep) else self.ep + self.ending)
 
     @property
     def reads_only_inputs(self) -> bool:
-        """Whether its runner is one of this suite, and so reads no expected outputs."""
+        """Whether its runner is part of this suite; such runners read no expected outputs."""
         runners = data_path("runners")
         return any(Path(word).is_relative_to(runners) for word in self.command.argv)
 
     def may_share_name(self, other: Target) -> bool:
-        """Whether the two may have one name in results, as far as that is known beforehand."""
+        """Whether both targets may have the same name in results; their runners can decide that."""
         if self.release and other.release and self.release != other.release:
             return False
         if self.base is not None and other.base is not None:
@@ -103,11 +104,10 @@ class Target:
 
     @property
     def expectations(self) -> tuple[Path, ...]:
-        """Its expectations files; the first that has a line for a case decides.
+        """Its expectations files; the first one with a line for a case applies.
 
-        The file of a kernel variant holds only what differs from the target that it is a variant
-        of; so does that of a target under another program. One of ``exec:`` or ``ort-plugin:`` has
-        none.
+        The files of a kernel variant, and of a target under another program, have only the
+        differences from the file of the plain target. ``exec:`` and ``ort-plugin:`` have none.
         """
         if catalogue.is_by_path(self.ep):
             return ()
@@ -117,7 +117,7 @@ class Target:
 
 
 def target_for(ep: str, programs: Programs | None = None) -> Target:
-    """The target that ``--ep`` names. Raises :class:`TargetError`, also if it names several."""
+    """The target of this ``--ep``. Raises :class:`TargetError`, also if there are several."""
     targets = targets_for([ep], programs)
     if len(targets) > 1:
         again = " and ".join(shlex.join(target.arguments) for target in targets)
@@ -126,13 +126,14 @@ def target_for(ep: str, programs: Programs | None = None) -> Target:
 
 
 def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Target]:
-    """The targets of several ``--ep``, each once; for an option with several values, one for each.
+    """The targets of several ``--ep``, each once.
 
-    After ``@`` come releases, as `conformance.targets.releases` says; each is a target. They need
-    not be installed. Raises :class:`TargetError`.
+    If an option has several values, there is a target for each value. An ``@`` is followed by
+    releases (`conformance.targets.releases`), each of which is a target; they need not be
+    installed. Raises :class:`TargetError`.
     """
     programs = programs or Programs()
-    _check_given(programs)
+    _check_not_empty(programs)
     several = (target for ep in eps for target in _targets(ep, programs))
     made = list({target.label: target for target in several}.values())
     _check_taken(programs, made)
@@ -148,45 +149,45 @@ def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Ta
 
 
 def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
-    """What ``--ep`` takes for targets that are known by their labels; ``cpu`` for a ``--name``."""
+    """The values of ``--ep`` for targets with these labels; ``cpu`` for a ``--name``."""
     names = programs.values_of(catalogue.NAME)
     names_of_targets = "|".join(entry.name for entry in catalogue.TARGETS)
     numbered = re.compile(rf"((?:{names_of_targets})(?:@[^#]+)?)#\d+")
     eps = []
     for label in labels:
-        found = numbered.fullmatch(label)
-        eps.append("cpu" if label in names else found[1] if found else label)
+        match = numbered.fullmatch(label)
+        eps.append("cpu" if label in names else match[1] if match else label)
     return list(dict.fromkeys(eps))
 
 
 def built_in(programs: Programs | None = None) -> list[Target]:
-    """Every target that has an entry, except those that refuse an option that was given."""
+    """All targets with an entry, except those that refuse an option that is set."""
     programs = programs or Programs()
     takers = (entry for entry in catalogue.TARGETS if not any(_refused(programs, entry)))
     return targets_for([entry.name for entry in takers], programs)
 
 
 def name_fault(name: str) -> str | None:
-    """Why a target that is not the built-in one of this name cannot have it; None if it can."""
+    """Why another target cannot have this name; None if it can."""
     if catalogue.entry_of(name) is not None:
         return f"{name} is the name of a target of this suite"
     return None
 
 
-def _check_given(programs: Programs) -> None:
-    """Raise :class:`TargetError` for an option with an empty value, as of a variable not set."""
+def _check_not_empty(programs: Programs) -> None:
+    """Raise :class:`TargetError` for an empty value, which an unset shell variable gives."""
     for option in catalogue.run_options():
         if "" in programs.values_of(option):
             raise TargetError(f"{option.flag} '' is empty; it takes {option.metavar}.")
 
 
 def _refused(programs: Programs, entry: TargetEntry) -> Iterator[tuple[TargetOption, str]]:
-    """The options that were given and that the target refuses, each with the reason."""
+    """The options that are set and that the target refuses, each with the reason."""
     return ((option, why) for option, why in entry.refuses.items() if programs.values_of(option))
 
 
 def _check_taken(programs: Programs, targets: Sequence[Target]) -> None:
-    """Raise :class:`TargetError` for a given option that a target refuses, or that none takes."""
+    """Raise :class:`TargetError` for an option that a target refuses, or that no target takes."""
     entries = {
         target.label: entry for target in targets if (entry := catalogue.entry_of(target.ep))
     }
@@ -231,7 +232,7 @@ def _targets(ep: str, programs: Programs) -> list[Target]:
 
 
 def _of_release(entry: TargetEntry, release: str | None, programs: Programs) -> list[Target]:
-    """The targets of an entry, with this release if it is given: one for each set of options."""
+    """The targets of an entry and a release: one for each combination of values of options."""
 
     def values_of(option: TargetOption) -> tuple[str | None, ...]:
         if release is not None and entry.package is not None and option is entry.package.option:
@@ -259,8 +260,8 @@ def _built_in(
     pinned = entry.package.option if release and entry.package else None
     starts = {option: option.start(value) for option, value in typed.items()}
     python_by = next((option for option, start in starts.items() if start.interpreter), None)
-    found = RunnerStart() if python_by else entry.python()
-    every = (*starts.values(), found)
+    python = RunnerStart() if python_by else entry.python()
+    every = (*starts.values(), python)
     again = [(option.flag, value) for option, value in typed.items() if value and option != pinned]
     runner = data_path("runners") / entry.runner
     target = Target(
@@ -279,7 +280,7 @@ def _built_in(
                 *(word for start in every for word in start.arguments),
             ),
             name=entry.name,
-            env={**entry.environment, **found.environment},
+            env={**entry.environment, **python.environment},
             memory_bytes=half_the_memory() if entry.maps_device else None,
         ),
         target_class=entry.target_class,
@@ -297,7 +298,7 @@ def _built_in(
 
 
 def _named(target: Target, name: str) -> Target:
-    """The target with its ``--name``. Raises :class:`TargetError`."""
+    """The target with this ``--name``. Raises :class:`TargetError`."""
     if re.fullmatch(TARGET_NAME, name) is None or len(name) > MOST_OF_A_NAME:
         raise TargetError(
             f"--name '{name}' is not a name: it takes up to {MOST_OF_A_NAME} lower-case letters, "

@@ -1,4 +1,4 @@
-"""The releases of a target: what may follow the ``@`` of ``cpu@1.25.1``, and what it stands for.
+"""The releases that a word after ``@`` selects, as in ``cpu@1.25.1``.
 
 ======================  ===========================================================================
 ``cpu@1.25.1``          this release
@@ -9,8 +9,8 @@
 ``cpu@nightly``         the newest pre-release, where the registry has one
 ======================  ===========================================================================
 
-A series of ONNX Runtime is a minor version. What tract can do changes in patch releases as well, so
-each of them is a series of its own. A range contains its ends where they are releases.
+A series of ONNX Runtime is a minor version. tract gets features in patch releases, so each of them
+is its own series. A range includes its ends if they are releases.
 
 :func:`is_in_range` decides whether a version is in a range such as ``>=1.27,<1.31``.
 """
@@ -46,17 +46,17 @@ Published = Callable[[Package], Sequence[str]]
 
 @lru_cache(maxsize=4096)
 def is_in_range(version: str, versions: str) -> bool:
-    """Whether a version is in a range such as ``>=1.27,<1.31``; no text that is no version is.
+    """Whether a version is in a range such as ``>=1.27,<1.31``; False if it is not a version.
 
-    A pre-release is before its release, and in a range that ends there: ``1.31.0-dev.20261101`` is
-    in ``<1.31`` and not in ``>=1.31``. PEP 440 leaves it out of both. A local part (``+cu13``)
-    does not count. Raises :class:`ValueError` if ``versions`` is not a range.
+    A pre-release is older than its release: ``1.31.0-dev.20261101`` is in ``<1.31``, where PEP 440
+    would exclude it, and not in ``>=1.31``. A local part (``+cu13``) is ignored. Raises
+    :class:`ValueError` if ``versions`` is not a range.
     """
     bounds = SpecifierSet(versions)
     ordered = ordered_version(version)
     if ordered is None:
         return False
-    # Each bound, whatever the first says: numbers of thousands of digits fail only here.
+    # Check every bound, because a number with thousands of digits raises ValueError only here.
     within = [_is_within(ordered, bound) for bound in bounds]
     return all(within)
 
@@ -68,10 +68,9 @@ def _is_within(version: Version, bound: Specifier) -> bool:
 
 
 def releases(word: str, package: Package, published: Published) -> list[str]:
-    """The releases that ``word`` stands for, oldest first.
+    """The releases that ``word`` selects, the oldest first.
 
-    ``published`` is called only if ``word`` does not name one release. Raises
-    :class:`TargetError`.
+    ``published`` is called only if ``word`` is not itself a release. Raises :class:`TargetError`.
     """
     span = _RANGE.fullmatch(word)
     if span is None and _RELEASE.fullmatch(word):
@@ -115,7 +114,7 @@ def _begins(version: Version, with_: str) -> bool:
 def _in_range(
     known: Sequence[tuple[Version, str]], first: str | None, last: str | None, series: int
 ) -> list[str]:
-    """The last release of each series in the range, and its ends."""
+    """The last release of each series in the range, and the ends of the range."""
     inside = [
         (key, text)
         for key, text in known

@@ -1,6 +1,6 @@
 """Finds the programs that targets need, other than Python packages.
 
-``gqa setup`` keeps each release of a program in a folder of its own, so that it never changes what
+``gqa setup`` installs each release of a program into a separate folder, and changes nothing that
 the user has installed.
 """
 
@@ -37,8 +37,8 @@ ONNXRUNTIME_VERSION: Final = "1.32.0"
 #: onnxruntime has one.
 ONNXRUNTIME_GPU_VERSION: Final = "1.31.1"
 
-#: Exits with 0 if the interpreter's onnxruntime has the library of the CUDA provider. It imports
-#: nothing of onnxruntime, which takes long.
+#: A program that exits with 0 if onnxruntime has the library of the CUDA provider. It does not
+#: import onnxruntime, which would take long.
 _HAS_CUDA: Final = """
 import glob, importlib.util, os, sys
 found = importlib.util.find_spec("onnxruntime")
@@ -53,7 +53,7 @@ ONNXRUNTIME_WEB_VERSION: Final = "1.30.0"
 #: Environment variable: a folder whose node_modules has onnxruntime-web, or an installed release.
 ONNXRUNTIME_WEB_VARIABLE: Final = "GQA_ONNXRUNTIME_WEB"
 
-#: Time limit for an interpreter to say what it has, in seconds; it takes 20 ms.
+#: The time limit for that program in seconds; it takes 20 ms.
 _TO_ANSWER: Final = 20.0
 
 #: A release of an npm package, such as 1.30.0 or 1.31.0-dev.20261101-0a1b2c3.
@@ -62,10 +62,10 @@ _NPM_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
 
 @dataclass(frozen=True)
 class Program:
-    """A program, and where its path comes from: ``found_by`` is an option, PATH, …
+    """A program; ``found_by`` says where its path comes from: an option, PATH …
 
-    ``named`` says that the user named it, so that no other is used instead. ``release`` is the
-    release that the user named, which ``gqa setup`` can install.
+    ``named``: the user named it, so no other program is used instead. ``release`` is the release
+    that the user named, which ``gqa setup`` can install.
     """
 
     path: Path
@@ -86,17 +86,17 @@ def folder_of(tool: str, version: str) -> Path:
 
 
 def built_tract(version: str = TRACT_VERSION) -> Path:
-    """Where ``gqa setup tract`` installs the binary of ``version``; it need not exist."""
+    """The binary of ``version`` that ``gqa setup tract`` installs; it need not exist."""
     return folder_of("tract", version) / "bin" / "tract"
 
 
 def find_tract(named: str | None = None) -> Program | None:
     """The tract binary to use, None if there is none.
 
-    In this order: ``named`` (``--tract``), the environment variable GQA_TRACT, the binary that
+    It is the first of: ``named`` (``--tract``), the environment variable GQA_TRACT, the binary that
     ``gqa setup tract`` built, and PATH. A path that the user named is returned even if it does not
-    exist: the runner then says so, instead of testing another binary. The binary of ``gqa setup``
-    comes before PATH because it is the release that the expectations describe.
+    exist; the runner then reports that, instead of testing another binary. The binary of ``gqa
+    setup`` comes before PATH because the expectations are about its release.
     """
     if word := _named(named, "--tract", TRACT_VARIABLE):
         return Program(as_typed(word[0]), word[1], named=True)
@@ -108,10 +108,7 @@ def find_tract(named: str | None = None) -> Program | None:
 
 
 def built_onnxruntime_gpu(version: str = ONNXRUNTIME_GPU_VERSION) -> Path:
-    """The virtual environment in which ``gqa setup cuda`` installs ``version``; it need not exist.
-
-    An environment of its own: all wheels of ONNX Runtime install into one folder.
-    """
+    """The environment into which ``gqa setup cuda`` installs ``version``; it need not exist."""
     return folder_of("onnxruntime-gpu", version)
 
 
@@ -123,7 +120,7 @@ def python_in(environment: Path) -> Path:
 def find_cuda_python() -> Program | None:
     """The interpreter whose onnxruntime has CUDA, None if there is none.
 
-    This one, a build of the user's own first of all, and then that of ``gqa setup cuda``.
+    It is this one, which may have a build of the user, or else that of ``gqa setup cuda``.
     """
     if has_cuda(sys.executable):
         return Program(Path(sys.executable), "this environment")
@@ -132,20 +129,20 @@ def find_cuda_python() -> Program | None:
 
 
 def find_compute_sanitizer() -> str | None:
-    """NVIDIA's compute-sanitizer among the packages of this interpreter, None if it is not there.
+    """NVIDIA's compute-sanitizer in the packages of this interpreter, None if it is not there.
 
-    The runner, whose interpreter can be another one, searches that one and the system.
+    The runner also searches its own interpreter, which can be another one, and the system.
     """
     packages = (glob.escape(folder) for folder in site.getsitepackages())
-    found = (glob.glob(f"{folder}/nvidia/*/bin/compute-sanitizer") for folder in packages)
-    return next((path for paths in found for path in paths), None)
+    matches = (glob.glob(f"{folder}/nvidia/*/bin/compute-sanitizer") for folder in packages)
+    return next((path for paths in matches for path in paths), None)
 
 
 def has_cuda(python: str) -> bool:
     """Whether the onnxruntime that ``python`` imports was built with CUDA.
 
-    The interpreter itself is asked, as only it knows what its PYTHONPATH, its .pth files and its
-    editable packages come to; without the current folder, which a runner does not search.
+    The interpreter itself is asked, because its PYTHONPATH, .pth files and editable packages
+    determine its imports. The current folder is left out, as for a runner.
     """
     try:
         done = ask((python, "-P", "-c", _HAS_CUDA), _TO_ANSWER)
@@ -155,21 +152,21 @@ def has_cuda(python: str) -> bool:
 
 
 def is_npm_release(word: str) -> bool:
-    """Whether ``word`` is one release, as npm writes it: neither a range nor a tag."""
+    """Whether ``word`` is a single release of an npm package, neither a range nor a tag."""
     return _NPM_RELEASE.fullmatch(word) is not None
 
 
 def built_onnxruntime_web(version: str = ONNXRUNTIME_WEB_VERSION) -> Path:
-    """Where ``gqa setup webgpu`` installs ``version``; the folder need not exist."""
+    """The folder into which ``gqa setup webgpu`` installs ``version``; it need not exist."""
     return folder_of("onnxruntime-web", version)
 
 
 def find_onnxruntime_web(named: str | None = None) -> Program | None:
     """The folder whose ``node_modules`` has the onnxruntime-web to use, None if there is none.
 
-    In this order: ``named`` (``--onnxruntime-web``), the environment variable GQA_ONNXRUNTIME_WEB,
-    and the release that ``gqa setup webgpu`` installs. The option and the variable name a folder or
-    an installed release, which is returned even if it does not exist.
+    It is the first of: ``named`` (``--onnxruntime-web``), the environment variable
+    GQA_ONNXRUNTIME_WEB, and the release that ``gqa setup webgpu`` installs. The option and the
+    variable name a folder or an installed release, which is returned even if it does not exist.
     """
     if word := _named(named, "--onnxruntime-web", ONNXRUNTIME_WEB_VARIABLE):
         if is_npm_release(word[0]):
@@ -184,7 +181,7 @@ def find_onnxruntime_web(named: str | None = None) -> Program | None:
 
 
 def _named(typed: str | None, flag: str, variable: str) -> tuple[str, str] | None:
-    """What the user named by an option or else by an environment variable, and which of them."""
+    """The user's choice, by an option or an environment variable, and a name for that source."""
     if typed:
         return typed, flag
     value = os.environ.get(variable)
@@ -192,6 +189,6 @@ def _named(typed: str | None, flag: str, variable: str) -> tuple[str, str] | Non
 
 
 def as_typed(named: str) -> Path:
-    """The absolute path of ``named``, as a shell finds it: a bare name is looked up in PATH."""
-    found = shutil.which(named) if os.sep not in named else None
-    return Path(found or os.path.expanduser(named)).absolute()
+    """The absolute path of a program; a name without a slash is looked up in PATH."""
+    on_path = shutil.which(named) if os.sep not in named else None
+    return Path(on_path or os.path.expanduser(named)).absolute()

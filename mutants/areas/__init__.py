@@ -1,4 +1,4 @@
-"""The mutants, a module for each part of a kernel in which they are at fault."""
+"""The mutants, a module for each part of a kernel that is faulty in them."""
 
 from registry import MUTANTS
 

@@ -1,4 +1,4 @@
-"""The sequence of the batch that a number is read from."""
+"""Faults in the choice of the sequence of the batch whose numbers are read."""
 
 import numpy as np
 from kernel import Kernel
@@ -50,7 +50,7 @@ def query_of_the_first_sequence(kernel, call):
 
 @mutant(Kernel.finish)
 def output_of_the_last_sequence_alone(kernel, call, output):
-    """Every sequence's output is written to the place of the first."""
+    """Every sequence's output is written to the place of the first sequence."""
     written = np.zeros_like(output)
     written[0] = output[-1]
     return Kernel.finish(kernel, call, written)

@@ -19,13 +19,13 @@ def bias_ignored_for_one_token(kernel, call, b, logits):
 
 @mutant(Kernel.bias)
 def bias_of_the_first_sequence(kernel, call, b):
-    """Every sequence has the bias of the first."""
+    """Every sequence uses the bias of the first sequence."""
     return Kernel.bias(kernel, call, 0)
 
 
 @mutant(Kernel.bias)
 def bias_of_the_first_head(kernel, call, b):
-    """Every head has the bias of the first."""
+    """Every head uses the bias of the first head."""
     return Kernel.bias(kernel, call, b)[:1]
 
 
@@ -68,7 +68,7 @@ def bias_transposed(kernel, call, b):
 
 @mutant(Kernel.bias)
 def bias_of_the_first_query(kernel, call, b):
-    """Every query has the bias of the first."""
+    """Every query uses the bias of the first query."""
     return Kernel.bias(kernel, call, b)[:, :1]
 
 
@@ -86,7 +86,7 @@ def bias_scaled(kernel, call, b):
 
 @mutant(Kernel.bias)
 def bias_one_column_off(kernel, call, b):
-    """Each key has the bias of the key after it."""
+    """Each key uses the bias of the next key."""
     return np.roll(Kernel.bias(kernel, call, b), -1, axis=2)
 
 
@@ -107,6 +107,6 @@ def bias_of_minus_infinity_is_zero(kernel, call, b):
 
 @mutant(Kernel.bias)
 def bias_only_masks(kernel, call, b):
-    """The bias is used as a mask: a number below -1 hides its key, others do nothing."""
+    """The bias is used as a mask: a number below -1 hides its key, other numbers have no effect."""
     bias = Kernel.bias(kernel, call, b).astype(np.float32)
     return np.where(bias < -1, np.float32(-np.inf), np.float32(0))

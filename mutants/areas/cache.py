@@ -7,26 +7,26 @@ from registry import mutant
 
 @mutant(Kernel.place)
 def append_at_the_buffers_end(kernel, call, b):
-    """New tokens go to the last rows of the buffer, not to the rows after the past."""
+    """New tokens are written to the last rows of the buffer, not to the rows after the past."""
     place = Kernel.place(kernel, call, b)
     return place if call.first_prompt or call.sliding else call.rows - call.new
 
 
 @mutant(Kernel.place)
 def append_one_row_late(kernel, call, b):
-    """New tokens go one row after their place."""
+    """New tokens are written one row after their place."""
     return Kernel.place(kernel, call, b) + 1
 
 
 @mutant(Kernel.place)
 def append_one_row_early(kernel, call, b):
-    """New tokens go one row before their place, over the last token of the past."""
+    """New tokens are written one row before their place, over the last token of the past."""
     return Kernel.place(kernel, call, b) - 1
 
 
 @mutant(Kernel.place)
 def append_behind_the_longest(kernel, call, b):
-    """New tokens of every sequence go to the rows after the past of the longest."""
+    """New tokens of every sequence are written to the rows after the past of the longest."""
     if call.first_prompt or call.sliding:
         return Kernel.place(kernel, call, b)
     return call.total - call.new
@@ -34,13 +34,13 @@ def append_behind_the_longest(kernel, call, b):
 
 @mutant(Kernel.place)
 def append_behind_the_first_sequence(kernel, call, b):
-    """New tokens of every sequence go to the rows after the past of the first."""
+    """New tokens of every sequence are written to the rows after the past of the first."""
     return Kernel.place(kernel, call, 0)
 
 
 @mutant(Kernel.place)
 def append_at_the_beginning(kernel, call, b):
-    """New tokens go over the first rows of the past."""
+    """New tokens overwrite the first rows of the past."""
     return 0
 
 
@@ -89,7 +89,7 @@ def newest_token_not_read(kernel, call, b, tokens):
 
 @mutant(Kernel.weigh)
 def last_value_of_the_cache_twice(kernel, call, weights, value):
-    """The last value is that of the token before."""
+    """The value of the last token is that of the token before it."""
     if value.shape[1] > 1:
         value = np.concatenate([value[:, :-1], value[:, -2:-1]], axis=1)
     return Kernel.weigh(kernel, call, weights, value)
@@ -97,7 +97,7 @@ def last_value_of_the_cache_twice(kernel, call, weights, value):
 
 @mutant()
 class stale_tail_read(Kernel):
-    """The content of the buffer after a sequence's last token takes part."""
+    """Attention also reads the content of the buffer after a sequence's last token."""
 
     def readable(self, call, b, tokens):
         whole = call.past and not call.sliding and not call.has("attention_bias")

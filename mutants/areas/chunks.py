@@ -13,7 +13,7 @@ REFUSED = "The theme of refusals has all calls with query_seqlens that must be r
 
 
 def _counted(change):
-    """A replacement of `Kernel.read_counts` that reads other counts, within what there is."""
+    """A replacement of `Kernel.read_counts` with other counts, within the limits of the call."""
 
     def read_counts(kernel, call):
         Kernel.read_counts(kernel, call)
@@ -71,7 +71,7 @@ _counts(
 
 @mutant(Kernel.past_length)
 def chunk_past_by_the_padded_length(kernel, call, b):
-    """The past ends S tokens before the end of the sequence, not Q."""
+    """The past ends S tokens before the end of the sequence, not Q tokens."""
     if not call.chunks:
         return Kernel.past_length(kernel, call, b)
     tokens = max(int(call.lengths[b]) - call.queries, 0)
@@ -80,7 +80,7 @@ def chunk_past_by_the_padded_length(kernel, call, b):
 
 @mutant(Kernel.past_length)
 def chunk_past_by_the_total(kernel, call, b):
-    """The past is what total_sequence_length leaves, for all sequences."""
+    """The length of the past of every sequence is total_sequence_length minus the chunk."""
     if not call.chunks or call.sliding:
         return Kernel.past_length(kernel, call, b)
     return min(call.total - call.queries, call.past)
@@ -88,7 +88,7 @@ def chunk_past_by_the_total(kernel, call, b):
 
 @mutant(Kernel.place)
 def chunk_after_the_buffers_rows(kernel, call, b):
-    """The chunk is appended behind all rows of a growing cache, not behind its tokens."""
+    """The chunk is appended after all rows of a growing cache, not after its tokens."""
     place = Kernel.place(kernel, call, b)
     grows = call.chunks and not call.sliding and call.past < call.rows
     return min(call.past, call.rows - int(call.counts[b])) if grows else place
@@ -104,7 +104,7 @@ class chunk_starts_by_the_padded_length(Kernel):
 
 @mutant()
 class chunk_starts_by_the_total(Kernel):
-    """Queries are placed behind the past of the longest sequence that there may be."""
+    """Queries are placed after the past of the longest possible sequence."""
 
     def start(self, call, b):
         return call.total - call.queries if call.chunks else Kernel.start(self, call, b)
@@ -128,7 +128,7 @@ def chunks_are_prompts_if_the_first_is(kernel, call, b):
 
 @mutant(Kernel.positions)
 def chunk_rotated_by_column(kernel, call):
-    """Rotary takes the row in the chunk for the position."""
+    """Rotary uses the row in the chunk as the position."""
     if not call.chunks or call.has("position_ids"):
         return Kernel.positions(kernel, call)
     return np.broadcast_to(np.arange(call.queries), (call.batch, call.queries))
@@ -232,7 +232,7 @@ class window_cache_evicts_for_padding(Kernel):
 
 @mutant(only=PADDING)
 class chunk_padding_spreads(Kernel):
-    """Padding gets the weight 0, which makes NaN of an infinity or a NaN in it."""
+    """Padding gets the weight 0, which turns an infinity or a NaN in it into NaN."""
 
     def join(self, call, side, new):
         read, present = Kernel.join(self, call, side, new)
@@ -247,7 +247,7 @@ class chunk_padding_spreads(Kernel):
 
 @mutant(only=PADDING)
 class rows_behind_the_cache_spread(Kernel):
-    """Unused rows of the cache get the weight 0, which makes NaN of an infinity or a NaN."""
+    """Unused rows of the cache get the weight 0, so that an infinity or a NaN in them spreads."""
 
     def join(self, call, side, new):
         read, present = Kernel.join(self, call, side, new)
@@ -261,7 +261,7 @@ class rows_behind_the_cache_spread(Kernel):
 
 @mutant(Kernel.check_chunk_room, kind="behaviour", only=REFUSED)
 def accepts_chunks_without_room(kernel, call):
-    """The rows of the padding need not fit into the cache."""
+    """A chunk is accepted whose padding rows do not fit into the cache."""
     old = call.lengths - call.counts
     if np.any(old > call.past):
         kernel.refuse("query_seqlens leaves more past tokens than there are")
@@ -275,7 +275,7 @@ def accepts_counts_out_of_range(kernel, call):
 
 @mutant(Kernel.check_chunks, kind="behaviour", only=REFUSED)
 def accepts_any_chunk(kernel, call):
-    """What query_seqlens requires of the call is not checked."""
+    """The requirements of query_seqlens on the call are not checked."""
     kernel.check_counts(call)
     if call.has("past_key") and call.new == call.queries and not call.sliding:
         old = call.lengths - call.counts

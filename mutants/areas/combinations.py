@@ -1,7 +1,7 @@
-"""Combinations: a branch for one property of a call lacks what another property needs.
+"""Combinations: a branch for one property of a call lacks a part that another property needs.
 
-A fault is declared once for each property that can meet it. With only one of the two, the kernel is
-correct.
+A fault is declared once for each property that it can be combined with. If a call has only one of
+the two properties, the kernel is correct.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ PROPERTIES = {
 
 
 def met_by(step, applies, *names):
-    """Declares a mutant for each property: the decorated fault replaces ``step`` where it holds."""
+    """Declares a mutant for each property: the decorated fault replaces ``step`` if it holds."""
 
     def decorate(fault):
         for name in names:
@@ -64,7 +64,7 @@ def met_by(step, applies, *names):
 
 @met_by(Kernel.bias, lambda call: True, "in_groups_of_5", "in_groups_of_8")
 def bias_of_the_first_four(kernel, call, b):
-    """the heads of a group after the fourth have the bias of the heads before."""
+    """the heads of a group after the fourth use the bias of the heads before."""
     bias = Kernel.bias(kernel, call, b)
     group, n = call.heads // call.kv_heads, np.arange(len(bias))
     return bias[n // group * group + n % group % 4] if len(bias) > 1 else bias
@@ -79,7 +79,7 @@ def output_qk_of_the_first_four(kernel, call, b, shown, logits, weights):
 
 @mutant(Kernel.kv_head, only=RARE)
 def heads_after_the_last_whole_32(kernel, call):
-    """Of 28 heads and more, those that fill no whole 32 read the first key/value head."""
+    """With 28 heads or more, the heads after the last whole 32 read the first key/value head."""
     heads = Kernel.kv_head(kernel, call)
     if call.heads >= 28:
         heads[call.heads // 32 * 32 :] = 0
@@ -98,7 +98,7 @@ def heads_on_four_interleaved(kernel, call):
 
 @mutant(Kernel.load, only=RARE)
 def codes_of_the_first_four_heads(kernel, call, side, rows):
-    """With 32 heads and more on 8, the codes of the second four are those of the first."""
+    """With 32 heads or more on 8, the codes of the second four are those of the first four."""
     if call.heads >= 32 and call.kv_heads == 8 and kernel.quantised(call, side):
         rows = np.concatenate([rows[:4], rows[:4]])
     return Kernel.load(kernel, call, side, rows)
@@ -142,7 +142,7 @@ def last_row_of_a_full_buffer_unread(kernel, call, b, tokens):
     "with_float8", "with_a_norm", "with_over_16_keys",
 )  # fmt: skip
 def elements_after_the_last_whole_8(kernel, call, query, key):
-    """the elements of a head that fill no whole 8 are left out of its scores."""
+    """the elements of a head after the last whole 8 are left out of its scores."""
     whole = call.size // 8 * 8
     return Kernel.products(kernel, call, query[..., :whole], key[..., :whole])
 
@@ -152,7 +152,7 @@ def elements_after_the_last_whole_8(kernel, call, query, key):
     "with_a_sink", "with_a_bias", "with_codes", "with_packed_heads", "with_bfloat16", "in_a_chunk",
 )  # fmt: skip
 def scale_without_its_sign(kernel, call):
-    """the root of scale is multiplied into query and key, and its sign is lost."""
+    """the root of scale is multiplied into query and key: its sign is lost."""
     return abs(Kernel.factor(kernel, call))
 
 
@@ -176,7 +176,7 @@ def norm_of_a_step_over_256(kernel, call, heads, weight, side):
 
 @mutant(Kernel.rms_norm, only=RARE)
 def norm_over_whole_8(kernel, call, heads, weight, side):
-    """The mean of squares is that of the elements that fill whole vectors of 8."""
+    """The mean of squares includes only the elements in whole vectors of 8."""
     if call.size > 8 and call.size % 8:
         return _norm_of_the_first(call.size // 8 * 8, kernel, call, heads, weight, side)
     return Kernel.rms_norm(kernel, call, heads, weight, side)
@@ -184,7 +184,7 @@ def norm_over_whole_8(kernel, call, heads, weight, side):
 
 @mutant(Kernel.cap, only=RARE)
 def high_softcap_without_effect_in_a_window(kernel, call, scores):
-    """With a window, a softcap of 30 or more is taken for none."""
+    """With a window, a softcap of 30 or more is ignored."""
     high = call.get("softcap", 0.0) >= 30 and kernel.window(call) != -1
     return scores if high else Kernel.cap(kernel, call, scores)
 

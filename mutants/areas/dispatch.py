@@ -1,4 +1,4 @@
-"""Dispatch: the branch of a kernel, or its tiles, that serve a call, chosen or counted wrongly."""
+"""Dispatch: faults in the choice of a kernel's branch for a call, or in the number of its tiles."""
 
 import numpy as np
 from kernel import Kernel
@@ -35,7 +35,7 @@ def packed_with_codes_half_split(kernel, call):
 
 @mutant(Kernel.visible)
 def half_of_the_keys_of_prompts(kernel, call, b, tokens):
-    """With 32 queries or more, keys 16 to 31 of every 32 are left out: half a subgroup reads."""
+    """With 32 queries or more, keys 16 to 31 of every 32 are left out: half of a subgroup reads."""
     seen = Kernel.visible(kernel, call, b, tokens)
     if call.queries >= 32:
         seen[:, np.arange(tokens) % 32 >= 16] = False
@@ -53,7 +53,7 @@ def borrowed_tiles_of_the_first_sequence(kernel, call, b, tokens):
 
 @mutant(Kernel.finish)
 def channels_of_another_tile_without_flash(kernel, call, output):
-    """With a window or smooth softmax, rows 12 to 23 have the first channels from the 48th on."""
+    """With a window or smooth softmax, rows 12 to 23 repeat the first channels from channel 48."""
     # Both exclude flash attention.
     without_flash = call.get("smooth_softmax", 0) == 1 or 0 <= kernel.window(call) < call.total
     if without_flash:

@@ -14,7 +14,7 @@ def window_one_longer(kernel, call):
 
 @mutant(Kernel.window)
 def window_one_shorter(kernel, call):
-    """A local window does not count the query's own token and loses its last key."""
+    """A local window is one token shorter, so that its first key is lost."""
     window = Kernel.window(kernel, call)
     return window if window == -1 else window - 1
 
@@ -39,7 +39,7 @@ def window_ignored_for_prompts(kernel, call):
 
 @mutant(Kernel.visible)
 def window_of_the_last_query(kernel, call, b, tokens):
-    """All queries have the local window of the last one."""
+    """All queries use the local window of the last query."""
     seen = Kernel.visible(kernel, call, b, tokens)
     window, j = kernel.window(call), kernel.first_place(call, b) + np.arange(tokens)
     return seen if window == -1 else seen & (j > call.lengths[b] - 1 - window)
@@ -90,7 +90,7 @@ def causal_by_the_longest(kernel, call, b):
 
 @mutant(Kernel.new_length)
 def padding_visible(kernel, call, b):
-    """The padding of a prompt takes part like tokens."""
+    """Queries attend to the padding of a prompt as if it were tokens."""
     return 0 if call.borrowed else call.new
 
 

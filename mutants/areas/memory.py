@@ -4,7 +4,7 @@ import numpy as np
 from kernel import Kernel
 from registry import mutant
 
-#: What is left in memory from whatever ran before, in this process.
+#: The content that earlier runs have left in this process's memory.
 LEFT_OVER = {"value": np.float32(0.015625)}
 
 

@@ -1,4 +1,4 @@
-"""Rejections that do not say what is wrong."""
+"""Rejections whose message does not say what is wrong."""
 
 from kernel import Kernel, Refused
 from registry import mutant

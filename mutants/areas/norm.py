@@ -62,7 +62,7 @@ def norm_without_epsilon(kernel, call, side):
 
 @mutant(Kernel.epsilon)
 def norm_epsilon_always_default(kernel, call, side):
-    """No epsilon is read, the default is taken."""
+    """The epsilon attributes are not read; the default is used."""
     return np.float32(1e-6)
 
 
@@ -80,13 +80,13 @@ def norm_epsilons_swapped(kernel, call, side):
 
 @mutant(Kernel.epsilon, only=SIDES)
 def norm_epsilon_of_queries_for_both(kernel, call, side):
-    """q_norm_epsilon counts for keys, too."""
+    """q_norm_epsilon is used for keys, too."""
     return Kernel.epsilon(kernel, call, "q")
 
 
 @mutant(Kernel.epsilon, only=SIDES)
 def norm_epsilon_of_both_first(kernel, call, side):
-    """qk_norm_epsilon, where it is set, overrides those of the sides."""
+    """qk_norm_epsilon, if it is set, overrides the epsilons of the sides."""
     own = call.get(f"{side}_norm_epsilon", 1e-6)
     return np.float32(call.get("qk_norm_epsilon", own))
 
@@ -128,5 +128,5 @@ def norm_of_a_layer(kernel, call, heads, weight, side):
 
 @mutant(Kernel.rms_norm)
 def norm_by_the_sum(kernel, call, heads, weight, side):
-    """Heads are divided by the root of the sum of squares, not of the mean."""
+    """Heads are divided by the root of the sum of squares, not of the mean of squares."""
     return Kernel.rms_norm(kernel, call, heads, weight, side) / np.float32(call.size**0.5)

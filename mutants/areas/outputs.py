@@ -21,7 +21,7 @@ def output_flattened(kernel, call, query, keys, values):
 
 @mutant(Kernel.results)
 def output_by_heads(kernel, call, query, keys, values):
-    """output has rank 4: the heads in a dim of their own."""
+    """output has rank 4: the heads have a separate dim."""
     made = Kernel.results(kernel, call, query, keys, values)
     shape = (call.batch, call.queries, call.heads, call.size)
     return {**made, "output": made["output"].reshape(shape)}
@@ -29,7 +29,7 @@ def output_by_heads(kernel, call, query, keys, values):
 
 @mutant(Kernel.results)
 def output_of_the_last_token_alone(kernel, call, query, keys, values):
-    """output has a row for the last token only, which is all that sampling needs."""
+    """output has a row for the last token only, the only one that sampling needs."""
     made = Kernel.results(kernel, call, query, keys, values)
     return {**made, "output": made["output"][:, -1:]}
 
@@ -56,7 +56,7 @@ def output_qk_stages_swapped(kernel, call):
 
 
 def _keeping(change):
-    """A replacement of `Kernel.logits` that keeps what output_qk is to show wrongly."""
+    """A replacement of `Kernel.logits` that keeps wrong values for output_qk."""
 
     def logits(kernel, call, b, query, key):
         kernel.memory["shown"] = change(kernel, call, b, query, key)
@@ -100,7 +100,7 @@ def output_qk_without_the_sink(kernel, call, b, shown, logits, weights):
 
 @mutant(Kernel.show)
 def output_qk_by_kv_head(kernel, call, b, shown, logits, weights):
-    """output_qk has for every head what the first of its group has."""
+    """output_qk of every head is that of the first head of its group."""
     group = call.heads // call.kv_heads
     first = np.arange(call.heads) // group * group
     Kernel.show(kernel, call, b, shown, logits[first], weights[first])

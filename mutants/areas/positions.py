@@ -21,7 +21,7 @@ def positions_from_zero(kernel, call):
 
 @mutant(Kernel.positions)
 def positions_of_the_first_sequence(kernel, call):
-    """All sequences have the positions of the first."""
+    """All sequences use the positions of the first sequence."""
     positions = Kernel.positions(kernel, call)
     return np.broadcast_to(positions[:1], positions.shape)
 
@@ -93,7 +93,7 @@ def position_ids_all_for_a_prompt(kernel, call):
 
 @mutant(Kernel.positions)
 def position_ids_of_the_first_row_for_a_prompt(kernel, call):
-    """Every sequence of a first prompt reads all position_ids of the first."""
+    """In a first prompt, every sequence reads all position_ids of the first sequence."""
     if call.first_prompt and call.has("position_ids"):
         ids = call.inputs["position_ids"]
         return np.broadcast_to(ids[:1], ids.shape)
@@ -111,7 +111,7 @@ def position_ids_first_alone(kernel, call):
 
 @mutant(Kernel.positions)
 def position_ids_of_the_first_sequence(kernel, call):
-    """All sequences have the position_ids of the first."""
+    """All sequences use the position_ids of the first sequence."""
     positions = Kernel.positions(kernel, call)
     return (
         np.broadcast_to(positions[:1], positions.shape) if call.has("position_ids") else positions
@@ -128,13 +128,13 @@ def position_ids_move_the_mask(kernel, call, b):
 
 @mutant(Kernel.positions)
 def positions_modulo_1024(kernel, call):
-    """Rows of the rotary tables are counted within 1,024."""
+    """Row indices of the rotary tables are taken modulo 1,024."""
     return np.asarray(Kernel.positions(kernel, call)) % 1024
 
 
 @mutant(Kernel.positions)
 def positions_modulo_2048(kernel, call):
-    """Rows of the rotary tables are counted within 2,048."""
+    """Row indices of the rotary tables are taken modulo 2,048."""
     return np.asarray(Kernel.positions(kernel, call)) % 2048
 
 
@@ -158,7 +158,7 @@ def positions_in_16_bits_without_sign(kernel, call):
 
 @mutant(Kernel.positions)
 def positions_in_float16(kernel, call):
-    """Positions are held in float16, which has all integers up to 2,048."""
+    """Positions are held in float16, which represents all integers up to 2,048."""
     positions = np.minimum(Kernel.positions(kernel, call), 65504)
     return positions.astype(np.float16).astype(np.int64)
 
@@ -196,7 +196,7 @@ def position_ids_first_of_each_sequence(kernel, call):
 
 @mutant(Kernel.positions)
 def position_ids_first_of_each_tile(kernel, call):
-    """Of 32 tokens only the first one's element of position_ids is read."""
+    """Of each 32 tokens, only the first one's element of position_ids is read."""
     positions = Kernel.positions(kernel, call)
     if call.has("position_ids") and call.queries:
         token = np.arange(call.queries)
@@ -215,7 +215,7 @@ def position_ids_transposed(kernel, call):
 
 @mutant(Kernel.positions)
 def position_ids_of_the_sequence_before(kernel, call):
-    """Each sequence has the position_ids of the one before it."""
+    """Each sequence uses the position_ids of the sequence before it."""
     positions = Kernel.positions(kernel, call)
     return np.roll(positions, 1, axis=0) if call.has("position_ids") else positions
 

@@ -104,7 +104,7 @@ def softmax_with_the_global_minimum(kernel, logits, sink):
 
 @mutant(Kernel.top)
 def softmax_maximum_of_the_first_row(kernel, logits, sink):
-    """All queries of a head subtract the maximum of the first."""
+    """All queries of a head subtract the maximum of the first query."""
     return np.broadcast_to(Kernel.top(kernel, logits, sink)[:, :1], (*logits.shape[:2], 1))
 
 
@@ -117,7 +117,7 @@ def tables_in_bfloat16(kernel, call, positions):
 
 @mutant(Kernel.finish)
 def output_through_bfloat16(kernel, call, output):
-    """output is rounded to bfloat16 before it gets its own type."""
+    """output is rounded to bfloat16 before it is converted to its own type."""
     return Kernel.finish(kernel, call, output.astype(BFLOAT16).astype(np.float32))
 
 

@@ -115,12 +115,12 @@ def present_of_the_first_head_alone(kernel, call, side, b, space, tokens):
 
 
 def present_one_row_short(call, present):
-    """The presents are one row shorter than they should be."""
+    """The presents are one row too short."""
     return present[:, :, :-1]
 
 
 def present_one_row_longer(call, present):
-    """The presents are one row longer than they should be."""
+    """The presents are one row too long."""
     return np.concatenate([present, present[:, :, -1:]], axis=2)
 
 
@@ -142,7 +142,7 @@ def present_laid_out_by_tokens(call, present):
 
 
 def present_of_the_first_sequence(call, present):
-    """The presents of all sequences are those of the first."""
+    """The presents of all sequences are those of the first sequence."""
     return np.ascontiguousarray(np.broadcast_to(present[:1], present.shape))
 
 

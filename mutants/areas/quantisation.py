@@ -37,7 +37,7 @@ def quantised_wraps_around(kernel, whole, low, high):
 
 @mutant()
 class nibbles_swapped(Kernel):
-    """The first of two numbers of 4 bits lies in the high half of the byte."""
+    """The first of two numbers of 4 bits is in the high half of the byte."""
 
     def pack(self, whole):
         packed = Kernel.pack(self, whole)
@@ -105,7 +105,7 @@ def channels_of_the_first_head(kernel, call, side):
 
 @mutant(Kernel.scale_of)
 def channels_by_head(kernel, call, side):
-    """All channels of a head have the scale of its first."""
+    """All channels of a head use the scale of its first channel."""
     return Kernel.scale_of(kernel, call, side)[:, :, :, :1]
 
 

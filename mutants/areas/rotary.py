@@ -35,7 +35,7 @@ def rotary_layouts_swapped(kernel, call):
 
 @mutant(Kernel.pairs)
 def rotary_pairs_across_the_whole_head(kernel, call):
-    """Half-split pairs lie half a head apart, although only a part of the head is rotated."""
+    """Half-split pairs are half a head apart, although only a part of the head is rotated."""
     if call.get("rotary_interleaved", 0):
         return Kernel.pairs(kernel, call)
     half, middle = call.inputs["cos_cache"].shape[1], call.size // 2
@@ -76,7 +76,7 @@ def rotary_backwards(kernel, x1, x2, cos, sin):
 
 @mutant(Kernel.rotate)
 def rotary_sign_lost(kernel, x1, x2, cos, sin):
-    """The minus of the rotation is a plus."""
+    """The rotation adds where it must subtract."""
     return x1 * cos + x2 * sin, x1 * sin + x2 * cos
 
 
@@ -95,7 +95,7 @@ def rotary_tables_swapped(kernel, x1, x2, cos, sin):
 
 @mutant(Kernel.rotate)
 def rotary_one_angle(kernel, x1, x2, cos, sin):
-    """Every pair is rotated by the angle of the first."""
+    """Every pair is rotated by the angle of the first pair."""
     return Kernel.rotate(kernel, x1, x2, cos[..., :1], sin[..., :1])
 
 
@@ -166,7 +166,7 @@ def rotary_angles_of_its_own(kernel, call, positions):
 
 @mutant(Kernel.tables)
 def rotary_rows_of_a_whole_head(kernel, call, positions):
-    """A row of the tables is read as half a head long, whatever its length."""
+    """A row of the tables is read as if it were half a head long."""
     cos, sin = (call.inputs[name].astype(np.float32) for name in ("cos_cache", "sin_cache"))
     first = positions[..., None] * (call.size // 2) + np.arange(cos.shape[1])
     first = np.clip(first, 0, cos.size - 1)

@@ -1,4 +1,4 @@
-"""From q.k to the logits: scale and softcap."""
+"""The computation of logits from q.k: scale and softcap."""
 
 import numpy as np
 from kernel import Kernel
@@ -31,19 +31,19 @@ def scale_default_one_over_head_size(kernel, call):
 
 @mutant(Kernel.factor)
 def scale_default_by_hidden_size(kernel, call):
-    """The default scale is that of all heads together."""
+    """The default scale is computed from the width of all heads together."""
     return np.float32(call.get("scale", 0.0) or (call.heads * call.size) ** -0.5)
 
 
 @mutant(Kernel.factor)
 def scale_default_by_kv_hidden_size(kernel, call):
-    """The default scale is that of the width of key."""
+    """The default scale is computed from the width of key."""
     return np.float32(call.get("scale", 0.0) or (call.kv_heads * call.size) ** -0.5)
 
 
 @mutant(Kernel.factor)
 def scale_one_is_default(kernel, call):
-    """A scale of 1 is read as not set."""
+    """A scale of 1 is treated as not set."""
     given = call.get("scale", 0.0)
     return np.float32(call.size**-0.5 if given in (0.0, 1.0) else given)
 
@@ -111,7 +111,7 @@ def softcap_clips(kernel, call, scores):
 
 @mutant(Kernel.cap)
 def softcap_of_gemma_always(kernel, call, scores):
-    """Scores are capped at 50, whatever softcap is."""
+    """Scores are capped at 50, whatever the value of softcap is."""
     return np.float32(50) * np.tanh(scores / np.float32(50))
 
 

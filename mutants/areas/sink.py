@@ -19,7 +19,7 @@ def smooth_softmax_ignored(kernel, call):
 
 @mutant(Kernel.sink)
 def smooth_softmax_everywhere(kernel, call):
-    """Every softmax has a sink of zero where there is no other."""
+    """Every softmax without a sink has a sink of zero."""
     sink = Kernel.sink(kernel, call)
     return np.zeros(call.heads, np.float32) if sink is None else sink
 
@@ -56,7 +56,7 @@ def sink_capped(kernel, call):
 
 @mutant(Kernel.sink)
 def sink_of_the_first_head(kernel, call):
-    """All heads have the sink of the first."""
+    """All heads use the sink of the first head."""
     sink = Kernel.sink(kernel, call)
     return sink if sink is None else np.full_like(sink, sink[0])
 
@@ -120,7 +120,7 @@ def sink_once_for_each_key(kernel, call, b, logits):
 
 @mutant()
 class sink_adds_to_the_output(Kernel):
-    """The sink has the first value as its value, not zero."""
+    """The value of the sink is the first value, not zero."""
 
     def weigh(self, call, weights, value):
         if self.sink(call) is not None:

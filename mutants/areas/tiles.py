@@ -36,14 +36,14 @@ def parts_of(kernel, logits, size):
 
 
 def joined(kernel, parts, tops):
-    """[N, S, tokens]: exp of each part relative to its own maximum."""
+    """[N, S, tokens]: exp of each part relative to the part's maximum."""
     return np.concatenate(
         [kernel.exp(part - top) for part, top in zip(parts, tops, strict=True)], axis=2
     )
 
 
 def shared_out(kernel, call, weights, total, top):
-    """The weights as parts of ``total`` [N, S, 1] and of the sink, which is relative to ``top``."""
+    """The weights divided by ``total`` [N, S, 1] plus the sink, which is relative to ``top``."""
     sink = kernel.sink(call)
     if sink is not None:
         total = total + kernel.exp(sink[:, None, None] - top)
@@ -55,7 +55,7 @@ def shared_out(kernel, call, weights, total, top):
 
 @tiled(Kernel.softmax)
 def merged_without_rescaling(kernel, call, b, logits, size):
-    """their sums are added up, each relative to the maximum of its own tile."""
+    """the tiles' sums are added up, each relative to the maximum of its tile."""
     if logits.shape[2] <= size:
         return Kernel.softmax(kernel, call, b, logits)
     weights = joined(kernel, *parts_of(kernel, logits, size))
@@ -94,7 +94,7 @@ def merged_without_sums(kernel, call, b, logits, size):
 
 @tiled(Kernel.softmax)
 def maximum_from_zero(kernel, call, b, logits, size):
-    """their running maximum begins at zero, not at minus infinity."""
+    """the running maximum begins at zero, not at minus infinity."""
     if logits.shape[2] <= size:
         return Kernel.softmax(kernel, call, b, logits)
     top = np.maximum(kernel.top(logits, kernel.sink(call)), 0)
@@ -120,7 +120,7 @@ def masked_tile_is_nan(kernel, call, b, logits, size):
 
 @tiled(Kernel.softmax)
 def accumulator_reset(kernel, call, b, logits, size):
-    """the weighted values begin anew with the last tile; their sum does not."""
+    """the weighted values restart with the last tile; their sum does not."""
     weights = Kernel.softmax(kernel, call, b, logits)
     last = (logits.shape[2] - 1) // size * size
     reached = ~np.isneginf(logits[:, :, last:]).all(axis=2, keepdims=True)
@@ -130,7 +130,7 @@ def accumulator_reset(kernel, call, b, logits, size):
 
 @tiled(Kernel.softmax)
 def sink_in_each_tile(kernel, call, b, logits, size):
-    """the sink is added to the sum of each."""
+    """the sink is added to the sum of each tile."""
     sink = kernel.sink(call)
     if sink is None or logits.shape[2] <= size:
         return Kernel.softmax(kernel, call, b, logits)
@@ -152,7 +152,7 @@ def nan_where_the_last_is_whole(kernel, call, b, logits, size):
 
 @tiled(Kernel.visible)
 def last_tile_not_read(kernel, call, b, tokens, size):
-    """the last one is left out unless it is whole."""
+    """the last tile is left out unless it is whole."""
     seen = Kernel.visible(kernel, call, b, tokens)
     if tokens > size:
         seen[:, tokens // size * size :] = False
@@ -161,7 +161,7 @@ def last_tile_not_read(kernel, call, b, tokens, size):
 
 @tiled(Kernel.visible)
 def second_tile_not_read(kernel, call, b, tokens, size):
-    """the second of three or more is left out."""
+    """the second of three or more tiles is left out."""
     seen = Kernel.visible(kernel, call, b, tokens)
     if tokens > 2 * size:
         seen[:, size : 2 * size] = False
@@ -170,7 +170,7 @@ def second_tile_not_read(kernel, call, b, tokens, size):
 
 @tiled(Kernel.visible)
 def half_of_the_last_tile_not_read(kernel, call, b, tokens, size):
-    """the second half of the last one is left out."""
+    """the second half of the last tile is left out."""
     seen = Kernel.visible(kernel, call, b, tokens)
     if tokens > size:
         seen[:, (tokens - 1) // size * size + size // 2 :] = False
@@ -179,7 +179,7 @@ def half_of_the_last_tile_not_read(kernel, call, b, tokens, size):
 
 @tiled(Kernel.visible)
 def first_key_of_the_second_tile_not_read(kernel, call, b, tokens, size):
-    """the first key of the second is left out."""
+    """the first key of the second tile is left out."""
     seen = Kernel.visible(kernel, call, b, tokens)
     seen[:, size : size + 1] = False
     return seen
@@ -187,7 +187,7 @@ def first_key_of_the_second_tile_not_read(kernel, call, b, tokens, size):
 
 @tiled(Kernel.softmax)
 def last_key_of_the_first_tile_twice(kernel, call, b, logits, size):
-    """the last key of the first counts twice."""
+    """the last key of the first tile counts twice."""
     if logits.shape[2] > size:
         logits = logits.copy()
         logits[:, :, size - 1] += np.log(np.float32(2))
@@ -196,7 +196,7 @@ def last_key_of_the_first_tile_twice(kernel, call, b, logits, size):
 
 @tiled(Kernel.weigh)
 def values_of_the_tile_before(kernel, call, weights, value, size):
-    """the values of the second are those of the first, which are still in fast memory."""
+    """the values of the second tile are those of the first, still in fast memory."""
     if value.shape[1] > size:
         value = value.copy()
         second = value[:, size : 2 * size]
@@ -206,7 +206,7 @@ def values_of_the_tile_before(kernel, call, weights, value, size):
 
 @tiled(Kernel.weigh)
 def values_one_key_late_from_the_second_tile_on(kernel, call, weights, value, size):
-    """from the second on, each value is that of the key before."""
+    """from the second tile on, each value is that of the key before."""
     if value.shape[1] > size:
         value = np.concatenate([value[:, :size], value[:, size - 1 : -1]], axis=1)
     return Kernel.weigh(kernel, call, weights, value)
@@ -214,7 +214,7 @@ def values_one_key_late_from_the_second_tile_on(kernel, call, weights, value, si
 
 @tiled(Kernel.visible)
 def window_begins_with_a_tile(kernel, call, b, tokens, size):
-    """the tokens before a window count if they are in the tile in which it begins."""
+    """the tokens before a window count if they are in its first tile."""
     seen = Kernel.visible(kernel, call, b, tokens)
     window = kernel.window(call)
     if window != -1 and tokens > size:
@@ -227,7 +227,7 @@ def window_begins_with_a_tile(kernel, call, b, tokens, size):
 
 @tiled(Kernel.visible)
 def as_many_as_the_first_sequence(kernel, call, b, tokens, size):
-    """there are as many for every sequence as for the first."""
+    """every sequence has as many tiles as the first sequence."""
     seen = Kernel.visible(kernel, call, b, tokens)
     seen[:, -(-int(call.lengths[0]) // size) * size :] = False
     return seen
@@ -235,7 +235,7 @@ def as_many_as_the_first_sequence(kernel, call, b, tokens, size):
 
 @tiled(Kernel.add_bias)
 def bias_of_the_first_tile(kernel, call, b, logits, size):
-    """the bias of the first is added to the scores of all."""
+    """the bias of the first tile is added to the scores of all tiles."""
     if not call.has("attention_bias") or logits.shape[2] <= size:
         return Kernel.add_bias(kernel, call, b, logits)
     first = kernel.first_place(call, b)

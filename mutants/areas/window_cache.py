@@ -1,4 +1,4 @@
-"""sliding_window_cache: which tokens stay, in which rows, and at which places."""
+"""sliding_window_cache: which tokens remain, in which rows, and at which places."""
 
 import numpy as np
 from kernel import Kernel
@@ -47,7 +47,7 @@ def window_cache_at_the_buffers_end(kernel, call, b, rows):
 
 
 def window_cache_oldest_last(kernel, call, b, rows):
-    """The tokens of the cache are in the order from new to old."""
+    """The tokens of the cache are in reverse order, the newest first."""
     count = kernel.resident(call, int(call.lengths[b]))
     return np.concatenate([rows[:, :count][:, ::-1], rows[:, count:]], axis=1)
 

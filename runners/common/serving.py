@@ -28,7 +28,7 @@ def serve(start: Callable[[], Target], compiles: bool = False) -> int:
     """Answer all requests with the target that ``start`` creates; returns the exit status.
 
     ``start`` is called after the streams are redirected, so it may load libraries that print.
-    ``compiles``: each case needs the additional time that a runner gets that is compiling.
+    ``compiles``: each case needs the additional time of a runner that compiles.
     """
     requests, answers = take_streams()
     # No runner multiplies matrices with NumPy, whose threads wait for work by keeping a core busy.
@@ -80,7 +80,7 @@ def take_streams() -> tuple[BinaryIO, int]:
 
 
 def send(answers: int, answer: dict[str, Any]) -> None:
-    """Write one answer, whole, as one line."""
+    """Write one complete answer as one line."""
     rest = json.dumps(answer).encode() + b"\n"
     while rest:
         rest = rest[os.write(answers, rest) :]

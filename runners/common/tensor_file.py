@@ -191,7 +191,7 @@ def write_tensor(path: str, tensor: Tensor) -> None:
 
 @lru_cache(maxsize=256)
 def header(name: str, data_type: int, dims: tuple[int, ...], size: int) -> bytes:
-    """Everything of a TensorProto except its ``size`` bytes of raw_data.
+    """A whole TensorProto except its ``size`` bytes of raw_data.
 
     Cached, because most cases have outputs of the same few shapes.
     """

@@ -17,7 +17,8 @@ import sys
 #: Set to 1, it makes the provider report. It is read when a session is created.
 SWITCH = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"
 
-#: So much of what is written during a case is read: a line for each call has some 100 bytes.
+#: The most bytes that are read of the text written during a case: each call writes a line of some
+#: 100 bytes.
 MOST_BYTES = 1 << 24
 
 #: The kernels whose names are not ONNX Runtime's in lower case without `_ATTENTION`.
@@ -40,10 +41,10 @@ def name_of(reported: str) -> str:
 
 
 class KernelReport:
-    """Reads what is written to descriptor 1, which must not be the stream of the answers.
+    """Reads the text written to descriptor 1, which must not be the stream of the answers.
 
-    From its creation on, descriptor 1 is a file of this process. What is no report of a kernel goes
-    on to standard error. Raises OSError where no such file can be made.
+    From its creation on, descriptor 1 is a file of this process. Text that is not a report of a
+    kernel is passed on to standard error. Raises OSError if no such file can be made.
     """
 
     def __init__(self, operator: str = "GroupQueryAttention") -> None:
@@ -57,11 +58,11 @@ class KernelReport:
         os.dup2(self.written, 1)
 
     def start(self) -> None:
-        """A case begins: what was written before belongs to none."""
+        """Begin a case: reports written before belong to no case."""
         self.kernels()
 
     def kernels(self) -> list[str] | None:
-        """The kernels reported since `start`, each once, in order; None if none was reported."""
+        """The different kernels reported since `start`, in order; None if none was reported."""
         found: dict[str, None] = {}
         for line in self._lines():
             plain = _COLOUR.sub("", line)
@@ -74,7 +75,7 @@ class KernelReport:
         return list(found) or None
 
     def _lines(self) -> list[str]:
-        """What the file holds, which is emptied."""
+        """The lines in the file, which is then emptied."""
         size = os.fstat(self.written).st_size
         text = os.pread(self.written, min(size, MOST_BYTES), 0) if size else b""
         if size > MOST_BYTES:

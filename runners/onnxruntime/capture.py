@@ -1,11 +1,11 @@
 """Runs a model on ONNX Runtime's CPU provider, and writes the values that its graph passes on.
 
-No runner: ``gqa check --capture`` and ``--prompt-ids`` start it once. One JSON object on standard
-input says what to do, one on standard output what came of it. Like the runner it needs only the
-standard library, NumPy and an ``onnxruntime`` wheel.
+This is not a runner: ``gqa check --capture`` and ``--prompt-ids`` start it once. It reads the plan
+as one JSON object from standard input, and writes the result as one to standard output. Like the
+runner it needs only the standard library, NumPy and an ``onnxruntime`` wheel.
 
-The model is a file with a few bytes behind it: two serialized models in a row are one model with
-the outputs of both, so the file is neither parsed nor copied. The plan has:
+The model is a file with a few bytes appended: two serialized models in a row are one model with the
+outputs of both, so the file is neither parsed nor copied. The plan has:
 
 ``model``, ``append``, ``folder``
     the file, the bytes (base64), and the folder of the model's external data. Paths are absolute.
@@ -18,7 +18,7 @@ the outputs of both, so the file is neither parsed nor copied. The plan has:
 ``ids``
     the inputs that get the token that the call before chose
 ``states``, ``logits``
-    which output each past is in the next call, and the output that says the next token
+    for each past the output that it is in the next call, and the output with the next token
 ``once``, ``each``
     the values to write in the first call and in every call
 ``out``
@@ -46,14 +46,14 @@ from tensor_file import read_tensor, write_tensor
 
 
 def main() -> int:
-    """Answer the one request; the exit status."""
+    """Answer the one request; return the exit status."""
     requests, answers = take_streams()
     send(answers, answer_to(json.loads(requests.read())))
     return 0
 
 
 def answer_to(plan: dict[str, Any]) -> dict[str, Any]:
-    """What came of the plan: the tokens chosen and the seconds taken, or why there are none."""
+    """The result of the plan: the chosen tokens and the seconds taken, or why there are none."""
     try:
         onnxruntime = ort_availability.load(ort_availability.PROVIDERS["cpu"])
     except Unavailable as missing:
@@ -72,7 +72,7 @@ def answer_to(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 class Capture:
-    """One run of a plan. ``place`` is what it is at: ``load``, or the number of a call."""
+    """One run of a plan. ``place`` is its current step: ``load``, or the number of a call."""
 
     def __init__(self, onnxruntime: Any, plan: dict[str, Any]) -> None:
         self.onnxruntime = onnxruntime
@@ -82,7 +82,7 @@ class Capture:
         self.seconds = {"load": 0.0, "run": 0.0, "write": 0.0}
 
     def run(self) -> dict[str, Any]:
-        """All calls; the tokens that were chosen, and the seconds."""
+        """Run all calls; return the chosen tokens and the seconds."""
         import numpy as np
 
         plan = self.plan
@@ -129,7 +129,7 @@ class Capture:
         return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, data_type)
 
     def call(self, session: Any, feeds: dict[str, Any], step: int) -> dict[str, Any]:
-        """The outputs of a call that somebody needs."""
+        """The outputs of a call that are used."""
         plan = self.plan
         names = [*plan["each"], *([] if step else plan["once"])]
         if step < len(plan["feeds"]) - 1:

@@ -1,9 +1,9 @@
-"""Makes each piece of device memory an allocation of its own, so that its end can be watched.
+"""Makes each tensor on the device a separate allocation, so that accesses beyond it are detected.
 
 ONNX Runtime takes memory for CUDA in large blocks (an arena), and may plan several tensors into one
 of them. For compute-sanitizer's memcheck a block is one allocation: a kernel that reads beyond a
-tensor reads its neighbour, and nothing is found. There is no option without an arena, except for an
-allocator of the caller's own: that is ``cudaMalloc`` here. ``cudaFree`` waits for the device, so
+tensor reads the next tensor, and nothing is reported. There is no option to turn the arena off, but
+the caller can pass an allocator: here it is ``cudaMalloc``. ``cudaFree`` waits for the device, so
 memory is not reused while a kernel runs. CUDA graphs cannot be captured with it, since ONNX Runtime
 then computes on the default stream. Standard library only.
 """
@@ -31,7 +31,7 @@ def requested(environment: Mapping[str, str] = os.environ) -> bool:
 def provider_options(runtime: Any) -> dict[str, str]:
     """The options of the CUDA provider with which ``runtime``, a CUDA runtime library, allocates.
 
-    They hold for a session, and for values that Python puts on the device once it was made.
+    They apply to a session, and to values that Python puts on the device after it was made.
     """
 
     def allocate(size: int) -> int | None:
@@ -49,7 +49,7 @@ def provider_options(runtime: Any) -> dict[str, str]:
 
 
 def cuda_runtime(onnxruntime: Any) -> Any:
-    """The CUDA runtime that ``onnxruntime`` has loaded; OSError if it is not to be found."""
+    """The CUDA runtime that ``onnxruntime`` has loaded; OSError if it cannot be found."""
     major = str(getattr(onnxruntime, "cuda_version", "")).partition(".")[0]
     return ctypes.CDLL(f"libcudart.so.{major}" if major else "libcudart.so")
 

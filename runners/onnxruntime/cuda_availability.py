@@ -1,8 +1,8 @@
-"""Why CUDA does not run here: the first cause in the order in which a user has to mend them.
+"""Why CUDA does not run here: the first cause, in the order in which a user has to fix them.
 
 The list of providers proves nothing (a wheel lists CUDA on a machine without a GPU), so `check`
 runs a one-node model, and if that fails it looks for the cause: the wheel, a library, the driver,
-the GPU. Standard library only, beside the package under test.
+the GPU. Standard library only, in addition to the package under test.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run_probe(onnxruntime: Any, provider: str, options: dict[str, str]) -> None:
 
 
 def why(onnxruntime: Any, device: int, error: Exception) -> Unavailable:
-    """The cause of ``error``, in the order library, driver, GPU; or else the error itself."""
+    """The cause of ``error``: the library, the driver or the GPU, or else the error itself."""
     path = cuda_library.path_in(onnxruntime)
     library = cuda_library.read(path)
     return (
@@ -90,7 +90,7 @@ def why(onnxruntime: Any, device: int, error: Exception) -> Unavailable:
 
 
 def unknown(error: Exception) -> Unavailable:
-    """That the probe failed, in ONNX Runtime's words, without the name of this machine."""
+    """A failed probe of unknown cause: ONNX Runtime's message, without the name of this machine."""
     said = re.sub(r" hostname=\S* ?;", "", first_line(error))
     return Unavailable(f"CUDA does not run a one-node model: {said}", "nvidia-smi")
 
@@ -99,7 +99,7 @@ def unknown(error: Exception) -> Unavailable:
 
 
 def missing_libraries(onnxruntime: Any, library: Library) -> Unavailable | None:
-    """That libraries other than the driver's are not found, and where they are to be had."""
+    """Missing libraries other than the driver's, and where to get them; None if none is missing."""
     missing = [name for name in library.needed if name != LIBRARY and not is_loadable(name)]
     if not missing:
         return None
@@ -122,7 +122,7 @@ def listed(words: list[str]) -> str:
 
 
 def is_loadable(name: str) -> bool:
-    """Whether the loader finds the library, or has it already."""
+    """Whether the loader finds the library, or has already loaded it."""
     try:
         ctypes.CDLL(name)
     except OSError:
@@ -131,7 +131,10 @@ def is_loadable(name: str) -> bool:
 
 
 def folders_with(names: list[str]) -> list[str]:
-    """Folders that have all of these libraries, in the usual places; none if one is in none."""
+    """Folders in the usual places that together contain all of these libraries.
+
+    Empty if a library is in none of them.
+    """
     places = [
         *(f"{packages}/nvidia/*/lib" for packages in site.getsitepackages()),
         f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/lib64",
@@ -157,7 +160,7 @@ def package_of(name: str, cuda: int | None) -> str:
 
 
 def installed_with_extras(onnxruntime: Any) -> str | None:
-    """The requirement that installs the libraries of the wheel; None if it is no wheel of pip."""
+    """The requirement that installs the libraries of the wheel; None if pip did not install it."""
     import importlib.metadata  # takes 20 ms, and most runners never need it
 
     name = package(onnxruntime)
@@ -170,7 +173,7 @@ def installed_with_extras(onnxruntime: Any) -> str | None:
 
 
 def unloadable(onnxruntime: Any, path: str) -> Unavailable | None:
-    """That the provider's library does not load for another reason, in the loader's words."""
+    """A failure to load the provider's library for another reason, with the loader's message."""
     if not os.path.exists(path):
         return None
     try:
@@ -186,7 +189,7 @@ def unloadable(onnxruntime: Any, path: str) -> Unavailable | None:
 
 
 def driver_or_gpu(onnxruntime: Any, library: Library, device: int) -> Unavailable | None:
-    """That the driver or the GPU does not do, or None if both do."""
+    """An unsuitable driver or GPU, or None if both are suitable."""
     try:
         driver = Driver()
     except OSError as failure:
@@ -215,7 +218,7 @@ def driver_or_gpu(onnxruntime: Any, library: Library, device: int) -> Unavailabl
 def without_code(
     onnxruntime: Any, library: Library, driver: Driver, device: int
 ) -> Unavailable | None:
-    """That the build has no code for this GPU."""
+    """A build without code for this GPU; None if it has code for it."""
     capability = driver.capability(device)
     built_for = library.code.words()
     if not built_for or library.code.runs_on(capability):

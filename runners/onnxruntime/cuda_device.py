@@ -1,8 +1,8 @@
-"""The GPU that CUDA runs on, and the versions of all that a result on it may depend on.
+"""The GPU that CUDA runs on, and the versions of all software that a result may depend on.
 
-A run demands that each process describes itself as the first one did, so nothing is in it that two
-processes can find different, such as the current clocks; and nothing that tells one machine from
-another, such as a GPU's serial number. Standard library only.
+A run requires that each process describes itself as the first one did. So the description has no
+values that can differ between two processes, such as the current clocks. It also has no values that
+identify a machine, such as a GPU's serial number. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NO_MODEL = re.compile(
     r"|\d+gb?|hbm\d*e?|pcie|sxm\d*|nvl\d*"
 )
 
-# Libraries whose place is told: each may change a result.
+# Libraries whose path is reported: each may change a result.
 _LIBRARIES = ("cudart", "cublas", "cublasLt", "cudnn", "curand", "cufft", "nvrtc")
 
 
 class Gpu(NamedTuple):
-    """A GPU: its name, a description, the word for its model, and versions and settings."""
+    """A GPU: its name, a description, a word for its model, and versions and settings."""
 
     name: str
     words: str
@@ -39,7 +39,10 @@ class Gpu(NamedTuple):
 
 
 def describe(device: int = 0) -> Gpu:
-    """GPU ``device``, by CUDA's number. The driver must have it, and CUDA's libraries be loaded."""
+    """GPU ``device``, by CUDA's number.
+
+    The driver must know the GPU, and CUDA's libraries must be loaded.
+    """
     driver = Driver()
     name = driver.name(device)
     capability = ".".join(map(str, driver.capability(device)))
@@ -64,8 +67,8 @@ def describe(device: int = 0) -> Gpu:
 def adapter_word(name: str) -> str:
     """The model as one word of the protocol: "NVIDIA H100 80GB HBM3" → h100.
 
-    Without memory, form and MIG instance, since kernels differ by architecture: an expectation for
-    a model holds for all of them.
+    Memory, form factor and MIG instance are left out, since kernels differ by architecture: an
+    expectation for a model applies to all of them.
     """
     model = re.sub(r"\(.*?\)|\bmig\b.*", " ", name.lower())
     words = re.findall(r"[a-z0-9.]+", model)
@@ -104,7 +107,7 @@ def cudnn_version() -> str | None:
 
 
 def loaded_libraries() -> dict[str, str]:
-    """Where the libraries lie that this process has loaded, by their names."""
+    """The paths of the libraries that this process has loaded, by their names."""
     return {
         f"lib{stem}": shown(path) for stem in _LIBRARIES for path in sorted(loaded_files(stem))[:1]
     }
@@ -121,7 +124,7 @@ def loaded_files(stem: str) -> list[str]:
 
 
 def shown(path: str) -> str:
-    """The path below the folder of the Python packages or of the user; whole elsewhere."""
+    """The path relative to the folder of the Python packages or of the user, if it is below one."""
     for packages in site.getsitepackages():
         if path.startswith(f"{packages}{os.sep}"):
             return os.path.relpath(path, packages)

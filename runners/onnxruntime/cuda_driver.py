@@ -1,4 +1,4 @@
-"""NVIDIA's driver library, by ctypes: what it says of itself and of each GPU.
+"""NVIDIA's driver library, by ctypes: its properties and those of each GPU.
 
 A GPU has the number that CUDA gives it: from 0, among those of CUDA_VISIBLE_DEVICES. Standard
 library only.
@@ -21,7 +21,7 @@ _CAPABILITY_MINOR = 76
 
 
 class Driver:
-    """The loaded and initialised library; ``status`` is what ``cuInit`` said, 0 for success.
+    """The loaded and initialised library; ``status`` is the result of ``cuInit``, 0 for success.
 
     Raises OSError if the library cannot be loaded.
     """
@@ -31,13 +31,13 @@ class Driver:
         self.status = int(self._library.cuInit(0))
 
     def words(self, status: int) -> str:
-        """What a status means, in the driver's words."""
+        """The driver's text for a status."""
         text = ctypes.c_char_p(None)
         self._library.cuGetErrorString(status, ctypes.byref(text))
         return (text.value or b"unknown error").decode(errors="replace")
 
     def cuda(self) -> tuple[int, int]:
-        """The newest CUDA that it supports, such as (13, 0); (0, 0) if it does not say."""
+        """The newest CUDA that it supports, such as (13, 0); (0, 0) if it does not report it."""
         number = ctypes.c_int(0)
         self._library.cuDriverGetVersion(ctypes.byref(number))
         return number.value // 1000, number.value % 1000 // 10
@@ -50,7 +50,7 @@ class Driver:
         return count.value
 
     def name(self, number: int) -> str:
-        """The name of a GPU, such as "NVIDIA H100 80GB HBM3"; "GPU" if it does not say."""
+        """The name of a GPU, such as "NVIDIA H100 80GB HBM3"; "GPU" if it does not report one."""
         text = ctypes.create_string_buffer(256)
         self._library.cuDeviceGetName(text, len(text), self._handle(number))
         return text.value.decode(errors="replace").strip() or "GPU"
@@ -71,7 +71,7 @@ class Driver:
         return size.value
 
     def bus_id(self, number: int) -> bytes:
-        """The place of a GPU on the PCI bus, by which other libraries know it."""
+        """The location of a GPU on the PCI bus, by which other libraries identify it."""
         text = ctypes.create_string_buffer(32)
         self._library.cuDeviceGetPCIBusId(text, len(text), self._handle(number))
         return text.value
@@ -83,6 +83,6 @@ class Driver:
 
 
 def visible() -> str:
-    """What hides GPUs from CUDA, as the end of a sentence; empty if nothing does."""
+    """The setting that hides GPUs from CUDA, as the end of a sentence; empty if there is none."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return "" if named is None else f" (CUDA_VISIBLE_DEVICES is '{named}')"

@@ -1,16 +1,16 @@
 """Recognises the errors of CUDA in the texts in which ONNX Runtime reports them.
 
-A kernel reports an error as it is (``cuda_kernel.h``), and each other call of a library of CUDA
-with its number (``cuda_call.cc``)::
+A kernel reports an error as it is (``cuda_kernel.h``), and any other call of a CUDA library reports
+its number (``cuda_call.cc``)::
 
     CUDA error cudaErrorInvalidValue:invalid argument
     CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=… ; file=… ; …
     CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0 ; …
     CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED ; …           (CUDNN_FE, CUFFT, …)
 
-Kernels that were taken from other projects throw the bare text of an error or its name, and the
-arena has words of its own for memory that it does not get. A kernel runs after its launch, so its
-error may come with any later call: a call has succeeded only once the device was waited for.
+Kernels that were taken from other projects throw only the text of an error or its name, and the
+arena has other messages for memory that it cannot get. A kernel runs after its launch, so its error
+may be reported by any later call: a call has succeeded only after the device has been waited for.
 Standard library only.
 """
 
@@ -24,14 +24,14 @@ class DeviceError(NamedTuple):
     """An error of the device or of one of its libraries.
 
     ``sticky``: no work is possible on the device any more in this process, which is a crash of the
-    device. After any other error the state of the process is not known.
+    device. After any other error the state of the process is unknown.
     """
 
     name: str
     sticky: bool
 
 
-#: Number, name and text of those cudaError_t of which NVIDIA's ``driver_types.h`` (CUDA 13) says
+#: Number, name and text of each cudaError_t for which NVIDIA's ``driver_types.h`` (CUDA 13) says
 #: "To continue using CUDA, the process must be terminated and relaunched", and of uncorrectable
 #: errors of memory and NVLink.
 STICKY = {
@@ -68,9 +68,9 @@ _HOST = re.compile(r"(?<=hostname=)[^;\n]*?(?=\s*(?:;|$))", re.MULTILINE)
 
 
 def classify(message: str) -> DeviceError | None:
-    """The error of CUDA that ``message`` reports; None if it reports none, as of a bad argument.
+    """The error of CUDA that ``message`` reports; None if it reports none, as for a bad argument.
 
-    Of several it is the first sticky one, of which the others are consequences, or else the first.
+    If there are several, it is the first sticky one, which causes the others, or else the first.
     """
     for number in map(int, _CUDA.findall(message)):
         if number in STICKY:
@@ -94,9 +94,9 @@ def without_host(message: str) -> str:
 
 
 def answer_of(rejected: dict[str, Any]) -> dict[str, Any]:
-    """The answer for a call that ended in an error on a device: ``rejected``, or a crash.
+    """The answer for a call that ended with an error on a device: ``rejected``, or a crash.
 
-    After an error of the device the process is to be replaced.
+    After an error of the device the process must be replaced.
     """
     message = without_host(rejected["message"])
     error = classify(message)

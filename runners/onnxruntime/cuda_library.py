@@ -1,6 +1,6 @@
-"""What the file of ONNX Runtime's CUDA provider says: the libraries and the GPUs that it needs.
+"""Reads from the file of ONNX Runtime's CUDA provider which libraries and GPUs it needs.
 
-It reads the headers alone, a few hundred small pieces of a file of hundreds of megabytes. Standard
+It reads only the headers, a few hundred small pieces of a file of hundreds of megabytes. Standard
 library only.
 """
 
@@ -29,7 +29,7 @@ _PTX, _MACHINE_CODE = 1, 2
 
 
 class Code(NamedTuple):
-    """Architectures, as numbers like 90, that there is machine code for, and PTX."""
+    """The architectures, as numbers like 90, for which there is machine code, and for which PTX."""
 
     machine: frozenset[int]
     ptx: frozenset[int]
@@ -37,15 +37,15 @@ class Code(NamedTuple):
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Whether a GPU of this compute capability can run it.
 
-        Machine code runs on the same major architecture from its minor one on; from PTX the driver
-        makes machine code for every GPU that is not older.
+        Machine code runs on GPUs of the same major architecture with the same or a higher minor
+        one; from PTX the driver makes machine code for every GPU that is not older.
         """
         major, minor = capability
         exact = any(sm // 10 == major and sm % 10 <= minor for sm in self.machine)
         return exact or any(sm <= 10 * major + minor for sm in self.ptx)
 
     def words(self) -> str:
-        """The architectures, such as "sm_80 sm_90 compute_90", PTX being the latter."""
+        """The architectures, such as "sm_80 sm_90 compute_90"; the word compute marks PTX."""
         machine = [f"sm_{sm}" for sm in sorted(self.machine)]
         return " ".join([*machine, *(f"compute_{sm}" for sm in sorted(self.ptx))])
 
@@ -64,12 +64,12 @@ class Library(NamedTuple):
 
 
 def path_in(onnxruntime: Any) -> str:
-    """Where the library is in the package; it need not exist."""
+    """The path of the library in the package; it need not exist."""
     return os.path.join(os.path.dirname(onnxruntime.__file__), "capi", NAME)
 
 
 def read(path: str) -> Library:
-    """What the file says; nothing if it cannot be read or is no 64-bit ELF file."""
+    """The needs of the library; empty if the file cannot be read or is not a 64-bit ELF file."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as it:
             sections = _sections(it)

@@ -1,7 +1,7 @@
-"""What NVIDIA's management library (NVML) says of the driver and of a GPU's settings, by ctypes.
+"""The driver and a GPU's settings from NVIDIA's management library (NVML), by ctypes.
 
-Only settings, which two processes find alike: no load, temperature or current clock, and nothing
-that tells one GPU from another of its model. Standard library only.
+It reads only settings, which are the same for two processes: no load, temperature or current clock,
+and nothing that distinguishes GPUs of the same model. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OFF_ON = ("off", "on")
 
 
 def driver_release() -> str | None:
-    """The release of the driver, such as 580.65.06; None if nothing says it."""
+    """The release of the driver, such as 580.65.06; None if it is unknown."""
     with _library() as library:
         text = ctypes.create_string_buffer(96)
         if library is not None and not library.nvmlSystemGetDriverVersion(text, len(text)):
@@ -35,7 +35,7 @@ def driver_release() -> str | None:
 
 
 def settings(bus_id: bytes) -> dict[str, str]:
-    """The settings of the GPU at this place that the library and the GPU know, by their names."""
+    """The settings of the GPU at this location, by their names, as far as they are known."""
     with _library() as library:
         handle = ctypes.c_void_p(None)
         if library is None or library.nvmlDeviceGetHandleByPciBusId_v2(
@@ -71,14 +71,14 @@ def _number(library: Any, function: str, handle: ctypes.c_void_p, *more: int) ->
 
 
 def _said(library: Any, function: str, *arguments: Any) -> bool:
-    """Whether the call succeeded; a library or a GPU need not know all of them."""
+    """Whether the call succeeded; a library or a GPU need not support all functions."""
     call = getattr(library, function, None)
     return call is not None and call(*arguments) == 0
 
 
 @contextmanager
 def _library() -> Iterator[Any]:
-    """The initialised library, or None where it is not there or does not start."""
+    """The initialised library, or None if it is missing or cannot be initialised."""
     try:
         library = ctypes.CDLL(LIBRARY)
         started = not library.nvmlInit_v2()

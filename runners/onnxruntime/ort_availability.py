@@ -1,7 +1,7 @@
 """Checks whether ONNX Runtime can run here on the requested execution provider.
 
-`load` returns the module or raises `Unavailable`, which names the one thing that is missing
-and the command that fixes it. Standard library only.
+`load` returns the module or raises `Unavailable`, which names the first missing component and the
+command that installs it. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ OLDEST = (1, 20)
 # The argument of --ep, and ONNX Runtime's name for it.
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
-#: Installs a wheel for CUDA in an environment of its own. All wheels of ONNX Runtime install into
-#: the folder ``onnxruntime``, so an environment has one of them.
+#: Installs a wheel for CUDA in a separate environment. All wheels of ONNX Runtime install into the
+#: folder ``onnxruntime``, so an environment can have only one of them.
 SETUP_CUDA = "gqa setup cuda"
 
 
@@ -44,7 +44,7 @@ def load(provider: str, device: int = 0) -> Any:
 
 
 def load_any(provider: str = PROVIDERS["cpu"]) -> Any:
-    """The module ``onnxruntime`` of this interpreter; ``provider`` is what it is wanted for.
+    """The module ``onnxruntime`` of this interpreter; ``provider`` is the one it is needed for.
 
     Raises `Unavailable` if it is missing, broken or too old.
     """
@@ -70,15 +70,15 @@ def load_any(provider: str = PROVIDERS["cpu"]) -> Any:
 
 
 def broken(error: Exception, provider: str) -> Unavailable:
-    """onnxruntime is installed, but importing it fails."""
+    """The answer if onnxruntime is installed but cannot be imported."""
     reason = f"importing onnxruntime failed in {sys.executable}: {first_line(error)}"
     return Unavailable(reason, repair(provider, "--force-reinstall"))
 
 
 def repair(provider: str, *options: str, release: str = "") -> str:
-    """The command that installs ONNX Runtime for ``provider``, beside no other wheel of it.
+    """The command that installs ONNX Runtime for ``provider``, without a second wheel of it.
 
-    The wheel that is there already is repaired or updated; CUDA's gets its own environment.
+    An installed wheel is repaired or updated; the wheel for CUDA gets a separate environment.
     """
     if provider == PROVIDERS["cuda"]:
         return SETUP_CUDA
@@ -97,7 +97,7 @@ def package(onnxruntime: Any) -> str:
 
 
 def operator_schema(onnxruntime: Any) -> dict[str, Any] | None:
-    """The schema of GroupQueryAttention in this release; None for a build that cannot say."""
+    """The schema of GroupQueryAttention in this release; None if the build cannot report it."""
     try:
         every = onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()
         operator = ("com.microsoft", "GroupQueryAttention")
@@ -115,13 +115,13 @@ def operator_schema(onnxruntime: Any) -> dict[str, Any] | None:
 
 
 def type_words(types: Iterable[str]) -> list[str]:
-    """ONNX's types as the protocol calls them: ``tensor(float)`` is float32."""
+    """ONNX's types by their names in the protocol: ``tensor(float)`` is float32."""
     words = (re.sub(r"^tensor\((\w+)\)$", r"\1", name) for name in types)
     return sorted({"float": "float32", "double": "float64"}.get(word, word) for word in words)
 
 
 def versions(onnxruntime: Any, provider: str) -> dict[str, str]:
-    """Versions of everything that may affect a result."""
+    """Versions of all software that may affect a result."""
     found = {
         "python": platform.python_version(),
         "numpy": importlib.import_module("numpy").__version__,

@@ -2,8 +2,8 @@
 
 Tensors are passed as ``OrtValue`` with their ONNX type and their raw bits: NumPy alone supports
 neither bfloat16 nor float8, and one path for every dtype is easier to trust than two. The calls use
-the objects of ``onnxruntime_pybind11_state`` that the public classes wrap (the same ones from 1.20
-to 1.31): the wrappers' checks cost more than a small case itself.
+the objects of ``onnxruntime_pybind11_state`` inside the public classes (the same ones from 1.20 to
+1.31): the checks of the public classes cost more than a small case itself.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def is_ort_error(error: Exception) -> bool:
 def is_refusal(error: Exception) -> bool:
     """Whether ``error``, raised inside a call of ONNX Runtime, is a rejection.
 
-    RuntimeError, ValueError, IndexError and MemoryError are what pybind11 makes of
-    ``std::exception`` and its subclasses, including ``std::bad_alloc``. Anything else (TypeError,
-    AttributeError, …) means that this program called it wrongly.
+    pybind11 turns ``std::exception`` and its subclasses, including ``std::bad_alloc``, into
+    RuntimeError, ValueError, IndexError and MemoryError. Anything else (TypeError, AttributeError,
+    …) means that this program called it wrongly.
     """
     kinds = (RuntimeError, ValueError, IndexError, MemoryError)
     return is_ort_error(error) or isinstance(error, kinds)
@@ -108,8 +108,8 @@ class Runtime:
     """ONNX Runtime with one requested execution provider and no fallback to another.
 
     ``memory`` is that of the provider's device; None: it computes in the processor's memory.
-    ``case_type`` says how a case is run. ``threads`` is the number that a kernel may split its work
-    among.
+    ``case_type`` is the class that runs a case. ``threads`` is the number of threads that a kernel
+    may use.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Runtime:
     def reports_assignment(self) -> bool:
         """Whether a session reports which provider each node was assigned to.
 
-        That is tried with one node, since some builds know only nodes on the CPU.
+        This is tried with one node, since some builds report only nodes on the CPU.
         """
         if not hasattr(self.state.InferenceSession, "get_provider_graph_assignment_info"):
             return False
@@ -193,14 +193,17 @@ class Runtime:
         return options
 
     def copier(self, model: bytes) -> Any:
-        """A session of a graph without nodes, which leaves no profile; the C object."""
+        """A session of a graph without nodes, for copying tensors, without profiling.
+
+        It is the C object inside the wrapper.
+        """
         options = self.make_options()
         options.enable_profiling = False
         return self.provider.session(model, options)._sess
 
 
 def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the case that ``request`` names; the fields of a `ran` answer beside id and outcome.
+    """Run the case that ``request`` names; the fields of a `ran` answer except id and outcome.
 
     Raises `Rejected` (the runtime returned an error), `Unavailable` (this case cannot run here) and
     `BadFile` (the bundle is not usable); every other exception is an error of this program.
@@ -250,7 +253,7 @@ def check_dtypes(runtime: Runtime, inputs: list[dict[str, Tensor]]) -> None:
 def load(runtime: Runtime, model: bytes) -> Any:
     """A session with the model on the one provider; the C object inside the wrapper.
 
-    In a graph of several nodes, such as those that compute lengths, others than the operator's may
+    In a graph of several nodes, such as those that compute lengths, nodes of other operators may
     run on the CPU.
     """
     try:
@@ -271,8 +274,10 @@ FELL_BACK = "fallback to CPU EP has been explicitly disabled"
 
 
 def load_beside_cpu(runtime: Runtime, model: bytes) -> Any | None:
-    """A session in which nodes run on the CPU, but none of the operator's; None if that cannot be,
-    or cannot be proven before a run."""
+    """A session in which nodes run on the CPU, but none of the operator's.
+
+    None if that is impossible, or cannot be proven before a run.
+    """
     if not runtime.by_assignment:
         return None
     options = runtime.make_options(runtime.case_type.captures, alone=False)
@@ -289,8 +294,8 @@ def load_beside_cpu(runtime: Runtime, model: bytes) -> Any | None:
 class Case:
     """A loaded case: its session, and its steps with their inputs in memory.
 
-    On a device with memory of its own the inputs, the presents that a loop carries and the shared
-    buffers lie there, as in a decoder, and the outputs are copied back after a step.
+    On a device with separate memory the inputs, the presents that a loop carries and the shared
+    buffers are in that memory, as in a decoder, and the outputs are copied back after a step.
     """
 
     captures = False
@@ -341,10 +346,10 @@ class Case:
         return files, total
 
     def changed(self, step: int) -> list[str]:
-        """The inputs of a rejected step that are no longer as before; none if they are on a device.
+        """The inputs of a rejected step that have been modified; empty if they are on a device.
 
-        Of a buffer that an output shares, the rows are compared that the bundle has; one that a
-        step before wrote is not.
+        In a buffer that an output shares, only the rows in the bundle are compared; a buffer that
+        an earlier step wrote is not compared.
         """
         if self.runtime.memory:
             return []
@@ -360,7 +365,7 @@ class Case:
         return self.copy(self.runtime.memory.to_host, value) if self.runtime.memory else value
 
     def copy(self, copied: Callable[[Any], Any], value: Any) -> Any:
-        """What ``copied`` makes of an OrtValue; the error of a kernel may come with its output."""
+        """The result of ``copied`` for an OrtValue; a kernel's error may come with its output."""
         try:
             return copied(value)
         except Exception as error:
@@ -386,7 +391,7 @@ class Case:
     def feeds_of(
         self, index: int, previous: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The inputs of a step, and the memory of the outputs that share that of an input."""
+        """The inputs of a step, and the memory that outputs share with an input."""
         step = self.steps[index]
         feeds: dict[str, Any] = dict(self.values[index])
         for name, output in step["carry"].items():
@@ -439,8 +444,8 @@ class Case:
     def restore_inputs(self, step: int, repeat: int) -> None:
         """Restore inputs that a kernel wrote to, and report it (microsoft/onnxruntime#20555).
 
-        Each repeat must start from the bundle's values. Comparing costs less than feeding each
-        repeat with new memory, and it shows the defect.
+        Each repeat must start with the bundle's values. Comparing costs less than new memory for
+        each repeat, and it reveals the defect.
         """
         for name, memory in self.memory[step].items():
             tensor = self.inputs[step][name]
@@ -482,8 +487,8 @@ def assigned_nodes(session: Any) -> list[tuple[str, str]]:
 def placement_of(nodes: list[tuple[str, str]], wanted: str) -> str:
     """Where the operator ran, from (operator, provider) of each node.
 
-    Of several nodes the first that ran elsewhere counts. For a graph without the operator all
-    nodes count; a graph without nodes was computed while loading, which the CPU does.
+    Of several nodes the first one that ran elsewhere counts. For a graph without the operator all
+    nodes count; a graph without nodes was computed while loading, on the CPU.
     """
     places = [provider for operator, provider in nodes if operator == OPERATOR]
     places = places or [provider for _, provider in nodes] or [CPU]

@@ -1,10 +1,10 @@
-"""Cases run as a decoder with captured graphs runs them: a call is captured once, and replayed.
+"""Runs cases as a decoder with captured graphs does: a call is captured once, and replayed.
 
 A captured graph (of CUDA, or of WebGPU) repeats the kernels that ran, with the addresses and the
 launch sizes of that time: only the content of its inputs can change. So it is captured with the
-lengths of one token less where the call allows that, and replayed with those of the case; the steps
-of a loop replay the graph of the first one. A kernel that takes a length from the host, or a launch
-size from a length, shows itself that way.
+lengths of one token less if the call allows that, and replayed with those of the case; the steps of
+a loop replay the graph of the first one. This reveals a kernel that reads a length on the host, or
+derives a launch size from a length.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LENGTHS = ("seqlens_k", "total_sequence_length")
 
 
 def captures_graphs(runtime: Runtime) -> bool:
-    """Whether a second run replays the first: it writes where the first one did."""
+    """Whether a second run replays the first: its results are where the first run wrote them."""
     memory = runtime.memory
     if memory is None:
         return False
@@ -52,20 +52,20 @@ def captures_graphs(runtime: Runtime) -> bool:
 
 
 def run_options(runtime: Runtime, number: str) -> Any:
-    """RunOptions of the graph with this number."""
+    """RunOptions that capture or replay the graph with the identifier ``number``."""
     options = runtime.onnxruntime.RunOptions()
     options.add_run_config_entry(GRAPH_ID, number)
     return options
 
 
 class GraphCase(Case):
-    """A case of which every call is captured, and replayed with the values of the case."""
+    """A case whose calls are each captured, and replayed with the values of the case."""
 
     captures = True
     graphs: dict[Any, Graph]
 
     def run(self, repeat: int) -> tuple[list[dict[str, str]], float]:
-        """As `Case.run`. Raises `Unavailable` for a case whose cache grows from call to call."""
+        """Like `Case.run`. Raises `Unavailable` for a case whose cache grows from call to call."""
         if not all(step["share"] for step in self.steps):
             raise Unavailable("a graph is captured only where past and present share one buffer.")
         if repeat == 0:
@@ -75,7 +75,7 @@ class GraphCase(Case):
     def compute(
         self, index: int, feeds: dict[str, Any], shared: dict[str, Any]
     ) -> tuple[Any, float]:
-        """As `Case.compute`, by a replay."""
+        """Like `Case.compute`, by a replay."""
         shapes = tuple(sorted((name, tuple(feed.shape())) for name, feed in feeds.items()))
         graph = self.graphs.get(shapes)
         if graph is None:
@@ -86,7 +86,7 @@ class GraphCase(Case):
         return values, seconds
 
     def earlier(self, index: int, feeds: dict[str, Any]) -> dict[str, Any]:
-        """The inputs with the lengths of one token less, if each sequence has one before its first.
+        """The inputs with the lengths of one token less, if each sequence has a past token.
 
         Otherwise the inputs themselves.
         """
@@ -116,7 +116,7 @@ class Graph:
         self.kept: list[bytearray] = []
         self.shares = case.steps[index]["share"]
         self.inputs = {name: self.copied(name, feed) for name, feed in feeds.items()}
-        # The shapes of the outputs, by a run of its own that captures nothing.
+        # The shapes of the outputs, from a separate run that captures nothing.
         scratch = {name: self.copied(name, feed) for name, feed in feeds.items()}
         places = {output: scratch[name] for output, name in self.shares.items()}
         values, _ = case.run_bound(scratch, places, run_options(case.runtime, NO_GRAPH))
@@ -129,7 +129,7 @@ class Graph:
         self.number = str(len(case.graphs) + 1)
 
     def copied(self, name: str, value: Any, output: bool = False) -> Any:
-        """A copy of an OrtValue in new memory, where the session has this input or output."""
+        """A copy of an OrtValue in new memory, placed where the session reads or writes it."""
         case = self.case
         tensor = content_of(name, case.on_host(value))
         self.kept.append(bytearray(tensor.raw))
@@ -138,7 +138,7 @@ class Graph:
         return memory.to_device(host) if memory and (output or name in case.on_device) else host
 
     def run(self, feeds: dict[str, Any]) -> tuple[Any, float]:
-        """Copy ``feeds`` to the addresses of the inputs and run; the first time it is captured."""
+        """Copy ``feeds`` to the addresses of the inputs and run; the first run is captured."""
         memory = self.case.runtime.memory
         assert memory is not None  # as it captures graphs
         for name, feed in feeds.items():

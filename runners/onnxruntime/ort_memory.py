@@ -1,8 +1,8 @@
 """Memory in which a provider computes: copies of tensors to a device and back.
 
-Copies are made by ONNX Runtime itself, with sessions of a graph that has no node and whose output
-is its input. So one code path serves every provider, release and dtype, also those that NumPy does
-not have, and what it copies is never converted.
+ONNX Runtime itself makes the copies, in sessions of a graph that has no node and whose output is
+its input. So one code path serves every provider, release and dtype, including dtypes that NumPy
+does not have, and the copied values are never converted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DeviceMemory:
     def copy(self, value: Any, device: Any, place: Any = None) -> Any:
         """A copy of the OrtValue ``value`` in the memory of the OrtDevice ``device``.
 
-        With the OrtValue ``place`` the copy is made there.
+        If there is an OrtValue ``place``, the copy is made in it.
         """
         data_type = value.element_type()
         session = self.copiers.get(data_type)
@@ -98,8 +98,8 @@ def inputs_on_device(session: Any) -> set[str]:
 def content_of(name: str, value: Any, data_type: int = 1) -> Tensor:
     """The tensor in an OrtValue that is in the processor's memory.
 
-    An output without a value, as a kernel leaves it that does not compute it, is a tensor of
-    ``data_type`` with one dimension of 0.
+    An output without a value, which a kernel leaves if it does not compute the output, is a tensor
+    of ``data_type`` with one dimension of 0.
     """
     if not value.has_value():
         return Tensor(name, data_type, (0,), b"")

@@ -1,6 +1,7 @@
 """The execution provider that cases run on: one that is built into the wheel, or a plugin.
 
-A provider makes sessions with it alone, without a fallback to another, and describes itself.
+A provider makes sessions that use only this provider, without a fallback to another, and describes
+itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from availability import Unavailable, first_line, pip, processor_name
 CPU = ort_availability.PROVIDERS["cpu"]
 CUDA = ort_availability.PROVIDERS["cuda"]
 
-#: What ONNX Runtime calls the device of a built-in provider that has memory of its own.
+#: ONNX Runtime's name for the device of a built-in provider with separate memory.
 DEVICES = {CUDA: "cuda", "WebGpuExecutionProvider": "webgpu", "DmlExecutionProvider": "dml"}
 
 #: What switches the capture of graphs on: a provider option, or an entry of the session's.
@@ -38,8 +39,8 @@ ALIKE = 0.8
 class BuiltIn:
     """A provider of the wheel. ``number`` is that of its device, ``options`` are its options.
 
-    ``separate``: each tensor on the device is an allocation of its own (`cuda_allocations`), which
-    raises OSError where CUDA's library is not to be found.
+    ``separate``: each tensor on the device is a separate allocation (`cuda_allocations`), which
+    raises OSError if CUDA's library cannot be found.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class BuiltIn:
             options.add_session_config_entry(CAPTURE_ENTRY[self.name], "1")
 
     def session(self, model: bytes, options: Any, captures: bool = False) -> Any:
-        """A session with the model, which may capture graphs; raises what ONNX Runtime raises."""
+        """A session with the model, which may capture graphs; raises ONNX Runtime's exceptions."""
         chosen = dict(self.options)
         if captures and self.name in CAPTURE_OPTION:
             chosen[CAPTURE_OPTION[self.name]] = "1"
@@ -103,8 +104,8 @@ class BuiltIn:
 class Plugin:
     """A provider of a shared library, on one of the devices that it offers.
 
-    ``word`` is the library's path, or the Python module that has it. Raises `Unavailable` if there
-    is no such library, if ONNX Runtime cannot load it, or if it offers no device ``number``.
+    ``word`` is the library's path, or the Python module with the library. Raises `Unavailable` if
+    there is no such library, if ONNX Runtime cannot load it, or if it offers no device ``number``.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Plugin:
         self.name = str(self.device.ep_name)
 
     def register(self, number: int) -> Any:
-        """The OrtEpDevice ``number`` of the library, which this loads into ONNX Runtime."""
+        """The OrtEpDevice ``number`` of the library, which this method loads into ONNX Runtime."""
         version = self.onnxruntime.__version__
         register = getattr(self.onnxruntime, "register_execution_provider_library", None)
         if register is None:
@@ -152,7 +153,7 @@ class Plugin:
         options.add_provider_for_devices([self.device], self.options)
 
     def session(self, model: bytes, options: Any, captures: bool = False) -> Any:
-        """A session with the model; raises what ONNX Runtime raises."""
+        """A session with the model; raises ONNX Runtime's exceptions."""
         # Without enable_fallback=0, Python tries again on the CPU and hides the error.
         return self.onnxruntime.InferenceSession(model, options, enable_fallback=0)
 
@@ -223,7 +224,7 @@ def open_provider(
 def find_library(word: str, providers: list[str]) -> str:
     """The absolute path of the plugin's library: ``word``, or the one in the module ``word``.
 
-    ``providers`` are those that are built in. Raises `Unavailable`.
+    ``providers`` are the built-in ones. Raises `Unavailable`.
     """
     if LIBRARY.fullmatch(word) or os.sep in word:
         path = os.path.abspath(os.path.expanduser(word))
@@ -262,12 +263,12 @@ def did_you_mean(word: str, known: list[str]) -> str:
 
 
 def bare(word: str) -> str:
-    """``word`` without what differs between the names of one provider."""
+    """``word`` without the parts that differ between names of one provider."""
     return word.lower().replace("-", "_").removesuffix("executionprovider")
 
 
 def library_of(word: str, module: Any) -> str:
-    """The path that the module names by ``get_library_path``, or the one library in its folder."""
+    """The path from the module's ``get_library_path``, or the only library in its folder."""
     get = getattr(module, "get_library_path", None)
     if get is not None:
         try:

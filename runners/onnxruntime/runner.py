@@ -1,8 +1,8 @@
 """Run cases on ONNX Runtime: ``PYTHON runner.py --ep cpu|cuda`` or ``--plugin WORD``.
 
 Requests come on standard input, answers go to standard output; the protocol is in
-``runners/README.md``. This program runs in any interpreter that has an ``onnxruntime`` wheel from
-1.20 on: it needs only the standard library, NumPy and that wheel.
+``runners/README.md``. This program runs in any interpreter with an ``onnxruntime`` wheel of 1.20 or
+later: it needs only the standard library, NumPy and that wheel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from serving import serve
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     arguments = parse_arguments()
     return serve(lambda: Target(arguments))
 
@@ -142,7 +142,7 @@ class Target:
         }
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to run, with the kernels that the provider reports where it was asked to."""
+        """The answer to run, with the kernels that the provider reports, if they are wanted."""
         if self.report is None:
             return self.outcome(request)
         self.report.start()
@@ -171,7 +171,8 @@ class Target:
 
             answer = cuda_errors.answer_of(rejected)
             if answer.get("replace_process"):
-                # Its traceback has the session, whose end could meet the error again and abort.
+                # The traceback holds the session; ending it later could raise the error again and
+                # abort.
                 self.last_refusal = refusal
             return answer
         except Unavailable as missing:

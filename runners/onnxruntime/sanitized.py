@@ -49,12 +49,12 @@ DESCRIBE = {"id": 0, "cmd": "describe"}
 #: Characters of a log that are passed on: the first reports, which the others often follow from.
 LONGEST_LOG = 24_000
 
-#: Exit statuses of a runner that has met an error of its own (``serving.serve``).
+#: Exit statuses of a runner after an error in the runner itself (``serving.serve``).
 RUNNERS_OWN = (1, 2, 130)
 
 
 class Call(NamedTuple):
-    """What the runner answered under a tool, None if nothing, how it ended, and the tool's log."""
+    """The runner's answer under a tool, or None, how the runner ended, and the tool's log."""
 
     answer: dict[str, Any] | None
     status: int
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     parser = argparse.ArgumentParser(description="Run a runner under compute-sanitizer.")
     parser.add_argument("--tool", metavar="auto|PATH", default="auto")
     parser.add_argument("runner", nargs=argparse.REMAINDER, metavar="RUNNER.py ARGUMENT…")
@@ -89,8 +89,9 @@ class Sanitized:
     def describe(self) -> dict[str, Any]:
         """The runner's description, with the version of the tool.
 
-        The runner describes itself first alone, since the tool ends any program where there is no
-        driver, and then under memcheck: it starts the device, so the log shows whether that works.
+        The runner first describes itself without a tool, since the tool ends any program if there
+        is no driver, and then under memcheck: this starts the device, so the log shows whether the
+        tool works.
         """
         alone = last_answer(self.start([], [DESCRIBE]).stdout, 0)
         if alone is None:
@@ -116,7 +117,7 @@ class Sanitized:
                 return died(name, call)
             if not call.log.complete or call.log.trouble:
                 return self.trouble(name, call).answer() | {"fix": None}
-            # Each call has had a process of its own.
+            # Each call had a separate process.
             answer = {k: v for k, v in call.answer.items() if k != "replace_process"}
             if answer["outcome"] != "ran":
                 break
@@ -144,7 +145,7 @@ class Sanitized:
     def start(
         self, under: list[str], requests: list[dict[str, Any]]
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run the runner to the end of ``requests``, behind the words ``under``."""
+        """Run the runner to the end of ``requests``, with ``under`` in front of its command."""
         return subprocess.run(
             [*under, *self.runner],
             input=b"".join(json.dumps(request).encode() + b"\n" for request in requests),
@@ -153,7 +154,7 @@ class Sanitized:
         )
 
     def trouble(self, name: str, call: Call) -> Unavailable:
-        """Why the tool cannot be relied upon here."""
+        """Why the tool cannot be relied on here."""
         said = call.log.trouble or f"it ended with status {call.status} and no summary"
         if call.log.reports:
             said = f"it reports an error before any case was run: {call.log.reports[0]}"
@@ -176,7 +177,7 @@ def found(name: str, call: Call) -> dict[str, Any]:
 def died(name: str, call: Call) -> dict[str, Any]:
     """The answer for a runner that ended without one; OSError for an error of its own.
 
-    The tool passes a signal on as the negative or the bare number, or as 128 and the number.
+    The tool passes on a signal as the negative or the plain number, or as 128 plus the number.
     """
     number = abs(call.status) - 128 if abs(call.status) > 128 else abs(call.status)
     faults = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV}
@@ -219,7 +220,7 @@ def find_tool() -> str:
 
 
 def version_of(tool: str) -> str:
-    """What the tool says is its version, such as 2026.4.0.0; raises `Unavailable`."""
+    """The version that the tool reports, such as 2026.4.0.0; raises `Unavailable`."""
     try:
         done = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60)
         said = done.stdout

@@ -1,8 +1,8 @@
-"""Reads the logs of NVIDIA's compute-sanitizer: what it found, and whether it looked.
+"""Reads the logs of NVIDIA's compute-sanitizer: its reports, and whether it checked at all.
 
-A log is lines that begin with ``=========``. A report is a line that says what happened, and
-indented lines with the place in the kernel, the thread and the address; then the frames of the
-caller. Between the releases the place has changed its form, so it is passed on as it is. The last
+A log consists of lines that begin with ``=========``. A report is a line that says what happened,
+then indented lines with the place in the kernel, the thread and the address, and then the frames of
+the caller. The form of the place differs between releases, so it is passed on unchanged. The last
 line counts the reports::
 
     ========= COMPUTE-SANITIZER
@@ -29,14 +29,15 @@ LONGEST_REPORT = 2000
 
 _LINE = re.compile(r"^={8,} ?(.*)$", re.MULTILINE)
 _SUMMARY = re.compile(r"ERROR SUMMARY: ([\d,]+) errors?")
-#: The tool itself is in trouble, and may have missed something.
+#: The tool itself has failed, and may have missed errors.
 _TROUBLE = re.compile(
     r"Internal Sanitizer \w+|Error: (?!process didn't)|Unable to |Target application terminated"
 )
-#: What the tool counts, but no kernel did: errors of CUDA that the runtime reports itself, and
-#: copies by the host, as the runner makes of outputs that a kernel has not filled.
+#: Errors that the tool counts but that no kernel caused: errors of CUDA that the runtime reports
+#: itself, and copies by the host, such as the runner's copies of outputs that a kernel has not
+#: filled.
 _OF_HOST = re.compile(r"Program hit |Host API uninitialized")
-#: The rest of its own words.
+#: The other lines of the tool that are not a report.
 _NO_REPORT = re.compile(
     r"COMPUTE-SANITIZER|Target application|Tracking kernels|LEAK SUMMARY|ERROR SUMMARY|Warning: "
     r"|Wait for |Error: process didn't"
@@ -46,9 +47,10 @@ _CALLERS = re.compile(r"\s*(Saved host backtrace|Host Frame|Device Frame)")
 
 
 class Log(NamedTuple):
-    """``reports``: each in one line, in their order; ``total``: how many there are in all.
+    """``reports``: each in one line, in their order; ``total``: their number.
 
-    ``complete``: the tool has looked to the end. ``trouble`` is what it says about itself.
+    ``complete``: the tool has checked until the end of the program. ``trouble`` is its message
+    about itself.
     """
 
     reports: list[str]
@@ -58,7 +60,7 @@ class Log(NamedTuple):
 
 
 def read_log(text: str) -> Log:
-    """What a log says."""
+    """The content of a log."""
     lines = [match[1] for match in _LINE.finditer(text)]
     trouble = next((line.strip() for line in lines if _TROUBLE.match(line)), None)
     summary = _SUMMARY.search(text)

@@ -96,7 +96,7 @@ class NotHere:
 
 
 def node() -> str:
-    """The path of a Node that is new enough: from PATH, else beside this interpreter.
+    """The path of a Node that is new enough: from PATH, else next to this interpreter.
 
     Raises `Unavailable`, with the reason for the one in PATH if there are two.
     """
@@ -114,7 +114,7 @@ def node() -> str:
 
 
 def why_not(path: str) -> str:
-    """What is wrong with the program, as the end of a sentence; empty if nothing is."""
+    """Why the program cannot be used, as the end of a sentence; empty if it can."""
     try:
         done = subprocess.run(
             (path, "--version"),
@@ -152,7 +152,7 @@ def check_modules(arguments: argparse.Namespace, fix: str | None) -> None:
 
 
 def private_answers() -> int:
-    """A descriptor for the answers only; everything printed goes to standard error from here on.
+    """A descriptor for the answers only; all other output goes to standard error from here on.
 
     Node cannot do that, and Dawn and its drivers print from C.
     """
@@ -163,9 +163,9 @@ def private_answers() -> int:
 
 
 def private_folder() -> str:
-    """A folder of this user's own, if Vulkan drivers need one and the system provides none.
+    """A folder for this user only, if Vulkan drivers need one and the system provides none.
 
-    It is the same one each time, since nothing would remove it.
+    It is the same folder each time, since nothing would remove it.
     """
     user = os.getuid()
     folder = os.path.join(tempfile.gettempdir(), f"gqa-runtime-{user}")

@@ -33,7 +33,7 @@ FIX = "gqa setup tract"
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     parser = argparse.ArgumentParser(description="Run cases on tract (runners/README.md).")
     parser.add_argument("--tract", metavar="BINARY", help="the program; without it, there is none")
     parser.add_argument(
@@ -121,7 +121,7 @@ class Ended(Exception):
 
 
 def run_case(tract: Tract, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the case that ``request`` names; the fields of a `ran` answer beside its outcome.
+    """Run the case that ``request`` names; the fields of a `ran` answer except its outcome.
 
     Raises `Ended` (tract rejected the call, or crashed), `Unavailable` (tract's formats cannot
     represent a tensor) and `BadFile` (the bundle is not usable, or tract left unexpected files).
@@ -156,7 +156,7 @@ def given(bundle: str, files: dict[str, str]) -> dict[str, Tensor]:
 
 
 class Step:
-    """One call of the model, in folders of its own below the case's output folder.
+    """One call of the model, in separate folders below the case's output folder.
 
     Inputs from the bundle are written once and read by every repeat.
     """
@@ -203,10 +203,10 @@ class Step:
     def written(self, folder: str, model: str) -> dict[str, str]:
         """The files in ``folder`` by output, in the model's order.
 
-        tract names a file by the wire that an output is. It may use one wire for presents without
+        tract names a file by the wire of the output. It may use one wire for presents without
         elements, and then there is one file for both, which cannot be judged. A wire can also have
-        the name of another value of the model, as the present of a layer that borrows is the wire
-        of the present that it borrows.
+        the name of another value of the model: the present of a layer that borrows has the wire of
+        the present that it borrows.
         """
         try:
             there = set(os.listdir(folder))
@@ -233,7 +233,7 @@ class Step:
         return {name: f"{folder}/{file}" for name, file in zip(self.names, wanted, strict=True)}
 
     def convert(self, written: dict[str, str], repeat: int) -> dict[str, str]:
-        """Write each output as a TensorProto: output to its file."""
+        """Write each output as a TensorProto; return the file of each output."""
         tensors = (read_nnef(path, name) for name, path in written.items())
         return write_outputs(self.out, repeat, self.number, tensors)
 

@@ -119,9 +119,10 @@ def chain_of_causes(log: str) -> Iterator[str]:
 class Tract:
     """A tract binary; ``optimised`` is its option -O; without it the graph runs unoptimised.
 
-    ``runtime`` is tract's own name for the engine that computes. It is requested by name, and tract
-    ends with an error if it has none of that name: so a call that ran, ran there. Before 0.23 it
-    has no names for engines, and computes on the CPU unless an option says otherwise.
+    ``runtime`` is tract's name for the engine that computes. It is requested by name, and tract
+    ends with an error if it has no engine of that name: so a call that ran, ran on this engine.
+    Before 0.23 tract has no names for engines, and computes on the CPU unless an option says
+    otherwise.
     """
 
     def __init__(self, binary: str, optimised: bool) -> None:

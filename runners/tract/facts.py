@@ -40,13 +40,13 @@ def knobs() -> dict[str, str]:
 
 
 def threads(environment: Mapping[str, str]) -> int | str:
-    """With how many threads tract computes in ``environment``, as describe says it."""
+    """The number of threads that tract uses in ``environment``, in the form of a description."""
     word = environment.get(THREADS, "")
     return int(word) if word.isascii() and word.isdigit() and int(word) else "default"
 
 
 def fact(tensor: Tensor) -> str:
-    """Shape and type of ``tensor``, such as 1,16,f32; f32 alone is a scalar.
+    """Shape and type of ``tensor``, such as 1,16,f32; f32 alone means a scalar.
 
     Raises `Unavailable` for a type that tract does not support.
     """

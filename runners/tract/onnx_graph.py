@@ -1,8 +1,8 @@
 """The names of a model's outputs, read from the ModelProto itself.
 
-tract's Python binding drops them: it calls each output of a node that has several by the node's
-name, and a graph that it has simplified has the names of other nodes. Its command line names files
-by them, and may leave one out. Standard library only.
+tract's Python binding drops them: it gives each output of a node with several outputs the node's
+name, and in a simplified graph outputs have the names of other nodes. Its command line names files
+by these names, and may leave one out. Standard library only.
 """
 
 from __future__ import annotations

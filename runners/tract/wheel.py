@@ -1,8 +1,8 @@
 """Run cases on the engine in the PyPI package ``tract``: ``PYTHON wheel.py``.
 
 Requests come on standard input, answers go to standard output; the protocol is in
-``runners/README.md``. This program runs in any interpreter that has the package ``tract`` from
-0.23 on: it needs the standard library, and NumPy only because that package does.
+``runners/README.md``. This program runs in any interpreter with the package ``tract`` of 0.23 or
+later: it needs the standard library, and NumPy only because that package needs it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wheel_execution import Engine, Rejected, run_case
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answer requests until there are none; return the exit status."""
     # The engine reads both when it first needs them. Attention over a long cache is split across
     # threads, so that its bits depend on the number of cores; a backtrace costs more than most
     # rejections, and is of no use to a user.

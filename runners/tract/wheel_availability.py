@@ -1,7 +1,7 @@
 """Checks whether there is a package ``tract`` here whose engine this runner can use.
 
-`load` returns the module and its runtime, or raises `Unavailable`, which names the one thing
-that is missing and the command that fixes it. Standard library only.
+`load` returns the module and its runtime, or raises `Unavailable`, which names the first missing
+component and the command that installs it. Standard library only.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def load() -> tuple[Any, Any]:
 
 
 def broken(error: Exception) -> Unavailable:
-    """The package is installed, but importing it fails."""
+    """The answer if the package is installed but cannot be imported."""
     reason = (
         f"Importing the package tract {installed()} failed in {sys.executable}: {first_line(error)}"
     )
@@ -99,7 +99,7 @@ def installed() -> str:
 
 
 def has(tract: Any, dotted: str) -> bool:
-    """Whether the package has ``dotted``, a name or a name in a name."""
+    """Whether the package has ``dotted``, a name or a dotted path of names."""
     found = tract
     for name in dotted.split("."):
         found = getattr(found, name, None)

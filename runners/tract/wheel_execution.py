@@ -50,12 +50,12 @@ class Rejected(Exception):
 
 
 def causes(text: str) -> str:
-    """Only the chain of causes of an error: no backtrace, no colours, not too long."""
+    """The chain of causes of an error, without backtrace and colours, and not too long."""
     return shortened(ANSI_CODE.sub("", BACKTRACE.sub("", text)).strip())
 
 
 class Value(NamedTuple):
-    """A tensor on both sides: tract's own object, and its content."""
+    """A tensor in two forms: tract's object, and its content."""
 
     native: Any
     tensor: Tensor
@@ -80,7 +80,7 @@ class Engine:
         self.refusal: type[Exception] = tract.TractError
 
     def to_value(self, tensor: Tensor) -> Value:
-        """A tensor of tract's own with a copy of the elements; TractError if that fails."""
+        """A tensor of tract with a copy of the elements; TractError if that fails."""
         if tensor.data_type not in DATUM_TYPES:
             word = f"TensorProto type {tensor.data_type}"
             raise Unavailable(f"tract {self.version} takes no {word} ({tensor.name}).")
@@ -97,7 +97,7 @@ class Engine:
         return Value(self.tract.Tensor(pointer), tensor)
 
     def from_native(self, name: str, native: Any) -> Value:
-        """The content of a tensor of tract's own; `BadFile` if the binding does not provide it."""
+        """The content of a tensor of tract; `BadFile` if the binding does not provide it."""
         number, rank = ctypes.c_uint32(), ctypes.c_size_t()
         shape, data = ctypes.POINTER(ctypes.c_size_t)(), ctypes.c_void_p()
         bindings = self.tract.bindings
@@ -137,7 +137,7 @@ class Engine:
 
 
 def run_case(engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
-    """Run the case that ``request`` names; the fields of a `ran` answer beside id and outcome.
+    """Run the case that ``request`` names; the fields of a `ran` answer except id and outcome.
 
     Raises `Rejected` (tract returned an error), `Unavailable` (this case cannot run here) and
     `BadFile` (the bundle is not usable); every other exception is an error of this program.
@@ -209,7 +209,7 @@ class Case:
         return outputs, seconds
 
     def plan(self, feeds: dict[str, Value]) -> Plan:
-        """The model prepared for such inputs, created on first use."""
+        """The model prepared for inputs like these, created on first use."""
         facts = {name: fact(value.tensor) for name, value in feeds.items()}
         key = tuple(sorted(facts.items()))
         if key not in self.plans:

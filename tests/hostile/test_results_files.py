@@ -15,14 +15,13 @@ from xml.etree.ElementTree import fromstring, parse
 
 import pytest
 import xmlschema
-from as_user import Desk, Gqa
-from endings import check_ending, no_hang, obeyed
+from endings import no_hang, obeyed
 from jsonschema import Draft202012Validator
 from markdown_it import MarkdownIt
 from mutations import mutant, places, strange, whole
 from reported import HOSTILE as OF_TERMINALS
 from reported import Parsed
-from synthetic_runs import HOSTILE, case, only_own_markup, result, write
+from synthetic_runs import HOSTILE, only_own_markup
 
 from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
@@ -40,7 +39,7 @@ from conformance.results.compare import changes
 from conformance.results.errors import ResultsError
 from conformance.results.instability import is_unstable
 from conformance.results.reader import Run, read
-from conformance.results.records import CaseRecord, LaterInput, Recipe, ResultRecord, TargetRecord
+from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
 from conformance.results.score import PARTS
 from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import VERDICTS, severity, was_tried
@@ -57,7 +56,8 @@ def try_all(run: Run, good: Run, folder: Path) -> None:
     changes_markdown(changes(of_good, joined))
     material = Material([run, good], tabulate([run, good]), changes(joined, of_good))
     for form in FORMS:
-        form.write(material, folder / form.option)
+        path = folder / form.option
+        form.write(path, form.files(material, path))
     for about in reported_results(run):
         issue(*about, program_of(*about))
 
@@ -207,48 +207,6 @@ def test_no_mutant_ends_with_a_traceback_or_hangs(tmp_path: Path, count: int) ->
                 lines = path.read_bytes().count(b'"kind":"result"')
                 assert len(run.results) >= lines or run.problems, seed
     assert min(seen["read"], seen["refused"]) >= 10, seen
-
-
-def test_the_commands_end_with_a_sentence(desk: Desk, gqa: Gqa) -> None:
-    content = whole(desk.folder / "good.jsonl").read_bytes()
-    smoke = "smoke/prompt[dtype=float32,sequence_length=5]"
-    for seed in range(6):
-        path = mutant(content, seed, desk.folder / "bad.jsonl").name
-        for arguments in (
-            ("report", path, "good.jsonl", "--html", "x.html"),
-            ("diff", "good.jsonl", path),
-            ("export", smoke, str(seed), "--results", path),
-        ):
-            done = gqa(*arguments)
-            check_ending(done)
-            assert done.status not in (2, 3) or done.err.strip(), seed
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [(300_000_000, 1, 8), (1 << 26, 1, 1), (1, 10**4000, 8), (10**9,) * 30, (9,) * 200_000],
-    ids=["large", "at the limit", "huge", "many large dims", "many dims"],
-)
-@pytest.mark.parametrize("kind", ["marked", "uniform", "cosines", "packed"])
-def test_a_program_is_no_larger_for_a_large_recipe(
-    tmp_path: Path, shape: tuple[int, ...], kind: str
-) -> None:
-    part = Recipe(kind="marked", head_size=8, width=4)
-    recipe = Recipe(kind=kind, head_size=8, parts=(part, part) if kind == "packed" else ())
-    call = case().call
-    query = call.inputs[0].model_copy(update={"shape": shape, "recipe": recipe})
-    later = LaterInput(name="query", shape=shape, recipe=recipe)
-    for changed in (
-        {"inputs": (query,)},
-        {"inputs": (query.model_copy(update={"shape": (1, 1, 8)}),), "later": ((later,),)},
-    ):
-        large = case().model_copy(update={"call": call.model_copy(update=changed)})
-        path = write(tmp_path / "large", [large], [result(large.id, verdict="wrong")])
-        with no_hang(kind):
-            run = read(path)
-            about = run.cases[large.id], run.results[0], run.header.targets[0]
-            assert len(program_of(*about).text) < 30_000 + 12 * len(shape)
-            try_all(run, run, tmp_path)
 
 
 #: Each attacks some form: what terminals obey, markup, formulas, ends of literals, the length.

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import random
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from as_user import Desk, Done, wait_for
 from case_files import entries
 from endings import check_ending
-
-from conformance.base.interrupts import GRACE_SECONDS
 
 #: The statuses of a command that signals reach while it starts, runs or ends.
 _STATUSES = frozenset({0, 130})
@@ -134,43 +128,6 @@ def test_repeated_signals_end_a_run_once(desk: Desk, numbers: tuple[str, ...]) -
     assert '"footer"' in file.read_text().splitlines()[-1]
 
 
-@pytest.mark.slow
-def test_a_second_signal_ends_a_command_that_cannot_end(desk: Desk) -> None:
-    """Nobody reads its output, and its errors go to a full pipe, so it cannot say that it ends."""
-    (reader, writer), (unread, full) = os.pipe(), os.pipe()
-    os.set_blocking(full, False)
-    with suppress(BlockingIOError):
-        while os.write(full, b"\0"):
-            pass
-    os.set_blocking(full, True)
-    with desk.start("gqa", "list", stdout=writer, stderr=full) as process:
-        wait_for(lambda: is_full(reader))
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        assert process.poll() is None  # it waits for the reader
-        time.sleep(GRACE_SECONDS + 0.2)
-        process.send_signal(signal.SIGINT)
-        try:
-            assert process.wait(10) == 130
-        finally:
-            process.kill()
-    for descriptor in (reader, writer, unread, full):
-        os.close(descriptor)
-
-
-def is_full(pipe: int) -> bool:
-    """Whether ``pipe`` has as many bytes as two seconds ago: its writer waits."""
-    before = waiting_bytes(pipe)
-    time.sleep(2)
-    return before > 0 and waiting_bytes(pipe) == before
-
-
-def waiting_bytes(pipe: int) -> int:
-    """The number of bytes in ``pipe`` that nobody has read yet."""
-    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))
-    return int(count)
-
-
 def test_no_runner_outlives_a_killed_command(desk: Desk, tmp_path: Path) -> None:
     """The runner sees the end of its input. Its files go with the next run."""
     environment = {"TMPDIR": str(tmp_path)}
@@ -201,11 +158,9 @@ def test_pytest_ends_its_runners_on_sigterm(desk: Desk, tmp_path: Path) -> None:
     assert [*tmp_path.glob("gqa-files-*")] == []
 
 
-def children(pid: int) -> list[int]:
-    listed = subprocess.run(["pgrep", "-P", str(pid)], stdout=subprocess.PIPE, text=True)
-    return [*map(int, listed.stdout.split())]
+def children(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children()
 
 
-def alive(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True)
-    return state.stdout.strip()[:1] not in ("", "Z")
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

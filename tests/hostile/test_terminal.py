@@ -16,15 +16,18 @@ Every path by which such text gets there:
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Done
+from as_user import Desk, Done, Gqa, all_of
 from case_files import HEAD, write
-from commands import Commands, commands
 from endings import check_ending
 from mutations import strange, whole
 
@@ -72,10 +75,25 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return desk
 
 
-@pytest.fixture(scope="module")
-def server(desk: Desk) -> Iterator[Commands]:
-    with commands(desk.folder, desk.environment) as server:
-        yield server
+@pytest.fixture
+def on_terminal(gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """``gqa``, on one terminal for both streams."""
+    monkeypatch.setenv("HOSTILE", TEXT)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def call(*arguments: str) -> Done:
+        master, slave = pty.openpty()
+        with ThreadPoolExecutor(1) as readers:
+            read = readers.submit(all_of, master)
+            with (
+                os.fdopen(slave, "w", 1) as terminal,
+                redirect_stdout(terminal),
+                redirect_stderr(terminal),
+            ):
+                status = gqa(*arguments).status
+            return Done(status, read.result(), "")
+
+    return call
 
 
 WRONG = ("key", "value", "label", "axis", "twice", "format", "tag")
@@ -120,29 +138,31 @@ PATHS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("arguments", PATHS.values(), ids=PATHS)
-def test_text_from_outside_is_shown_and_not_obeyed(server: Commands, arguments: list[str]) -> None:
-    done = server.gqa(*arguments, terminal=True)
+def test_text_from_outside_is_shown_and_not_obeyed(
+    on_terminal: Callable[..., Done], arguments: list[str]
+) -> None:
+    done = on_terminal(*arguments)
     check(done)
     assert "HID" in done.out
 
 
-def test_the_name_of_the_cache(server: Commands, desk: Desk) -> None:
-    done = server.gqa(
-        "doctor", terminal=True, environment={"GQA_CACHE": str(desk.folder / f"{NAME}[" / "]")}
-    )
+def test_the_name_of_the_cache(
+    on_terminal: Callable[..., Done], desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GQA_CACHE", str(desk.folder / f"{NAME}[" / "]"))
+    done = on_terminal("doctor")
     check(done)
     assert "HID" in done.out
 
 
-def test_what_a_runner_says(server: Commands, desk: Desk) -> None:
+def test_what_a_runner_says(on_terminal: Callable[..., Done], gqa: Gqa, desk: Desk) -> None:
     """In the run's own output, in what it says of its files, and later out of its results."""
     runner = desk.runner("escapes")
     file = f"{NAME}/results.jsonl"
-    for terminal in (True, False):
-        done = server.gqa(
+    for command in (on_terminal, gqa):
+        done = command(
             *("run", "own.yaml", "three.yaml", "--ep", runner),
             *("--results", file, "--html", f"{NAME}/page.html"),
-            terminal=terminal,
         )
         check(done)
         assert done.status == 1
@@ -152,20 +172,16 @@ def test_what_a_runner_says(server: Commands, desk: Desk) -> None:
         ["report", file, "--html", f"{NAME}/page.html", "--markdown", f"{NAME}/summary.md"],
         ["export", "three.yaml::faulty", f"{NAME}/exported", "--ep", runner],
     ):
-        check(server.gqa(*arguments, terminal=True))
+        check(on_terminal(*arguments))
 
 
-def test_colours_of_its_own_remain(server: Commands) -> None:
-    assert (
-        "\x1b[1m"
-        in server.gqa("show", "smoke/prompt[dtype=float32,sequence_length=5]", terminal=True).out
-    )
+def test_colours_of_its_own_remain(on_terminal: Callable[..., Done]) -> None:
+    assert "\x1b[1m" in on_terminal("show", "smoke/prompt[dtype=float32,sequence_length=5]").out
 
 
-def test_json_is_exact_and_has_escapes(server: Commands) -> None:
-    for terminal in (True, False):
-        out = server.gqa("list", "own.yaml", "--json", terminal=terminal).out
-        (case,) = (json.loads(line) for line in out.splitlines())
+def test_json_is_exact_and_has_escapes(on_terminal: Callable[..., Done], gqa: Gqa) -> None:
+    for command in (on_terminal, gqa):
+        (case,) = map(json.loads, command("list", "own.yaml", "--json").out.splitlines())
         assert case["why"] == TEXT
         assert case["question"] == TEXT
 

@@ -1,4 +1,4 @@
-"""What a stand-alone program checks, and which verdict it prints for it."""
+"""The checks of a stand-alone program, and the verdicts that it prints."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from conformance.results.records import (
     contract_of,
 )
 
-#: The number of elements, and of wrong shapes, that a program checks; a long loop has many more.
+#: The largest number of elements, and of wrong shapes, that a program checks.
 _MOST: Final = 8
 
 
 def verdicts(case: CaseRecord, result: ResultRecord) -> tuple[str, str, str]:
-    """The verdict if everything that is checked is right, if not, and if the call is rejected."""
+    """The verdicts to print: if all checks pass, if one fails, and if the call is rejected."""
     demands = contract_of(case, result).demands
     rejected = "unsupported" if demands == "computes" else "pass"
     return (
@@ -30,7 +30,7 @@ def verdicts(case: CaseRecord, result: ResultRecord) -> tuple[str, str, str]:
 def wrong_elements(case: CaseRecord, result: ResultRecord) -> list[list[Any]]:
     """Output, call, index, expected value and error budget of the elements with the largest errors.
 
-    The numbers are as JSON has them.
+    They are JSON values.
     """
     if result.of_variant:
         return []  # the recorded errors are those of the variant
@@ -38,13 +38,13 @@ def wrong_elements(case: CaseRecord, result: ResultRecord) -> list[list[Any]]:
     shares = sorted(map(_share, result.errors), reverse=True)
     least = shares[_MOST - 1] if len(shares) > _MOST else -math.inf
     fields = ("output", "step", "index", "want", "budget")
-    found = [
+    elements = [
         [*error.model_dump(mode="json", include={*fields}).values()]
         for error in result.errors
         if error.output in outputs and _share(error) >= least
         if None not in (error.index, error.want, error.budget)
     ]
-    return found[:_MOST]
+    return elements[:_MOST]
 
 
 def _share(error: OutputErrorRecord) -> float:
@@ -53,16 +53,16 @@ def _share(error: OutputErrorRecord) -> float:
 
 
 def wrong_shapes(case: CaseRecord, result: ResultRecord) -> list[list[Any]]:
-    """Output, call and expected shape of each output that had a wrong shape."""
+    """Output, call and expected shape of each output with a wrong shape."""
     outputs = {output.name for output in case.call.outputs}
     if result.verdict != "wrong" or is_of_the_variant(result):
         return []
-    found = [
+    shapes = [
         [fault.output, fault.step or 0, fault.want]
         for fault in result.faults
         if isinstance(fault, WrongShape) and fault.output in outputs
     ]
-    return found[:_MOST]
+    return shapes[:_MOST]
 
 
 def has_fault(result: ResultRecord, kind: FaultKind) -> bool:

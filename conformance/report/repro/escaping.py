@@ -1,7 +1,7 @@
-"""Untrusted text in comments of programs and in Markdown, escaped.
+"""Escapes untrusted text for comments of programs and for Markdown.
 
-A results file can come from anybody, so its text must not end the comment or the code block that
-it stands in, nor be read as markup.
+A results file can come from anybody. Its text must not end the comment or the code block around it,
+or be read as markup.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COLUMNS: Final = 100
 
 
 def comment(lines: Sequence[str], mark: str) -> list[str]:
-    """A comment of these lines, each part behind ``mark``, wrapped at `_COLUMNS`."""
+    """The lines as a comment: wrapped at `_COLUMNS`, each after ``mark``."""
     wrapped = (part for line in lines for part in _wrapped(line))
     return [f"{mark} {line}".rstrip() for line in wrapped]
 
@@ -37,32 +37,38 @@ def _wrapped(line: str) -> list[str]:
     ) or [""]
 
 
+#: cmark supports fences of up to 80 backticks; longer runs of backticks are replaced.
+_MOST_BACKTICKS: Final = 8
 LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]{1,500}")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~!&$]|[@#](?=\w)")
 
 
 def _escaped(match: re.Match[str]) -> str:
-    # A bug tracker links the name of a person or the number of an issue even if it is escaped.
+    # Bug trackers turn @name and #1 into links even if they are escaped.
     return f"{match[0]}<!-- -->" if match[0] in "@#" else f"\\{match[0]}"
 
 
-@lru_cache(1 << 12)  # the results of a case, and of a theme, say the same of it
+@lru_cache(1 << 12)  # many results have the same text
 def inline(text: str, most: int = 600) -> str:
     """Untrusted text as one line of Markdown without markup."""
     return _MARKUP.sub(_escaped, one_line(text, most))
 
 
-def inline_code(text: str) -> str:
-    """Untrusted text as inline code."""
-    line = one_line(text, 1000)
-    ticks = "`" * (_longest(line, "`") + 1)
-    return f"{ticks} {line} {ticks}" if "`" in line else f"`{line}`"
+def code(text: str, most: int = 400) -> str:
+    """``text`` on one line as a code span that it cannot break out of, also in a table."""
+    text = one_line(text, most)
+    # A | ends a table cell even in a code span, and renderers differ in how it is escaped.
+    text = text.replace("|", "¦")
+    text = re.sub(f"`{{{_MOST_BACKTICKS + 1},}}", lambda run: "ˋ" * len(run[0]), text)
+    fence = "`" * (1 + _longest_fence(text))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}" if text else "(nothing)"
 
 
 def fence_around(text: str) -> str:
-    """The backticks before and after a code block with untrusted text."""
-    return "`" * max(3, _longest(text, "`") + 1)
+    """The backticks that delimit a code block with this text."""
+    return "`" * max(3, _longest_fence(text) + 1)
 
 
-def _longest(text: str, character: str) -> int:
-    return max(map(len, re.findall(f"{re.escape(character)}+", text)), default=0)
+def _longest_fence(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)

@@ -1,4 +1,4 @@
-"""The text of a bug report on one result, for the tracker of a runtime."""
+"""The text of a bug report about a result, for the bug tracker of a runtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.report.findings import alone
 from conformance.report.repro.checks import is_of_the_variant
-from conformance.report.repro.escaping import LINK, fence_around, inline, inline_code
+from conformance.report.repro.escaping import LINK, code, fence_around, inline
 from conformance.report.repro.program import Program
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
@@ -21,7 +21,7 @@ from conformance.results.wrong_outputs import only_presents, wrong_in
 def issue(case: CaseRecord, result: ResultRecord, target: TargetRecord, program: Program) -> str:
     """Markdown for a bug tracker: a title, the call, the result, the finding, and the program.
 
-    ``program`` is what `program_of` made.
+    ``program`` is the value of `program_of`.
     """
     before, fence = issue_parts(case, result, target, program)
     return f"{before}{program.text}{fence}\n" if fence else before
@@ -34,7 +34,7 @@ def issue_parts(
     program: Program,
     elsewhere: Sequence[tuple[str, Verdict]] = (),
 ) -> tuple[str, str]:
-    """The text up to the program, and the line that ends its code block; empty without a program.
+    """The text before the program, and the line that ends its code block (empty if there is none).
 
     ``elsewhere`` has the verdicts of other targets.
     """
@@ -67,7 +67,7 @@ def issue_parts(
         lines += ["", "## Analysis", "", finding]
     lines += ["", "## Environment", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
-    command = inline_code(shared_command(result.reproduce))
+    command = code(shared_command(result.reproduce), 1000)
     lines += ["", f"Command of the suite (gqa-conformance): {command}", "", "## Reproduction", ""]
     if program.missing is not None:
         return "\n".join([*lines, inline(program.missing)]) + "\n", ""

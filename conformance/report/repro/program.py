@@ -1,11 +1,11 @@
-"""The stand-alone program that reproduces a result: one of the templates, with its data.
+"""The stand-alone program that reproduces a result: a template and data.
 
-It does not need this suite. It has the model, draws the inputs from the recipes in the results
-file, calls the runtime as its users do, and checks the elements with the largest errors. The
-templates are in ``reports/programs``; what differs between two results is in the data alone.
+The program does not need this suite. It contains the model, draws the inputs from the recipes in
+the results file, calls the runtime as its users do, and checks the elements with the largest
+errors. The templates are in ``reports/programs``; programs differ only in their data.
 
-A results file can come from anybody: its text gets into the comment line by line, and into the data
-as JSON without the characters that can end a literal of Python or JavaScript.
+A results file can come from anybody. Its text is put into the comment line by line, and into the
+data as JSON without characters that can end a literal of Python or JavaScript.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from conformance.results.records import (
 )
 from conformance.targets.catalogue import StandaloneProgram, device_word, entry_of, script_of
 
-#: What a template has in the place of its data.
+#: The placeholder for the data in a template.
 PLACEHOLDER: Final = "__DATA__"
 _INCLUDE: Final = re.compile(r"^from (inputs|checks) import .*\n", re.M)
 
-#: The time limit in seconds where the call had none that it exceeded.
+#: The time limit in seconds, if the call did not exceed its own.
 _SECONDS: Final = 600.0
-#: The largest file of a graph that a results file contains, in bytes.
+#: The largest size of a decompressed graph in a results file, in bytes.
 _GRAPH_BYTES: Final = 1 << 22
 _RANKS: Final = {output.name: output.rank for output in OUTPUTS}
 _ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in this one"
@@ -65,9 +65,9 @@ _ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in
 
 @dataclass(frozen=True)
 class Program:
-    """The stand-alone program of a result, which prints the verdict on its last line.
+    """The stand-alone program of a result. It prints the verdict as its last line.
 
-    ``missing`` says in a sentence why there is none, and the program is then a comment with it.
+    ``missing`` is a sentence that says why there is none; the text is then only a comment.
     """
 
     template: str
@@ -99,7 +99,7 @@ class Program:
 
 @cache
 def template_text(name: str) -> str:
-    """The source of a template, with the parts that it shares with others."""
+    """The source of a template, with the shared parts that it imports."""
     folder = data_path("reports") / "programs"
 
     def part(match: re.Match[str]) -> str:
@@ -109,7 +109,7 @@ def template_text(name: str) -> str:
 
 
 def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Program:
-    """The program of a result, or why there is none."""
+    """The program of a result; its ``missing`` says why if there is none."""
     script = script_of(target.ep)
     head = [*_head(case, result, target)]
     template = script.template if script else "onnxruntime.py"
@@ -120,14 +120,14 @@ def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> 
             lines = [*_case_lines(case), *_result_lines(case, result, target, script)]
             data = ["{", *lines[:-1], lines[-1].removesuffix(","), "}"]
             return Program(template, comment(head, mark), data)
-        # as this suite never writes it
+        # this suite writes no such file
         except (ValueError, LookupError, OverflowError, TypeError, zlib.error):
             missing = "The results file describes an input wrongly."
     return Program(template, comment([*head, "", missing or ""], mark), missing=missing)
 
 
 def no_program(ep: str) -> str | None:
-    """Why no result of the target has a program; None if that depends on the result."""
+    """Why no result of this target has a program; None if that depends on the result."""
     if script_of(ep) is not None:
         return None
     if entry_of(ep) is not None:
@@ -136,7 +136,7 @@ def no_program(ep: str) -> str | None:
 
 
 def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
-    """Why no program can be written for this result; None if it depends on its inputs."""
+    """Why this result has no program; None if nothing but its inputs can prevent one."""
     script = script_of(target.ep)
     if script is None:
         return no_program(target.ep)
@@ -165,7 +165,7 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
 
 @of_the_last
 def _case_lines(case: CaseRecord) -> list[str]:
-    """The lines of the data about the call: those of a case are the same for every target."""
+    """The lines of the data about the call, which are the same for every target."""
     call = case.call
     fed = {tensor.name: tensor for tensor in call.inputs if _is_fed(tensor)}
     fixed = [tensor for tensor in call.inputs if tensor.constant]
@@ -188,7 +188,7 @@ def _case_lines(case: CaseRecord) -> list[str]:
 def _result_lines(
     case: CaseRecord, result: ResultRecord, target: TargetRecord, script: StandaloneProgram
 ) -> list[str]:
-    """The lines of the data about the runtime, and about what is to be checked."""
+    """The lines of the data about the runtime and the checks."""
     right, wrong, rejected = verdicts(case, result)
     data = {
         "runtime": _runtime(target, script, alone=case.call.graph is None),
@@ -205,7 +205,7 @@ def _result_lines(
 
 
 def _runtime(target: TargetRecord, script: StandaloneProgram, alone: bool) -> dict[str, Any]:
-    """How the runtime is called. ``alone``: no node may run on the CPU."""
+    """The options of the runtime. ``alone``: no node may run on the CPU."""
     entry = entry_of(target.ep)
     provider = (entry.execution_provider if entry else None) or ""
     device = device_word(provider) or "cpu"
@@ -222,7 +222,7 @@ def _runtime(target: TargetRecord, script: StandaloneProgram, alone: bool) -> di
 
 
 def _weights(call: CallRecord) -> Sequence[CallInput]:
-    """The constants of a graph whose values are drawn."""
+    """The constants of a graph whose values the program draws."""
     return call.graph.weights if call.graph else ()
 
 
@@ -232,7 +232,7 @@ def _is_fed(tensor: CallInput) -> bool:
 
 
 def _drawn(tensor: CallInput, own: LaterInput | None = None) -> dict[str, Any]:
-    """An input of a call; ``own``: where it differs from that of the first call."""
+    """The data of an input; ``own`` has its differences from the first call."""
     recipe = own.recipe if own else tensor.recipe
     shape = tensor.shape if own is None or own.shape is None else own.shape
     if recipe is None or shape is None or any(type(dim) is not int for dim in shape):
@@ -254,7 +254,7 @@ def _node_model(call: CallRecord) -> onnx.ModelProto:
 def _declared(
     tensor: CallInput | CallOutput, names: Sequence[str | int | None] | None = None
 ) -> onnx.ValueInfoProto:
-    """An input or output of the graph; ``names`` are those of its dims, null for a fixed one."""
+    """An input or output of the graph; ``names`` are the names of its dims, None for fixed ones."""
     if tensor.shape is None:
         return declare(tensor.name, str(tensor.dtype), [None] * _RANKS[tensor.name])
     pairs = zip(names or tensor.shape, tensor.shape, strict=True)
@@ -262,7 +262,7 @@ def _declared(
 
 
 def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
-    """The node's names: an omitted one is empty, and the list ends before the trailing ones."""
+    """The names in the node: empty for an omitted tensor, none for trailing ones."""
     for tensor in tensors:
         if tensor.state != "trailing":
             name = (isinstance(tensor, CallInput) and tensor.same_as) or tensor.name
@@ -270,19 +270,19 @@ def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
 
 
 def _aliases(call: CallRecord) -> Mapping[str, str]:
-    """Each output that occupies the memory of an input, with that input."""
+    """The input whose memory an output uses, by the name of the output."""
     if not call.shared_buffer:
         return {}
     return ALIASES if call.graph is None else shared_pasts(parsed(_content(call.graph)))
 
 
 def _content(graph: GraphRecord) -> bytes:
-    """The file of a graph."""
+    """The content of the file of a graph."""
     return zlib.decompressobj().decompress(base64.b64decode(graph.content), _GRAPH_BYTES)
 
 
 def _graph_model(graph: GraphRecord) -> onnx.ModelProto:
-    """The model of a graph, without those of its constants whose values are drawn."""
+    """The model of a graph without the constants whose values the program draws."""
     model = filled_model(_content(graph), {})
     drawn = {tensor.name for tensor in graph.weights}
     kept = [tensor for tensor in model.graph.initializer if tensor.name not in drawn]
@@ -292,7 +292,7 @@ def _graph_model(graph: GraphRecord) -> onnx.ModelProto:
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """The fields of an object in JSON, each with its comma; a long one has a line for each item."""
+    """The fields of an object in JSON, each with a comma; a long field has a line for each item."""
     for name, value in data.items():
         if isinstance(value, dict):
             items = [f"{_json(key)}: {_json(item)}" for key, item in value.items()]
@@ -310,7 +310,7 @@ def _joined(items: Sequence[str]) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON in ASCII without the characters that can end a literal or a script."""
+    """ASCII JSON without characters that can end a literal or a script."""
     return _SPECIAL.sub(lambda match: f"\\u{ord(match[0][-1]):04x}", _ENCODER.encode(value))
 
 
@@ -364,7 +364,7 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
 
 
 def _needs(target: TargetRecord, script: StandaloneProgram) -> str:
-    """What must be installed, in the version of the target if that is a plain number."""
+    """The packages to install, with the version of the target if that is a plain number."""
     version = ""
     if target.describe:
         version = target.describe.versions.get("onnxruntime", target.describe.version)

@@ -1,4 +1,4 @@
-"""What the runner of a target says of it once the target is set up."""
+"""Starts the runner of a target to check that it is set up."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def described(target: Target) -> DescribeAnswer:
 
 
 def with_fix(reason: str, fix: str | None) -> str:
-    """The reason, and below it the fix if there is one."""
+    """The reason, and on another line the fix if there is one."""
     return f"{reason}\n  fix: {fix}" if fix else reason

@@ -1,7 +1,7 @@
-"""The releases that are installed: each in a folder of its own below that of the tools.
+"""Installs releases of targets, each into its own folder below that of the tools, and lists them.
 
-A release that ``--ep cpu@1.25.1`` names is installed when it is first used. ``gqa setup
---releases`` lists them.
+A release in ``--ep cpu@1.25.1`` is installed when it is first used. ``gqa setup --releases`` lists
+installed releases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from conformance.targets.tools import tools_root
 
 @dataclass(frozen=True)
 class Installed:
-    """A release that is installed in ``folder``, and the targets that can run it."""
+    """A release that is installed in ``folder``."""
 
     package: Package
     release: str
@@ -29,19 +29,19 @@ class Installed:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What ``--ep`` takes to run it: ``cpu@1.25.1``, ``cpu-noflash@1.25.1``."""
+        """The values of ``--ep`` that run it: ``cpu@1.25.1``, ``cpu-noflash@1.25.1``."""
         names = (entry.name for entry in TARGETS if entry.package == self.package)
         return tuple(f"{name}@{self.release}" for name in names)
 
     @property
     def size(self) -> int:
-        """What its files take on the disk, in bytes; those that other releases share included."""
-        found = (path.lstat() for path in self.folder.rglob("*"))
-        return sum(each.st_blocks * 512 for each in found)
+        """The disk space of its files in bytes, including files that other releases share."""
+        stats = (path.lstat() for path in self.folder.rglob("*"))
+        return sum(each.st_blocks * 512 for each in stats)
 
 
 def installed() -> list[Installed]:
-    """All releases that are installed, by package and version as text."""
+    """All installed releases, sorted by the names of their folders."""
     return sorted(_installed(), key=lambda each: each.folder.name)
 
 
@@ -56,15 +56,14 @@ def _installed() -> Iterator[Installed]:
 
 
 def is_installed(package: Package, release: str) -> bool:
-    """Whether the release is there and complete; no program is started."""
+    """Whether the release is installed; no program is started."""
     return package.installed_file(release).is_file()
 
 
 def with_release(target: Target, tell: Tell) -> Target:
-    """The target, after the release that it is pinned to is installed, if it is pinned.
+    """The target, after installing the release to which it is pinned, if it is pinned.
 
-    Where the release cannot be installed, the target says why (`Target.missing`), so that others
-    can run.
+    If that fails, `Target.missing` says why, so that other targets can still run.
     """
     entry = entry_of(target.ep)
     if target.release is None or target.missing or entry is None or entry.package is None:
@@ -84,9 +83,9 @@ def with_release(target: Target, tell: Tell) -> Target:
 
 
 def install(package: Package, release: str, tell: Tell) -> Ready:
-    """Install the release of the package, unless it is installed.
+    """Install a release of a package, unless it is installed.
 
-    Raises :class:`SetupError`, and :class:`NoRelease` for one that the package cannot have.
+    Raises :class:`SetupError`, and :class:`NoRelease` if ``release`` cannot be a release.
     """
     match package.manager:
         case "npm":

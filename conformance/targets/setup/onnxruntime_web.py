@@ -1,7 +1,7 @@
 """``gqa setup webgpu``: installs onnxruntime-web with npm, and reports the adapter.
 
-The pinned release is installed exactly as the runner's package-lock.json says; for another release,
-only the packages change that it requires in other versions.
+The pinned release is installed exactly as in the runner's package-lock.json. For other releases,
+npm changes only the packages that they require in another version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PACKAGE: Final = "onnxruntime-web"
 _MANIFEST: Final = "package.json"
 _LOCK: Final = "package-lock.json"
 
-#: Scripts of packages do not run: what they download or build is not needed here.
+#: Scripts of packages are not run: what they download or build is not needed here.
 _OPTIONS: Final = ("--ignore-scripts", "--no-audit", "--no-fund")
 
 
@@ -57,9 +57,9 @@ def set_up_onnxruntime_web(version: str, tell: Tell) -> Ready:
 
 
 def how_to_use_onnxruntime_web(version: str) -> list[str]:
-    """Lines that name the adapter, or say how to get one, and the command that runs cases.
+    """Lines with the adapter, or how to get one, and with the command that runs cases.
 
-    Starts the runner. Raises :class:`SetupError` where not even ``wasm`` can run.
+    Starts the runner. Raises :class:`SetupError` if not even ``wasm`` can run.
     """
     programs = Programs(onnxruntime_web=version)
     without_adapter = described(target_for("wasm", programs))
@@ -80,9 +80,9 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
 
 
 def why_it_is_not_whole(folder: Path, version: str) -> str:
-    """What is missing in ``folder``, as the end of a sentence; empty if nothing is.
+    """The first package that is missing in ``folder``, as the end of a sentence; empty if none is.
 
-    Checks that each package is there in its release; npm has checked the contents.
+    Only the versions of packages are checked; npm has checked their contents.
     """
     manifest = json.loads((_source() / _MANIFEST).read_bytes())
     for package, release in {**manifest["dependencies"], _PACKAGE: version}.items():

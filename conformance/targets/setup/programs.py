@@ -1,6 +1,6 @@
-"""Runs pip, uv, npm and cargo as they are, and puts what they made in its place with one rename.
+"""Runs pip, uv, npm and cargo, and moves the installation into its final folder.
 
-Their own configuration says which registry they use. What they print goes to the terminal.
+They use the registry of their own configuration, and print to the terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 class SetupError(Exception):
     """A program could not be installed; the message says why and how to fix it.
 
-    ``fix`` is the command that helps, where it is another than installing it once more.
+    ``fix`` is a command that helps, if it is not to install the program again.
     """
 
     def __init__(self, message: str, fix: str | None = None) -> None:
@@ -48,7 +48,7 @@ def require_release(
 
 @dataclass(frozen=True)
 class Ready:
-    """What is installed; ``new`` says that it was installed just now."""
+    """An installed program or folder; ``new``: it was installed by this call."""
 
     path: Path
     new: bool
@@ -66,12 +66,12 @@ def find_cargo() -> str | None:
 
 
 def _found(name: str, folder: str) -> str | None:
-    found = shutil.which(name) or shutil.which(name, path=os.path.abspath(folder))
-    return os.path.abspath(found) if found else None
+    path = shutil.which(name) or shutil.which(name, path=os.path.abspath(folder))
+    return os.path.abspath(path) if path else None
 
 
 def pip_command() -> tuple[str, ...] | None:
-    """The command of this Python's pip, or that by which uv runs pip; None without either."""
+    """The command that runs pip, with this Python or with uv; None if there is neither."""
     options = ("pip", "--disable-pip-version-check", "--no-input")
     if importlib.util.find_spec("pip") is not None:
         return (sys.executable, "-m", *options)
@@ -96,11 +96,12 @@ def run_installer(
 def put_in_place(
     final: Path, what_is_wrong: Callable[[Path], str], make: Callable[[Path], None], tell: Tell
 ) -> Ready:
-    """Call ``make`` to make the folder ``final``, unless nothing is wrong with it.
+    """Create the folder ``final`` with ``make``, unless it exists and is complete.
 
-    ``what_is_wrong`` says it of a folder, as the end of a sentence, and returns an empty text if
-    nothing is. ``make`` gets a folder that does not exist, which is renamed at the end: an
-    interrupt leaves nothing behind, and of two processes one succeeds. Raises :class:`SetupError`.
+    ``what_is_wrong`` describes the fault of a folder as the end of a sentence, or returns an empty
+    text. ``make`` gets the path of a new folder, which is renamed to ``final`` at the end, so that
+    an interrupt leaves nothing behind, and of two processes one succeeds. Raises
+    :class:`SetupError`.
     """
     if not (why := what_is_wrong(final)):
         return Ready(final, new=False)

@@ -1,6 +1,6 @@
-"""Installs a release of a Python package in a virtual environment of its own; ``gqa setup cuda``.
+"""Installs releases of Python packages (``gqa setup cuda``), each in a separate environment.
 
-Of its own, since an environment can have one wheel of ONNX Runtime only.
+They are separate because all wheels of ONNX Runtime install into the same folder.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from conformance.targets.tools import (
     python_in,
 )
 
-#: The library that is installed with NVIDIA's driver, and never by pip.
+#: A library of NVIDIA's driver, which pip never installs.
 _DRIVER: Final = "libcuda.so.1"
 
-#: Into the environment and into no other place, whatever the user has configured.
+#: Environment variables that make pip and uv install only into the environment.
 _ISOLATED: Final = {"PIP_USER": "0", "PYTHONPATH": ""}
 
 
@@ -52,7 +52,7 @@ def set_up_cuda(version: str, tell: Tell) -> Ready:
 
 
 def how_to_use_cuda(version: str) -> list[str]:
-    """Lines that name the GPU, or say what CUDA lacks here, and the command that runs cases.
+    """Lines with the GPU, or the reason why CUDA cannot be used, and the command that runs cases.
 
     Starts the runner. Raises :class:`SetupError` if it does not start.
     """
@@ -69,7 +69,7 @@ def how_to_use_cuda(version: str) -> list[str]:
 
 
 def has_driver() -> bool:
-    """Whether the loader finds NVIDIA's driver, as it will for the runner."""
+    """Whether NVIDIA's driver can be loaded, as the runner will do."""
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:
@@ -78,9 +78,9 @@ def has_driver() -> bool:
 
 
 def set_up_python_package(package: Package, release: str, tell: Tell) -> Ready:
-    """Install the release in an environment of its own, unless it is installed.
+    """Install a release in a separate virtual environment, unless it is installed.
 
-    Where it has no wheel for this Python, in one of another Python of this machine. Raises
+    If it has no wheel for this Python, another Python of this machine is used. Raises
     :class:`SetupError`.
     """
     requirement = f"{package.name}=={release}"
@@ -93,7 +93,7 @@ def set_up_python_package(package: Package, release: str, tell: Tell) -> Ready:
         tell(f"Installing {requirement} in an environment of its own{size}.")
         if cuda and not has_driver():
             tell(f"There is no NVIDIA driver here: {_DRIVER} cannot be loaded.")
-        # What the other packages require takes most of the time, and nothing needs it.
+        # The dependencies of other packages would take most of the time, and are not needed.
         words = (f"{package.name}[cuda,cudnn]=={release}",) if cuda else ("--no-deps", requirement)
         packages = (*words, *package.dependencies)
         try:
@@ -107,12 +107,12 @@ def set_up_python_package(package: Package, release: str, tell: Tell) -> Ready:
 
 
 def what_is_wrong(environment: Path) -> str:
-    """What is wrong with an environment, as the end of a sentence; empty if nothing is."""
+    """The fault of an environment as the end of a sentence; empty if there is none."""
     return "" if python_in(environment).exists() else "has no Python"
 
 
 def _make_environment(folder: Path, python: str, packages: Sequence[str]) -> None:
-    """Make an environment of ``python`` with uv, and without it, or if it fails, with pip."""
+    """Create an environment for ``python`` with uv; with pip if uv is missing or fails."""
     shutil.rmtree(folder, ignore_errors=True)
     into = ("--python", str(python_in(folder)))
     if shutil.which("uv") is not None:
@@ -121,7 +121,7 @@ def _make_environment(folder: Path, python: str, packages: Sequence[str]) -> Non
             run_installer(("uv", "pip", "install", *into, *packages), None, _ISOLATED)
             return
         except SetupError:
-            pass  # uv is configured apart from pip
+            pass  # pip may be configured for another registry
     pip = pip_command()
     if pip is None:
         raise SetupError(f"neither pip of {sys.executable} nor uv is installed")
@@ -147,9 +147,9 @@ def _other_python(package: Package, release: str, error: SetupError) -> str:
             None if versions else listing,
         )
     for version in reversed(versions):
-        found = shutil.which(f"python{version}")
-        if found and run((found, "-I", "-c", "import venv")) == 0:  # pyenv's may not start
-            return found
+        program = shutil.which(f"python{version}")
+        if program and run((program, "-I", "-c", "import venv")) == 0:  # pyenv's may not start
+            return program
     raise SetupError(
         f"{requirement} has wheels for Python {', '.join(versions)}, and none of these is on the "
         f"PATH.\n  install one  uv python install {versions[-1]}"

@@ -23,7 +23,7 @@ from conformance.targets.setup.programs import (
 )
 from conformance.targets.tools import TRACT_VERSION, built_tract, find_tract, tools_root
 
-#: Time limit for a program to print its version, in seconds.
+#: The time limit for tract to print its version, in seconds.
 _TO_START: Final = 20.0
 
 
@@ -44,7 +44,7 @@ def set_up_tract(version: str, tell: Tell) -> Ready:
 
 
 def how_to_use_tract(version: str) -> list[str]:
-    """The command that runs cases on this release; with ``--tract`` if another would be used."""
+    """The command that runs cases on this release, with ``--tract`` if it is not the default."""
     binary, found = built_tract(version), find_tract()
     taken = found is not None and found.path == binary
     option = "" if taken else f" --tract {shlex.quote(str(binary))}"
@@ -52,16 +52,16 @@ def how_to_use_tract(version: str) -> list[str]:
 
 
 def why_it_does_not_work(binary: Path, version: str) -> str:
-    """What is wrong with the program, as the end of a sentence; empty if it is this release."""
+    """The fault of a binary as the end of a sentence; empty if it is the release ``version``."""
     try:
-        said = ask((binary, "--version"), _TO_START).stdout.decode(errors="replace")
+        output = ask((binary, "--version"), _TO_START).stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"has a tract that does not start ({error})"
-    return "" if version in said.split() else f"has a tract of version '{said.strip()}'"
+    return "" if version in output.split() else f"has a tract of version '{output.strip()}'"
 
 
 def _build(version: str, folder: Path, tell: Tell) -> None:
-    """Build the release into ``folder``; what cargo compiled is kept if it is interrupted."""
+    """Build the release into ``folder``; an interrupted build can be continued."""
     cargo = find_cargo()
     if cargo is None:
         pip = shlex.join((sys.executable, "-m", "pip", "install", f"tract=={version}"))
@@ -79,7 +79,7 @@ def _build(version: str, folder: Path, tell: Tell) -> None:
     )
     command = (cargo, "install", crate, "--version", version, "--locked")
     try:
-        # cargo lets one process at a time use the folder of what is compiled.
+        # cargo locks the target folder, so only one process builds at a time.
         run_installer((*command, "--root", str(folder), "--target-dir", str(compiled)))
     except SetupError as error:
         raise SetupError(f"tract {version} could not be built: {error}.") from None
