@@ -1,0 +1,1 @@
+"""From a failing case to what causes it."""
