@@ -84,7 +84,8 @@ def simplifications(case: Case) -> dict[str, list[Changes]]:
     }
     for name, fields in _FEATURES.items():
         plain = {field: getattr(_PLAIN, field) for field in fields}
-        changes[name] = [plain, *_PLAINER.get(name, ())]
+        is_on = any(getattr(call, field) != value for field, value in plain.items())
+        changes[name] = [plain, *_PLAINER.get(name, ())] if is_on else []
     changes["totals"] = [*_totals(call)]
     for name, least in _FIELDS.items():
         size = getattr(call, name)
