@@ -37,6 +37,7 @@ from conformance.cli.options import (
     program_options,
 )
 from conformance.cli.run import Work, execute, write_outputs
+from conformance.cli.shrunk import effort_for
 from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
@@ -195,7 +196,7 @@ def check(
         terminal = CheckTerminal(subject, cases, pinned, program)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model)))
-        summary = execute(work, jobs, place, terminal)
+        summary = execute(work, jobs, place, terminal, effort=effort_for(False, False))
         write_outputs(place, results, html, summary, terminal, terminal.table)
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")

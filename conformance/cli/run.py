@@ -21,6 +21,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
+from conformance.cli import shrunk
 from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import (
@@ -37,6 +38,7 @@ from conformance.cli.options import (
 )
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
+from conformance.cli.shrunk import Effort, effort_for
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
@@ -100,6 +102,9 @@ if TYPE_CHECKING:
     help="Stop after N failures: unexpected results and infrastructure failures.",
 )
 @click.option(
+    "--shrink", is_flag=True, help="Write the smallest call that still fails, of each cause."
+)
+@click.option(
     "--minutes",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
@@ -141,6 +146,7 @@ def run(
     verbose: bool,
     first: bool,
     maxfail: int | None,
+    shrink: bool,
     minutes: float | None,
     last_failed: bool,
     shard: str | None,
@@ -188,7 +194,8 @@ def run(
         terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
         work = replace(work, planned=left, earlier=earlier)
     with place_for(results, html) as place:
-        summary = execute(work, jobs, place, terminal, 1 if first else maxfail, until)
+        effort = effort_for(shrink, partial=bool(shard or resumed or minutes or bisect))
+        summary = execute(work, jobs, place, terminal, 1 if first else maxfail, until, effort)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
@@ -360,14 +367,16 @@ def execute(
     terminal: Terminal,
     most_failures: int | None = None,
     until: float = math.inf,
+    effort: Effort | None = None,
 ) -> RunSummary:
     """Run every plan of ``work``, write results as they come, and print the summary.
 
     The run stops early after ``most_failures`` unexpected results and infrastructure failures, and
-    at the time ``until`` of `time.monotonic`.
+    at the time ``until`` of `time.monotonic`. Failures are made smaller with ``effort``.
     """
     summary = RunSummary(until)
     run_plans(work, jobs, results, terminal, summary, most_failures)
+    shrunk.shrink(summary, effort)
     terminal.summary(summary)
     return summary
 

@@ -66,6 +66,8 @@ class RunSummary:
         self.interrupted = False
         self.stopped_before: int | None = None
         self.targets: Sequence[DescribedTarget] = ()
+        #: Texts about the smallest calls that still fail.
+        self.smallest: list[str] = []
 
     def add(self, case: Case, record: ResultRecord) -> None:
         """Add a result."""
@@ -188,6 +190,7 @@ class Terminal:
         ]
         for text in (in_full if self.verbose else by_cause)(listed):
             self.line(text)
+        self.list_smallest(summary)
         results = [result for _, result in summary.results]
         self._list_known(results, few)
         self._list_skipped(results)
@@ -197,6 +200,13 @@ class Terminal:
         for text in uncalled_sentences(ready.record() for ready in summary.targets):
             self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
+
+    def list_smallest(self, summary: RunSummary) -> None:
+        """Print the smallest calls that still fail."""
+        if summary.smallest:
+            self.line("\nSmallest calls that still fail:")
+        for text in summary.smallest:
+            self.line(text)
 
     def troubles(self, summary: RunSummary) -> None:
         """Print what kept results from being there or from being reliable."""

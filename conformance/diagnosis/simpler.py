@@ -45,16 +45,14 @@ _PLAINER: Final[Mapping[str, tuple[Changes, ...]]] = {
     "qk_norm": ({"q_norm_epsilon": None, "k_norm_epsilon": None}, {"qk_norm_epsilon": None}),
     "attention_bias": ({"attention_bias": "full"},),
 }
-#: Sizes and other single fields, with the least value that is tried; None: only the default.
-_FIELDS: Final[Mapping[str, int | None]] = {
-    "total_sequence_length": None,
+#: Sizes, with the least value that is tried; those of heads in multiples of 8.
+_SIZES: Final = {
     "kv_sequence_length": 1,
     "max_sequence_length": 1,
     "local_window_size": 1,
     "head_size": _PLAIN.head_size,
-    "rotary_dim": 2,
+    "rotary_dim": 8,
     "rotary_cache_length": 1,
-    "seed": None,
 }
 
 
@@ -87,11 +85,13 @@ def simplifications(case: Case) -> dict[str, list[Changes]]:
         is_on = any(getattr(call, field) != value for field, value in plain.items())
         changes[name] = [plain, *_PLAINER.get(name, ())] if is_on else []
     changes["totals"] = [*_totals(call)]
-    for name, least in _FIELDS.items():
-        size = getattr(call, name)
-        sizes = [] if least is None or size is None else _towards(least, size)
-        changes[name] = [{name: each} for each in (getattr(_PLAIN, name), *sizes)]
+    for name, least in _SIZES.items():
+        size, unit = getattr(call, name), 1 if least % 8 else 8
+        sizes = _towards(least // unit, size // unit) if size is not None else ()
+        changes[name] = [{name: getattr(_PLAIN, name)}, *({name: n * unit} for n in sizes)]
     changes["constants"] = [{"constants": ()}, *({"constants": (each,)} for each in call.constants)]
+    for name in ("total_sequence_length", "seed"):
+        changes[name] = [{name: getattr(_PLAIN, name)}]
     return changes
 
 
@@ -240,7 +240,10 @@ def needs(case: Case, needed: Collection[str]) -> list[str]:
         "head_size": f"head_size {call.head_size}",
         "seed": f"the values of seed {call.seed}",
         "constants": f"{', '.join(call.constants)} as constants",
-        **{name: ", ".join(getattr(call, name)) for name in ("attributes", "inputs", "outputs")},
+        **{
+            name: f"{', '.join(getattr(call, name))} written by hand"
+            for name in ("attributes", "inputs", "outputs")
+        },
     }
     if features["window"] == "whole":
         own["window"] = "a window as long as all tokens"

@@ -60,7 +60,7 @@ def smallest(
     """Make ``case`` simpler while ``still_fails``, which is called at most ``most_runs`` times.
 
     Each call that is tried is a valid case file, demands the same of ``provider`` (the target's
-    execution provider), and has values, or none for the same reason. ``until`` is a time of
+    execution provider) or more, and has values, or none for the same reason. ``until`` is a time of
     `time.monotonic`. A graph stays as it is.
     """
     with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
@@ -116,11 +116,16 @@ class _Search:
         self.file = folder / f"{case.theme}-{case.name}.yaml"
         self.tried: dict[str, bool | None] = {}
         self.runs = 0
-        self.derived = self._derived(case)
         self.unjudged = _without_numbers(prepared_case(case).own.unjudged)
-        demands = case.contract.on(provider).demands
+        derived, demands = self._derived(case), case.contract.on(provider).demands
+        written = case.written_contract
         #: Whether the contract follows from the features, so that it is known of other calls.
-        self.explained = self.derived == demands and not case.contract.readings
+        self.explained = written is None or (derived == demands and not written.readings)
+        #: What the features of other calls may demand: what is wrong in a call that may be
+        #: rejected is wrong in one that must be computed.
+        self.demands = (
+            {derived, "computes"} if self.explained and derived == "either" else {derived}
+        )
         #: Whether nothing is known of other calls: one might be right to be accepted.
         self.unknown = case.is_graph or (
             not self.explained and demands == "rejects" and self.unjudged is None
@@ -188,7 +193,7 @@ class _Search:
             self.file.write_text(case_text(changed), encoding="utf-8")
             (case,) = load_file(self.file)
             case = replace(case, time_limit_seconds=min(TRY_SECONDS, case.time_limit_seconds))
-            if self._derived(case) != self.derived:
+            if self._derived(case) not in self.demands:
                 return None
             is_alike = _without_numbers(prepared_case(case).own.unjudged) == self.unjudged
         except (InputError, CallError):

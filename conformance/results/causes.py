@@ -96,15 +96,21 @@ def causes(
         result = result_of(item)
         known = result.known
         label = label_of(item) if label_of else result.target
-        what = (known.why, known.link) if known else symptom(result)
-        kind = result.verdict, severity(result), result.wrong_outputs
-        groups.setdefault((label, kind, what), []).append(item)
+        *kind, what = fault_of(result)
+        if known:
+            what = (known.why, known.link)
+        groups.setdefault((label, tuple(kind), what), []).append(item)
     found = []
     for (label, _, _), members in groups.items():
         stage, *others = {result_of(item).stage for item in members}
         example = result_of(members[0])
         found.append(Cause(label, example, None if others else stage, tuple(members)))
     return sorted(found, key=lambda cause: (severity(cause.example), -len(cause.members)))
+
+
+def fault_of(result: ResultRecord) -> tuple[object, ...]:
+    """What results with the same fault have in common: verdict, severity, wrong outputs, symptom."""
+    return result.verdict, severity(result), result.wrong_outputs, symptom(result)
 
 
 # Symptoms

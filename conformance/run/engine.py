@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 from conformance.base.text import printable
@@ -116,6 +116,7 @@ class TargetRun:
         if why is not None:
             return Assessed(skipped_record(case, self.ready, why))
         made = prepared_case(case)
+        first = assess(made, self.ready, self._lines, self._session.run)
 
         def run_alone(job: Job) -> Outcome:
             self._session.renew()
@@ -127,8 +128,15 @@ class TargetRun:
             except RunnerFailed:  # the next case raises
                 return None
 
-        first = assess(made, self.ready, self._lines, self._session.run)
         return self._instability.settled(case, first, alone)
+
+    def once(self, case: Case) -> Assessed:
+        """What is known of a case that is tried once, whatever comes of it.
+
+        Raises :class:`RunnerFailed` when the runner has to be given up.
+        """
+        run = partial(self._session.run, retried=False)
+        return assess(prepared_case(case), self.ready, self._lines, run)
 
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""
