@@ -400,7 +400,8 @@ def run_plans(
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
         for plan in planned:
-            runs.append(stack.enter_context(TargetRun(plan, tuple(runs))))
+            ends = most_failures == 1
+            runs.append(stack.enter_context(TargetRun(plan, (*runs,), ends_with_failure=ends)))
         try:
             for run in runs:
                 terminal.target(run.ready)

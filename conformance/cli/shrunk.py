@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from conformance.base.paths import cache_root
 from conformance.case.case import Case
@@ -107,7 +106,7 @@ def _smallest_of(
     if not is_smaller:
         return f"  {head}: not smaller than it is" if effort.thorough else ""
     needs = found.sentence[:1].upper() + found.sentence[1:] + ". " * bool(found.sentence)
-    why = f"{needs}Made of {case.id}, which is {cause.verdict} on {result.target}."
+    why = f"{needs}Made of {case.id} ({cause.verdict} on {result.target})."
     place = _place(effort.folder, case, places)
     lines = [f"{head}{'' if found.complete else ', and not the smallest yet (--shrink)'}:"]
     lines.append(f"  {found.case.title}: {_fields_text(found.case)}")

@@ -162,10 +162,12 @@ def _heads(call: Call) -> Iterator[Changes]:
 
 
 def _lengths(case: Case, sequence_length: int, past: int) -> Changes:
-    """Other lengths of a call, with those of each sequence that fit."""
+    """Other lengths of a call, with those of each sequence that fit; a full cache stays full."""
     call = case.written_call
     totals, queries = call.total_sequence_lengths, call.query_seqlens
     changes: dict[str, Any] = {"sequence_length": sequence_length, "past_sequence_length": past}
+    if call.max_sequence_length == call.past_sequence_length + call.sequence_length:
+        changes["max_sequence_length"] = past + sequence_length
     if queries is not None and not call.loop:
         queries = tuple(min(sequence_length, q) for q in queries if isinstance(q, int))
         changes["query_seqlens"] = queries

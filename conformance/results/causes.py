@@ -109,7 +109,7 @@ def causes(
 
 
 def fault_of(result: ResultRecord) -> tuple[object, ...]:
-    """What results with the same fault have in common: verdict, severity, wrong outputs, symptom."""
+    """What results of one fault have in common: verdict, severity, wrong outputs and symptom."""
     return result.verdict, severity(result), result.wrong_outputs, symptom(result)
 
 

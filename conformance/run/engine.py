@@ -30,6 +30,7 @@ class TargetRun:
 
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
     take. ``ready`` is the target as it describes itself, where that is known.
+    ``ends_with_failure``: the run ends with its first failure, so a hang is not tried again.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class TargetRun:
         plan: TargetPlan,
         earlier: Sequence[TargetRun] = (),
         ready: DescribedTarget | None = None,
+        ends_with_failure: bool = False,
     ) -> None:
         self.plan = plan
+        self._ends_with_failure = ends_with_failure
         described = None if ready is None else ready.reported or ready.described
         self._session = Session(plan.target.command, described=described)
         self._ready = ready
@@ -56,7 +59,7 @@ class TargetRun:
 
     def again(self) -> TargetRun:
         """A run of the same target in another process, with a new runner."""
-        return TargetRun(self.plan, ready=self.ready)
+        return TargetRun(self.plan, (), self.ready, self._ends_with_failure)
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts one again."""
@@ -103,7 +106,7 @@ class TargetRun:
 
     @cached_property
     def _instability(self) -> Instability:
-        return Instability(self.ready)
+        return Instability(self.ready, self._ends_with_failure)
 
     def run_one(self, case: Case) -> Assessed:
         """What is known of one case, and what did not repeat when it was run alone.
