@@ -21,6 +21,7 @@ from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import Cause, causes, fault_of
 from conformance.results.errors import ResultsError
 from conformance.results.records import ResultRecord
+from conformance.results.verdicts import is_red, was_tried
 from conformance.run.engine import TargetRun
 from conformance.run.records import reproduce
 from conformance.run.target import TargetPlan
@@ -32,8 +33,8 @@ Failing = tuple[Case, ResultRecord]
 class Effort:
     """How many causes are made smaller, with how many runs for each, and in how many seconds.
 
-    ``folder`` is where the case files go. ``thorough``: the user asked for it, so that hangs are
-    made smaller, too, and what cannot be made smaller is mentioned.
+    ``folder`` is where the case files go. ``thorough``: the user asked for it, so that hangs and
+    known defects are made smaller, too, and what cannot be made smaller is mentioned.
     """
 
     most_causes: int
@@ -70,8 +71,9 @@ def smallest_calls(summary: RunSummary, effort: Effort) -> Iterator[str]:
     failing = [
         (case, result)
         for case, result in summary.results
-        if result.unexpected and not result.flaky and (case.id, result.target) not in unstable
-        if result.verdict not in ("pass", "skip")
+        if result.unexpected or (effort.thorough and result.known)
+        if was_tried(result) and result.verdict != "pass"
+        if not result.flaky and (case.id, result.target) not in unstable
         if effort.thorough or result.verdict != "timeout"
     ]
     places: set[Path] = set()
@@ -89,16 +91,17 @@ def _smallest_of(
     case, result = min(cause.members, key=lambda pair: sum(map(input_elements, pair[0].steps)))
     (ready,) = (each for each in summary.targets if each.name == result.target)
     fault = fault_of(result.model_copy(update={"expectation": None}))
+    provider = ready.execution_provider
+    is_red_here = result.unexpected or is_red(result, case.contract.on(provider).basis)
     with TargetRun(TargetPlan(ready.target, (), ()), ready=ready) as run:
 
         def still_fails(candidate: Case) -> bool:
             with suppress(RunnerFailed):
                 record = run.once(candidate).record
                 if isinstance(record, ResultRecord):
-                    return record.unexpected and fault_of(record) == fault
+                    return fault_of(record) == fault and record.unexpected >= is_red_here
             return False
 
-        provider = ready.execution_provider
         found = smallest(case, still_fails, effort.most_runs, provider=provider, until=until)
         run.rest()
         is_smaller = fields_of(found.case) != fields_of(case) and still_fails(found.case)

@@ -217,9 +217,8 @@ def needs(case: Case, needed: Collection[str]) -> list[str]:
     keys = max(step.total_lengths, default=0)
     prompt = features["phase"] == "prefill"
     window = call.local_window_size or 0
-    hidden = {"lengths"} if call.batch_size == 1 else set()
-    if "lengths" in needed:
-        hidden |= {"batch"} if call.batch_size == 2 else set()
+    ragged = features["lengths"] == "ragged"
+    hidden = {"batch"} if ragged and "lengths" in needed and call.batch_size == 2 else set()
     if "window" in needed and keys == window + 1:
         hidden |= {"sequence_length", "past"}
     if call.num_heads == call.kv_num_heads == 1:
@@ -235,7 +234,7 @@ def needs(case: Case, needed: Collection[str]) -> list[str]:
         "heads": " and ".join(groups),
         "sequence_length": f"{'a prompt of ' * prompt}{_number(tokens, 'token')}",
         "past": _number(call.past_sequence_length, "past token"),
-        "lengths": "sequences of different lengths",
+        "lengths": f"sequences {'of different lengths' if ragged else 'shorter than the cache'}",
         "cache": "" if features["cache"] == "concatenated" else _feature(case, "cache"),
         "window": f"a window of {_number(window, 'token')}, "
         f"{features['window']} than {'the prompt' if prompt else 'all tokens'}",
