@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, yaml_text
+from conformance.bundle.sensitivity import NO_EFFECT, THRESHOLDS, effects, part_of
 from conformance.case.call import CallError
-from conformance.case.case import Case, Description
+from conformance.case.case import Case, Description, EffectName
 from conformance.case.case_file import FORMAT
 from conformance.case.contracts import contract_by_features
 from conformance.case.load import load_file
@@ -145,7 +146,9 @@ class _Search:
         }
         needed = [part for part, fails in left.items() if False in fails and True not in fails]
         complete = not any(True in fails for fails in left.values())
-        best = replace(best, time_limit_seconds=self.first.time_limit_seconds)
+        if best is not self.first:
+            limit = self.first.time_limit_seconds
+            best = replace(best, time_limit_seconds=limit, insensitive_to=_without_effect(best))
         return Smallest(best, self.runs, tuple(needs(best, needed)), complete)
 
     def _is_over(self) -> bool:
@@ -204,6 +207,15 @@ class _Search:
         """What the features of a case demand of the provider."""
         contract = contract_by_features(case.call, case.steps)
         return contract.on(self.provider).demands if contract else None
+
+
+def _without_effect(case: Case) -> tuple[EffectName, ...]:
+    """The parts of a call that do not change the output, as where it is rejected."""
+    found = {name: effect for name, effect in effects(case.call).items() if name in THRESHOLDS}
+    parts: dict[Any, float] = {}
+    for name, effect in found.items():
+        parts[part_of(name)] = max(effect, parts.get(part_of(name), 0.0))
+    return tuple(part for part, largest in parts.items() if largest < NO_EFFECT)
 
 
 def _key(case: Case) -> str:
