@@ -12,10 +12,13 @@ from as_user import Desk, Gqa
 from case_files import cases_of
 
 from conformance.base.paths import ROOT
+from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.corpus import find
+from conformance.case.given import write_given
 from conformance.case.load import load_file
+from conformance.case.tensors import steps_of
 from conformance.cli import shrunk
 from conformance.cli.shrunk import effort_for, smallest_calls
 from conformance.cli.terminal import RunSummary
@@ -77,14 +80,14 @@ def keys(call: Call) -> int:
         (
             RICH,
             lambda call: call.local_window_size and call.local_window_size < keys(call),
-            {"sequence_length": 2, "local_window_size": 1, **HEADS},
-            "needs a window of one token, shorter than the prompt",
+            {"local_window_size": 1, **ONE_PAST},
+            "needs a window of one token, shorter than all tokens",
         ),
         (
             RICH,
             lambda call: keys(call) > 33,
-            {"sequence_length": 2, "past_sequence_length": 32, **HEADS},
-            "",
+            {"past_sequence_length": 33, **HEADS},
+            "needs 33 past tokens",
         ),
         (
             RICH,
@@ -110,7 +113,7 @@ def keys(call: Call) -> int:
             LOOP,
             is_ragged,
             {"batch_size": 2, "total_sequence_lengths": (1, 2), **ONE_PAST},
-            "needs sequences of different lengths",
+            "needs one past token and sequences of different lengths",
         ),
     ],
 )
@@ -160,10 +163,11 @@ def test_of_a_demand_that_nothing_explains_no_other_call_is_known(tmp_path: Path
     assert smallest(case, lambda candidate: True).runs == 0
 
 
-def test_values_of_a_file_are_replaced_by_drawn_ones() -> None:
+def test_values_of_a_file_are_replaced_by_drawn_ones(tmp_path: Path) -> None:
     """Only then can anything else be simpler."""
-    of_files = [case for case in find(()).loaded if case.written_call.values_from]
-    case = min(of_files, key=lambda each: each.steps[0].sequence_length)
+    call = Call(sequence_length=3)
+    write_given(tmp_path / "values.npz", draw_inputs(call, steps_of(call)[0]))
+    (case,) = cases_of(tmp_path, "- {name: a, sequence_length: 3, values_from: values.npz}")
     assert smallest(case, lambda each: each.written_call.values_from is not None).case is case
     assert "values_from" not in fields_of(smallest(case, lambda each: True).case)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.base.paths import cache_root
+from conformance.base.paths import cache_root, shown
 from conformance.case.case import Case
-from conformance.case.load import load_file
 from conformance.case.tensors import input_elements
 from conformance.cli.common import write_file
 from conformance.cli.terminal import RunSummary
@@ -23,7 +23,6 @@ from conformance.results.errors import ResultsError
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import is_red, was_tried
 from conformance.run.engine import TargetRun
-from conformance.run.records import reproduce
 from conformance.run.target import TargetPlan
 
 Failing = tuple[Case, ResultRecord]
@@ -117,8 +116,7 @@ def _smallest_of(
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         write_file(place, "the smallest call", case_text(found.case, why))
-        (written,) = load_file(place)
-        lines.append(f"  {reproduce(written, ready.arguments)}")
+        lines.append(f"  {shlex.join(['gqa', 'run', shown(place), *ready.arguments])}")
     except (OSError, ResultsError) as error:
         lines.append(f"  {error}")
     return "\n".join(f"  {line}" for line in lines)

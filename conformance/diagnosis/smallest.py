@@ -114,7 +114,7 @@ class _Search:
         self.most_runs = most_runs
         self.provider = provider
         self.until = until
-        self.file = folder / f"{case.theme}-{case.name}.yaml"
+        self.file = folder / "smallest.yaml"
         self.tried: dict[str, bool | None] = {}
         self.runs = 0
         self.unjudged = _without_numbers(prepared_case(case).own.unjudged)
@@ -168,7 +168,7 @@ class _Search:
         """The case with other fields, which may not fit."""
         return replace(
             case,
-            name=self.first.name,
+            name="smallest",
             axes={},
             written_title=None,
             written_call=case.written_call.model_copy(update=dict(changes)),
