@@ -133,6 +133,7 @@ def _place(folder: Path, case: Case, taken: set[Path]) -> Path:
 
 def _fields_text(case: Case) -> str:
     fields = fields_of(case).items()
-    return ", ".join(
+    texts = (
         f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in fields
     )
+    return ", ".join(texts) or "every field at its default"
