@@ -200,10 +200,11 @@ def test_what_may_not_repeat_is_not_made_smaller(
 ) -> None:
     (case,) = find(["decode_shapes"]).named[:1]
     monkeypatch.setattr(shrunk, "_smallest_of", lambda cause, *rest: cause.example.case)
-    brief, thorough = effort_for(False, False), effort_for(True, True)
+    brief, thorough = effort_for(), effort_for(True, partial=True)
     assert brief is not None
     assert thorough is not None
-    assert effort_for(False, True) is None
+    assert effort_for(partial=True) is None
+    assert effort_for(False) is None
     assert list(smallest_calls(run_of(case), brief)) == [case.id]
     hang = {"verdict": "timeout", "outcome": "timed_out"}
     assert list(smallest_calls(run_of(case, **hang), brief)) == []

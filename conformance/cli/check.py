@@ -196,7 +196,7 @@ def check(
         terminal = CheckTerminal(subject, cases, pinned, program)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model)))
-        summary = execute(work, jobs, place, terminal, effort=effort_for(False, False))
+        summary = execute(work, jobs, place, terminal, effort=effort_for())
         write_outputs(place, results, html, summary, terminal, terminal.table)
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")

@@ -102,7 +102,9 @@ if TYPE_CHECKING:
     help="Stop after N failures: unexpected results and infrastructure failures.",
 )
 @click.option(
-    "--shrink", is_flag=True, help="Write the smallest call that still fails, of each cause."
+    "--shrink/--no-shrink",
+    default=None,
+    help="Write the smallest call that still fails, of each cause; or search for none.",
 )
 @click.option(
     "--minutes",
@@ -146,7 +148,7 @@ def run(
     verbose: bool,
     first: bool,
     maxfail: int | None,
-    shrink: bool,
+    shrink: bool | None,
     minutes: float | None,
     last_failed: bool,
     shard: str | None,

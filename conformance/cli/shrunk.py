@@ -43,11 +43,14 @@ class Effort:
     thorough: bool
 
 
-def effort_for(asked: bool, partial: bool) -> Effort | None:
-    """The effort for a run; None if it is ``partial`` or of a program, and nobody asked."""
+def effort_for(asked: bool | None = None, partial: bool = False) -> Effort | None:
+    """The effort for a run as the user ``asked`` for it; None: not if nobody did and the run is
+    ``partial``, or of a program."""
     if asked:
         return Effort(100, 500, math.inf, Path("gqa-shrunk"), True)
-    return None if partial else Effort(3, 60, 10.0, cache_root() / "shrunk", False)
+    return (
+        None if partial or asked is False else Effort(3, 60, 10.0, cache_root() / "shrunk", False)
+    )
 
 
 def shrink(summary: RunSummary, effort: Effort | None) -> None:
