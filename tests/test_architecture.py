@@ -26,6 +26,7 @@ ORDER = [
     "targets",
     "judge",
     "run",
+    "diagnosis",
     "report",
     "maintain",
     "model",

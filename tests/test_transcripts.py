@@ -47,11 +47,12 @@ def desk(tmp_path: Path, shared_cache: Path) -> Desk:
 
 
 @pytest.fixture
-def replaced(desk: Desk) -> dict[str, str]:
+def replaced(desk: Desk, shared_cache: Path) -> dict[str, str]:
     """What differs from machine to machine, as expressions, and what stands for it."""
     return {
         rf"{Path(sys.executable).parent}/python[\d.]*": "python",
         rf"{desk.folder}\b": "/desk",
+        rf"{shared_cache}\b": "/cache",
         rf"{ROOT}\b": "/suite",
         rf"\b{re.escape(__version__)}\b": "VERSION",
         r"\b[0-9a-f]{16}\b": "DIGEST",

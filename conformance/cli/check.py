@@ -22,6 +22,7 @@ from conformance.cli.check_pins import is_of_model
 from conformance.cli.check_terminal import CheckTerminal, known_target
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
 from conformance.cli.run import Work, execute, write_outputs
+from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary
 from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
@@ -207,6 +208,7 @@ def check(
         work = Work(plans, plans, selection_of(plans, str(model)))
         summary = RunSummary()
         execute(work, jobs, place, terminal, summary)
+        make_smaller(summary, effort_for())
         terminal.summary(summary)
         write_outputs(place, results, html, summary, terminal, terminal.table)
         if save_cases is not None:

@@ -110,6 +110,7 @@ class CheckTerminal(Terminal):
                 f"\nInterrupted after {len(summary.results)} results; the table has only these."
             )
         self._print(self.table)
+        self.list_smallest(summary)
         self.troubles(summary)
 
     def status(self, summary: RunSummary) -> int:

@@ -16,16 +16,23 @@ from conformance.run.target import TargetPlan
 SECONDS: Final = 10.0
 
 
-def explained(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) -> Iterator[str]:
-    """The lines that explain the unexpected results, and the ``known`` ones if asked for."""
-    results = summary.results
-    if not any(result.unexpected or (known and result.known) for _, result in results):
+def explain_failures(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) -> None:
+    """Add to the summary what explains unexpected results, and ``known`` ones if asked for."""
+    is_any = any(result.unexpected or (known and result.known) for _, result in summary.results)
+    if summary.interrupted or not is_any:
         return
+    try:
+        summary.explanations += _explained(summary, plans, known)
+    except KeyboardInterrupt:
+        summary.interrupted = True
+
+
+def _explained(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) -> Iterator[str]:
     from conformance.diagnosis.explanation import explanations, with_faults  # takes its time
 
     runs = {ready.name: (plan, ready) for plan, ready in zip(plans, summary.targets, strict=True)}
     until = time.monotonic() + SECONDS
-    kinds = ((case, result.target, kind_of(result, known)) for case, result in results)
+    kinds = ((case, result.target, kind_of(result, known)) for case, result in summary.results)
     for one in explanations(kinds):
         with contextlib.ExitStack() as stack:
             if one.target in runs:

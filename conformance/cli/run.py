@@ -23,10 +23,11 @@ from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
-from conformance.cli.explained import explained
+from conformance.cli.explained import explain_failures
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
+from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
@@ -93,6 +94,11 @@ if TYPE_CHECKING:
     help="Stop after N failures: unexpected results and infrastructure failures.",
 )
 @click.option(
+    "--shrink/--no-shrink",
+    default=None,
+    help="Write the smallest call that still fails, of each cause; or search for none.",
+)
+@click.option(
     "--minutes",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
@@ -135,6 +141,7 @@ def run(
     explain: bool,
     first: bool,
     maxfail: int | None,
+    shrink: bool | None,
     minutes: float | None,
     last_failed: bool,
     shard: str | None,
@@ -184,8 +191,8 @@ def run(
     with place_for(results, html) as place:
         summary = RunSummary(until)
         execute(work, jobs, place, terminal, summary, 1 if first else maxfail)
-        if not summary.interrupted:
-            summary.explanations = [*explained(summary, work.planned, explain)]
+        explain_failures(summary, work.planned, explain)
+        make_smaller(summary, effort_for(shrink, bool(shard or resumed or minutes or bisect)))
         terminal.summary(summary)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
@@ -371,7 +378,8 @@ def execute(
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
         for plan in planned:
-            runs.append(stack.enter_context(TargetRun(plan, tuple(runs))))
+            ends = most_failures == 1
+            runs.append(stack.enter_context(TargetRun(plan, (*runs,), ends_with_failure=ends)))
         try:
             for run in runs:
                 terminal.target(run.ready)

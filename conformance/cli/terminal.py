@@ -62,8 +62,10 @@ class RunSummary:
     """The number of cases that were left when the run was stopped early."""
     targets: Sequence[DescribedTarget] = ()
     """The targets of the run, once all are described."""
-    explanations: Sequence[str] = ()
+    explanations: list[str] = field(default_factory=list)
     """What the failures share, and what they are like."""
+    smallest: list[str] = field(default_factory=list)
+    """Texts about the smallest calls that still fail."""
 
     def add(self, case: Case, record: ResultRecord) -> None:
         """Add a result."""
@@ -176,6 +178,7 @@ class Terminal:
             self.line(text)
         for text in summary.explanations:
             self.line(text)
+        self.list_smallest(summary)
         results = [result for _, result in summary.results]
         self._list_known(results, few)
         self._list_skipped(results)
@@ -185,6 +188,13 @@ class Terminal:
         for text in uncalled_sentences(ready.record() for ready in summary.targets):
             self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
+
+    def list_smallest(self, summary: RunSummary) -> None:
+        """Print the smallest calls that still fail."""
+        if summary.smallest:
+            self.line("\nSmallest calls that still fail:")
+        for text in summary.smallest:
+            self.line(text)
 
     def troubles(self, summary: RunSummary) -> None:
         """Print infrastructure failures, unstable results, and targets that tried nothing."""

@@ -19,7 +19,6 @@ from conformance.diagnosis.shared import Shared, shared
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import Unjudgeable, read_outputs
-from conformance.run.assessment import job_for, prepared_case
 from conformance.run.engine import TargetRun
 
 #: The most groups of failures that are explained.
@@ -89,11 +88,10 @@ def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Expla
         return explanation
 
     def outputs_of(case: Case) -> Outputs | None:
-        made = prepared_case(case).own
         try:
-            outcome = run.run_job(job_for(case, made))
-            return read_outputs(outcome) if isinstance(outcome, Ran) else None
-        except (RunnerFailed, Unjudgeable):
+            outcomes = run.once(case).outcomes
+            return read_outputs(outcomes[0]) if isinstance(outcomes[0], Ran) else None
+        except (IndexError, RunnerFailed, Unjudgeable):
             return None
 
     target_class = run.plan.target.target_class

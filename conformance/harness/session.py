@@ -131,8 +131,10 @@ class Session:
         assert self._answer is not None
         return self._answer
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, *, retried: bool = True) -> Outcome:
         """Run ``job`` and return its outcome. If the target is unavailable, so is every job.
+
+        ``retried``: what may not be the case's own is tried again, alone.
 
         Raises `RunnerFailed` if the runner does not start, or has failed too often before.
         """
@@ -141,7 +143,7 @@ class Session:
             return Unavailable(reason=answer.reason)
         first: Outcome | None = None
         last: Outcome | None = self._tried(job)
-        while last is not None and _needs_another_try(first, last):
+        while retried and last is not None and _needs_another_try(first, last):
             first = last
             try:
                 last = self._tried(job)

@@ -92,9 +92,10 @@ def causes(
         result = result_of(item)
         known = result.known
         label = label_of(item) if label_of else result.target
-        reason = (known.why, known.link) if known else symptom(result)
-        kind = result.verdict, severity(result), result.wrong_outputs
-        groups.setdefault((label, kind, reason), []).append(item)
+        *kind, what = fault_of(result)
+        if known:
+            what = (known.why, known.link)
+        groups.setdefault((label, tuple(kind), what), []).append(item)
     made = []
     for (label, _, _), members in groups.items():
         stage, *others = {result_of(item).stage for item in members}
@@ -117,6 +118,11 @@ def kind_of(result: ResultRecord, known: bool = False) -> str | None:
         return result.verdict
     what = symptom(result)
     return f"{result.verdict}: {quoted(what)}" if what else result.verdict
+
+
+def fault_of(result: ResultRecord) -> tuple[object, ...]:
+    """What results of one fault have in common: verdict, severity, wrong outputs and symptom."""
+    return result.verdict, severity(result), result.wrong_outputs, symptom(result)
 
 
 # Symptoms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 from conformance.base.text import printable
@@ -30,6 +30,7 @@ class TargetRun:
 
     ``earlier`` are the runs of the targets before this one, whose names in results it must not use.
     ``ready`` is the target as it describes itself, if that is known.
+    ``ends_with_failure``: the run ends with its first failure, so a hang is not tried again.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class TargetRun:
         plan: TargetPlan,
         earlier: Sequence[TargetRun] = (),
         ready: DescribedTarget | None = None,
+        ends_with_failure: bool = False,
     ) -> None:
         self.plan = plan
+        self._ends_with_failure = ends_with_failure
         described = None if ready is None else ready.reported or ready.described
         self._session = Session(plan.target.command, described=described)
         self._ready = ready
@@ -56,7 +59,7 @@ class TargetRun:
 
     def again(self) -> TargetRun:
         """A new run of the same target, with a new runner in another process."""
-        return TargetRun(self.plan, ready=self.ready)
+        return TargetRun(self.plan, (), self.ready, self._ends_with_failure)
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts a new one."""
@@ -103,7 +106,7 @@ class TargetRun:
 
     @cached_property
     def _instability(self) -> Instability:
-        return Instability(self.ready)
+        return Instability(self.ready, self._ends_with_failure)
 
     def run_one(self, case: Case) -> Assessed:
         """The assessment of one case, and any fault that did not repeat when it was run alone.
@@ -116,6 +119,7 @@ class TargetRun:
         if why is not None:
             return Assessed(skipped_record(case, self.ready, why))
         made = prepared_case(case)
+        first = assess(made, self.ready, self._lines, self._session.run)
 
         def run_alone(job: Job) -> Outcome:
             self._session.renew()
@@ -127,12 +131,15 @@ class TargetRun:
             except RunnerFailed:  # the next case raises
                 return None
 
-        first = assess(made, self.ready, self._lines, self._session.run)
         return self._instability.settled(case, first, alone)
 
-    def run_job(self, job: Job) -> Outcome:
-        """Run a job that is no case of the plan. Raises :class:`RunnerFailed`."""
-        return self._session.run(job)
+    def once(self, case: Case) -> Assessed:
+        """The assessment of a case that is tried once, whatever the outcome.
+
+        Raises :class:`RunnerFailed` if the runner has to be given up.
+        """
+        run = partial(self._session.run, retried=False)
+        return assess(prepared_case(case), self.ready, self._lines, run)
 
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""

@@ -40,10 +40,14 @@ Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
 
 
 class Instability:
-    """Tells the results of a target's cases from faults that occur only after other cases."""
+    """Tells the results of a target's cases from faults that occur only after other cases.
 
-    def __init__(self, ready: DescribedTarget) -> None:
+    ``ends_with_failure``: the run ends with its first failure; a hang is to cost it one time limit.
+    """
+
+    def __init__(self, ready: DescribedTarget, ends_with_failure: bool = False) -> None:
         self._ready = ready
+        self._ends_with_failure = ends_with_failure
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
 
@@ -69,6 +73,9 @@ class Instability:
             return first
         if not _doubtful(record, first.outcomes[-1], before is not None):
             return first
+        if record.verdict == "timeout" and self._ends_with_failure:
+            told = " It was not tried alone, since the run ends with it."
+            return replace(first, record=record.model_copy(update={"reason": record.reason + told}))
         kind = _kind(case, record)
         if self._repeated[kind] >= ALIKE:
             return first

@@ -1,0 +1,265 @@
+"""The ways in which a call can be made simpler, and what it needs where none of them will do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from conformance.case.call import Call, InputOverride
+from conformance.case.case import Case
+from conformance.case.wording import WORDS
+
+#: New values of some fields of a case.
+Changes = Mapping[str, Any]
+
+_PLAIN: Final = Call()
+
+#: The fields that are set to their defaults to turn a feature off.
+_FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
+    "query_seqlens": ("query_seqlens", "total_sequence_length"),
+    "lengths": ("total_sequence_lengths",),
+    "quantised": ("cache_dtype", "k_quant_type", "v_quant_type", "kv_cache_bit_width"),
+    "cache": ("cache", "max_sequence_length", "shared_buffer", "sliding_window_cache"),
+    "key_value": ("key_value", "kv_sequence_length"),
+    "presents": ("presents",),
+    "rotary": ("rotary", "rotary_dim", "rotary_cache_length", "position_ids"),
+    "position_ids": ("position_ids",),
+    "qk_norm": ("qk_norm", "qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon"),
+    "causal": ("causal",),
+    "window": ("local_window_size",),
+    "scale": ("scale",),
+    "softcap": ("softcap",),
+    "attention_bias": ("attention_bias",),
+    "sink": ("head_sink", "smooth_softmax"),
+    "output_qk": ("qk_output",),
+    "dtype": ("dtype",),
+    "dims": ("dims",),
+}
+#: Values of a feature that are plainer than others.
+_PLAINER: Final[Mapping[str, tuple[Changes, ...]]] = {
+    "quantised": ({"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"},),
+    "cache": ({"shared_buffer": False, "sliding_window_cache": None}, {"shared_buffer": False}),
+    "rotary": ({"rotary_dim": None}, {"rotary": "half_split"}),
+    "position_ids": ({"position_ids": "implied"},),
+    "qk_norm": ({"q_norm_epsilon": None, "k_norm_epsilon": None}, {"qk_norm_epsilon": None}),
+    "attention_bias": ({"attention_bias": "full"},),
+}
+#: Sizes, with the least value that is tried; those of heads in multiples of 8.
+_SIZES: Final = {
+    "kv_sequence_length": 1,
+    "max_sequence_length": 1,
+    "local_window_size": 1,
+    "head_size": _PLAIN.head_size,
+    "rotary_dim": 8,
+    "rotary_cache_length": 1,
+}
+
+
+def simplifications(case: Case) -> dict[str, list[Changes]]:
+    """For each part of a case the changes that make it simpler, those that do most first.
+
+    Parts that cost most come first. A change may lead to an impossible call.
+    """
+    call = case.written_call
+    changes: dict[str, list[Changes]] = {
+        "relation": [{"relation": None}],
+        "values_from": [{"values_from": None}],
+        "loop": [*_loops(case)],
+        "batch": [*_batches(case)],
+        "heads": [*_heads(call)],
+        "sequence_length": [
+            _lengths(case, each, call.past_sequence_length)
+            for each in ([] if call.loop else _towards(1, call.sequence_length))
+        ],
+        "past": [
+            _lengths(case, call.sequence_length, each)
+            for each in _towards(0, call.past_sequence_length)
+        ],
+        "attributes": [*_without_entries(call, "attributes")],
+        "inputs": [*_without_entries(call, "inputs")],
+        "outputs": [*_without_entries(call, "outputs")],
+    }
+    for name, fields in _FEATURES.items():
+        plain = {field: getattr(_PLAIN, field) for field in fields}
+        is_on = any(getattr(call, field) != value for field, value in plain.items())
+        changes[name] = [plain, *_PLAINER.get(name, ())] if is_on else []
+    changes["totals"] = [*_totals(call)]
+    for name, least in _SIZES.items():
+        size, unit = getattr(call, name), 1 if least % 8 else 8
+        sizes = _towards(least // unit, size // unit) if size is not None else ()
+        changes[name] = [{name: getattr(_PLAIN, name)}, *({name: n * unit} for n in sizes)]
+    changes["constants"] = [{"constants": ()}, *({"constants": (each,)} for each in call.constants)]
+    for name in ("total_sequence_length", "seed"):
+        changes[name] = [{name: getattr(_PLAIN, name)}]
+    return changes
+
+
+def _towards(least: int, value: int) -> Iterator[int]:
+    """``least``, then values that come closer and closer to ``value``."""
+    distance = value - least
+    while distance > 0:
+        yield value - distance
+        distance //= 2
+
+
+def _loops(case: Case) -> Iterator[Changes]:
+    """Each of the calls alone, and shorter loops."""
+    call = case.written_call
+    if not call.loop:
+        return
+    for step in (case.steps[-1], case.steps[0]):
+        ragged = len({*step.total_lengths}) > 1
+        yield {
+            "loop": None,
+            "sequence_length": step.sequence_length,
+            "past_sequence_length": max(0, step.total_sequence_length - step.new_tokens),
+            "total_sequence_lengths": step.total_lengths if ragged else None,
+            "query_seqlens": step.query_lengths,
+        }
+    for part in (slice(None, len(call.loop) // 2), slice(None, -1), slice(1, None)):
+        if len(call.loop[part]) > 1:
+            queries = call.query_seqlens and call.query_seqlens[part]
+            yield {"loop": call.loop[part], "query_seqlens": queries}
+    for at, length in enumerate(call.loop):
+        for each in _towards(1, length):
+            yield {"loop": (*call.loop[:at], each, *call.loop[at + 1 :])}
+
+
+def _batches(case: Case) -> Iterator[Changes]:
+    """One sequence, half of them, and all but one."""
+    call, number = case.written_call, case.written_call.batch_size
+    every = [*range(number)]
+    halves = [every[: number // 2], every[number // 2 :]] if number > 3 else []
+    without = [every[:at] + every[at + 1 :] for at in every[:8]]
+    for kept in ([0], [number - 1], *halves, *without) if number > 1 else ():
+        totals, queries = call.total_sequence_lengths, call.query_seqlens
+        changes: dict[str, Any] = {"batch_size": len(kept)}
+        if queries is not None:
+            cut = (tuple(q[i] for i in kept) for q in queries if isinstance(q, tuple))
+            changes["query_seqlens"] = tuple(cut if call.loop else (queries[i] for i in kept))
+        if totals is not None:
+            rest = tuple(totals[i] for i in kept)
+            changes["total_sequence_lengths"] = rest if len({*rest}) > 1 else None
+            past = call.past_sequence_length + max(rest) - max(totals)
+            changes["past_sequence_length"] = max(0, past)
+            if not call.loop:
+                changes["sequence_length"] = call.sequence_length + min(0, past)
+        yield changes
+
+
+def _heads(call: Call) -> Iterator[Changes]:
+    """Fewer heads, or fewer for each key/value head."""
+    heads, kv_heads = call.num_heads, call.kv_num_heads
+    pairs = {
+        (kv * group, kv)
+        for kv in {1, 2, kv_heads // 2, kv_heads}
+        for group in {1, 2, heads // kv_heads}
+        if 0 < kv <= kv_heads and 0 < kv * group <= heads
+    }
+    for pair in sorted(pairs - {(heads, kv_heads)}):
+        yield dict(zip(("num_heads", "kv_num_heads"), pair, strict=True))
+
+
+def _lengths(case: Case, sequence_length: int, past: int) -> Changes:
+    """Other lengths of a call, with those of each sequence that fit; a full cache stays full."""
+    call = case.written_call
+    totals, queries = call.total_sequence_lengths, call.query_seqlens
+    changes: dict[str, Any] = {"sequence_length": sequence_length, "past_sequence_length": past}
+    if call.max_sequence_length == call.past_sequence_length + call.sequence_length:
+        changes["max_sequence_length"] = past + sequence_length
+    if queries is not None and not call.loop:
+        queries = tuple(min(sequence_length, q) for q in queries if isinstance(q, int))
+        changes["query_seqlens"] = queries
+    if totals is not None:
+        step = case.steps[0]
+        old = step.query_lengths or (step.new_tokens,) * len(totals)
+        new = [min(count, sequence_length) for count in old] if not call.loop else old
+        pasts = [min(total - count, past) for total, count in zip(totals, old, strict=False)]
+        fitted = tuple(max(1, p + count) for p, count in zip(pasts, new, strict=False))
+        changes["total_sequence_lengths"] = fitted
+    return changes
+
+
+def _totals(call: Call) -> Iterator[Changes]:
+    """Shorter single sequences of a ragged batch."""
+    totals = call.total_sequence_lengths or ()
+    for at, total in enumerate(totals[:8]):
+        for each in _towards(1, total):
+            yield {"total_sequence_lengths": (*totals[:at], each, *totals[at + 1 :])}
+
+
+def _without_entries(call: Call, field: str) -> Iterator[Changes]:
+    """Without what is written by hand, without each of it, and with plainer values of each."""
+    entries: Mapping[str, Any] = getattr(call, field)
+    if entries:
+        yield {field: {}}
+    for name in entries if len(entries) > 1 else ():
+        yield {field: {other: value for other, value in entries.items() if other != name}}
+    for name, entry in entries.items():
+        if isinstance(entry, InputOverride):
+            for less in ({"elements": ()}, {"values": None}, {"data": None}, {"dtype": None}):
+                yield {field: {**entries, name: entry.model_copy(update=less)}}
+
+
+# What is needed, in words
+
+_DIGITS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+#: A noun that has an article.
+_COUNTABLE: Final = re.compile(r"(?!one |no |per)(\w).*(cache|buffer|bias|chunk|entry|cap|scale)$")
+
+
+def needs(case: Case, needed: Collection[str]) -> list[str]:
+    """Phrases for the parts of ``case`` that are ``needed``; one that follows from another is left
+    out."""
+    call, step = case.written_call, case.steps[-1]
+    features, tokens = case.features, step.sequence_length
+    keys = max(step.total_lengths, default=0)
+    prompt = features["phase"] == "prefill"
+    window = call.local_window_size or 0
+    ragged = features["lengths"] == "ragged"
+    hidden = {"batch"} if ragged and "lengths" in needed and call.batch_size == 2 else set()
+    if "window" in needed and keys == window + 1:
+        hidden |= {"sequence_length", "past"}
+    if call.num_heads == call.kv_num_heads == 1:
+        hidden.add("heads")
+    groups = [_number(call.kv_num_heads, "key/value head")] if call.kv_num_heads > 1 else []
+    if call.num_heads > call.kv_num_heads:
+        groups.insert(0, _number(call.num_heads, "query head"))
+    own = {
+        "relation": f"the variant {case.relation}",
+        "values_from": "its own input values",
+        "loop": f"a loop of {_number(len(call.loop or ()), 'call')}",
+        "batch": _number(call.batch_size, "sequence"),
+        "heads": " and ".join(groups),
+        "sequence_length": f"{'a prompt of ' * prompt}{_number(tokens, 'token')}",
+        "past": _number(call.past_sequence_length, "past token"),
+        "lengths": f"sequences {'of different lengths' if ragged else 'shorter than the cache'}",
+        "cache": "" if features["cache"] == "concatenated" else _feature(case, "cache"),
+        "window": f"a window of {_number(window, 'token')}, "
+        f"{features['window']} than {'the prompt' if prompt else 'all tokens'}",
+        "head_size": f"head_size {call.head_size}",
+        "seed": f"the values of seed {call.seed}",
+        "constants": f"{', '.join(call.constants)} as constants",
+        **{
+            name: f"{', '.join(getattr(call, name))} written by hand"
+            for name in ("attributes", "inputs", "outputs")
+        },
+    }
+    if features["window"] == "whole":
+        own["window"] = "a window as long as all tokens"
+    shown = (name for name in simplifications(case) if name in needed and name not in hidden)
+    phrases = (own[name] if name in own else _feature(case, name) for name in shown)
+    return [phrase for phrase in phrases if phrase]
+
+
+def _feature(case: Case, name: str) -> str:
+    """The value of a feature in words; empty of a part that is no feature."""
+    text = WORDS.get((name, case.features.get(name) or ""), "")
+    found = _COUNTABLE.match(text)
+    return f"a{'n' * (found[1] in 'aeiou')} {text}" if found else text
+
+
+def _number(count: int, noun: str) -> str:
+    digits = _DIGITS[count] if count < len(_DIGITS) else str(count)
+    return f"{digits} {noun}{'s' * (count != 1)}"

@@ -1,0 +1,226 @@
+"""The smallest call that still fails.
+
+As property-testing libraries shrink what they have found, a failing case is made simpler in one
+part after the other, as long as its fault stays: fewer sequences, heads and tokens, features at
+their plain values, drawn values of seed 0. Of the result, no single part can be made simpler
+(`conformance.diagnosis.simpler`), and these parts are what the fault needs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.base.words import listed
+from conformance.base.yaml_source import InputError, yaml_text
+from conformance.bundle.sensitivity import NO_EFFECT, THRESHOLDS, effects, part_of
+from conformance.case.call import CallError
+from conformance.case.case import Case, Description, EffectName
+from conformance.case.case_file import FORMAT
+from conformance.case.contracts import contract_by_features
+from conformance.case.load import load_file
+from conformance.diagnosis.simpler import Changes, needs, simplifications
+from conformance.run.assessment import prepared_case
+
+#: The time limit of a call that is tried: it is as small as the failing one, or smaller.
+TRY_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """The smallest case found, after so many ``runs``.
+
+    ``needs`` are phrases for what could not be made simpler. ``complete``: nothing was left to try.
+    """
+
+    case: Case
+    runs: int
+    needs: tuple[str, ...]
+    complete: bool
+
+    @property
+    def sentence(self) -> str:
+        """What the fault needs: `needs two key/value heads and a softcap`; may be empty."""
+        return f"needs {listed(self.needs)}" if self.needs else ""
+
+
+def smallest(
+    case: Case,
+    still_fails: Callable[[Case], bool],
+    most_runs: int = 60,
+    *,
+    provider: str | None = None,
+    until: float = math.inf,
+) -> Smallest:
+    """Make ``case`` simpler while ``still_fails``, which is called at most ``most_runs`` times.
+
+    Each call that is tried is a valid case file, demands the same of ``provider`` (the target's
+    execution provider) or more, and has values, or none for the same reason. ``until`` is a time of
+    `time.monotonic`. A graph stays as it is.
+    """
+    with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
+        search = _Search(case, still_fails, most_runs, provider, until, Path(folder))
+        return search.result()
+
+
+def case_text(case: Case, why: str = "") -> str:
+    """A case file with ``case`` as its only entry, with its title in words."""
+    contract = case.written_contract
+    entry = {
+        "name": case.name,
+        "title": case.title,
+        "why": why,
+        **fields_of(case),
+        "insensitive_to": case.insensitive_to,
+        "contract": contract and contract.model_dump(exclude_defaults=True),
+    }
+    if case.time_limit_seconds != Description().time_limit_seconds:
+        entry["time_limit_seconds"] = case.time_limit_seconds
+    data = {
+        "format": FORMAT,
+        "question": case.question,
+        "cases": [{name: value for name, value in entry.items() if value not in (None, "", ())}],
+    }
+    return yaml_text(data)
+
+
+def fields_of(case: Case) -> dict[str, Any]:
+    """The fields of the call that differ from their defaults, and the relation if there is one."""
+    relation = {"relation": case.relation} if case.relation else {}
+    return {**case.written_call.model_dump(exclude_defaults=True), **relation}
+
+
+class _Search:
+    """A search. ``tried`` has the fields of each call, and whether it fails; None: it cannot take
+    the place of the first."""
+
+    def __init__(
+        self,
+        case: Case,
+        still_fails: Callable[[Case], bool],
+        most_runs: int,
+        provider: str | None,
+        until: float,
+        folder: Path,
+    ) -> None:
+        self.first = case
+        self.still_fails = still_fails
+        self.most_runs = most_runs
+        self.provider = provider
+        self.until = until
+        self.file = folder / "smallest.yaml"
+        self.tried: dict[str, bool | None] = {}
+        self.runs = 0
+        self.unjudged = _without_numbers(prepared_case(case).own.unjudged)
+        derived, demands = self._derived(case), case.contract.on(provider).demands
+        written = case.written_contract
+        #: Whether the contract follows from the features, so that it is known of other calls.
+        self.explained = written is None or (derived == demands and not written.readings)
+        #: What the features of other calls may demand: what is wrong in a call that may be
+        #: rejected is wrong in one that must be computed.
+        self.demands = (
+            {derived, "computes"} if self.explained and derived == "either" else {derived}
+        )
+        #: Whether nothing is known of other calls: one might be right to be accepted.
+        self.unknown = case.is_graph or (
+            not self.explained and demands == "rejects" and self.unjudged is None
+        )
+
+    def result(self) -> Smallest:
+        """Try one part after the other until nothing can be made simpler."""
+        best = self.first
+        before = best if self.unknown else None
+        while best is not before and not self._is_over():
+            before = best
+            for part in simplifications(best):
+                best = self._simpler_in(part, best)
+        left = {
+            part: [self.tried.get(_key(each), True) for each in self._candidates(best, part)]
+            for part in simplifications(best)
+        }
+        needed = [part for part, fails in left.items() if False in fails and True not in fails]
+        complete = not any(True in fails for fails in left.values())
+        if best is not self.first:
+            limit = self.first.time_limit_seconds
+            best = replace(best, time_limit_seconds=limit, insensitive_to=_without_effect(best))
+        return Smallest(best, self.runs, tuple(needs(best, needed)), complete)
+
+    def _is_over(self) -> bool:
+        return self.runs >= self.most_runs or time.monotonic() >= self.until
+
+    def _simpler_in(self, part: str, case: Case) -> Case:
+        """The case with one part as simple as it gets."""
+        simpler = next(filter(None, map(self._tried, self._candidates(case, part))), None)
+        return case if simpler is None else self._simpler_in(part, simpler)
+
+    def _candidates(self, case: Case, part: str) -> Iterator[Case]:
+        """The cases in which one part is simpler, which may be impossible."""
+        changed = (self._changed(case, each) for each in simplifications(case)[part])
+        return (each for each in changed if _key(each) != _key(case))
+
+    def _changed(self, case: Case, changes: Changes) -> Case:
+        """The case with other fields, which may not fit."""
+        return replace(
+            case,
+            name="smallest",
+            axes={},
+            written_title=None,
+            written_call=case.written_call.model_copy(update=dict(changes)),
+            written_contract=None if self.explained else self.first.written_contract,
+            relation=changes.get("relation", case.relation),
+            insensitive_to=(),
+        )
+
+    def _tried(self, changed: Case) -> Case | None:
+        """The case as it is loaded, if it is new and still fails."""
+        key = _key(changed)
+        if key in self.tried or self._is_over():
+            return None
+        self.tried[key] = None
+        candidate = self._loaded(changed)
+        if candidate is None:
+            return None
+        self.runs += 1
+        self.tried[key] = fails = self.still_fails(candidate)
+        return candidate if fails else None
+
+    def _loaded(self, changed: Case) -> Case | None:
+        """The case as it is loaded; None if it cannot take the place of the first."""
+        try:
+            self.file.write_text(case_text(changed), encoding="utf-8")
+            (case,) = load_file(self.file)
+            case = replace(case, time_limit_seconds=min(TRY_SECONDS, case.time_limit_seconds))
+            if self._derived(case) not in self.demands:
+                return None
+            is_alike = _without_numbers(prepared_case(case).own.unjudged) == self.unjudged
+        except (InputError, CallError):
+            return None
+        return case if is_alike else None
+
+    def _derived(self, case: Case) -> str | None:
+        """What the features of a case demand of the provider."""
+        contract = contract_by_features(case.call, case.steps)
+        return contract.on(self.provider).demands if contract else None
+
+
+def _without_effect(case: Case) -> tuple[EffectName, ...]:
+    """The parts of a call that do not change the output, as where it is rejected."""
+    found = {name: effect for name, effect in effects(case.call).items() if name in THRESHOLDS}
+    parts: dict[Any, float] = {}
+    for name, effect in found.items():
+        parts[part_of(name)] = max(effect, parts.get(part_of(name), 0.0))
+    return tuple(part for part, largest in parts.items() if largest < NO_EFFECT)
+
+
+def _key(case: Case) -> str:
+    return repr(sorted(fields_of(case).items()))
+
+
+def _without_numbers(reason: str | None) -> str | None:
+    return reason and re.sub(r"\d+", "N", reason)
