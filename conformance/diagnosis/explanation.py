@@ -13,14 +13,20 @@ from conformance.base.words import plural
 from conformance.base.yaml_source import InputError
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
+from conformance.case.corpus import shipped_files
 from conformance.case.load import load
 from conformance.diagnosis.as_if import AsIf, FaultyKernels, as_if
 from conformance.diagnosis.shared import Shared, shared
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import Unjudgeable, read_outputs
+from conformance.results.causes import kind_of
+from conformance.results.compare import Changes
+from conformance.results.table import Table
 from conformance.run.engine import TargetRun
 
+#: The kind of a result that passed in the run before and does not now.
+BROKEN: Final = "newly broken"
 #: The most groups of failures that are explained.
 MAX_GROUPS: Final = 6
 
@@ -109,3 +115,32 @@ def cases_in(files: Iterable[Path]) -> dict[str, Case]:
         with suppress(InputError, OSError):
             found |= {case.id: case for case in load([file], checked=False)}
     return found
+
+
+def explanations_of(table: Table) -> list[Explanation]:
+    """What the unexpected results of a table share, as far as they are of shipped cases."""
+    failing = [cell for cell in table.cells if cell.result.unexpected]
+    if not failing:
+        return []
+    cases = _shipped_cases()
+    return explanations(
+        (cases[cell.result.case], cell.label, kind_of(cell.result))
+        for cell in table.cells
+        if cell.result.case in cases
+    )
+
+
+def explanations_of_changes(changes: Changes) -> list[Explanation]:
+    """What newly broken results share, in contrast to those that pass before and now."""
+    if not changes.by_kind["broken"]:
+        return []
+    cases = _shipped_cases()
+    broken = [(change.case, change.target, BROKEN) for change in changes.by_kind["broken"]]
+    right = [(id, target, "") for target, ids in changes.right.items() for id in ids]
+    known = (each for each in (*broken, *right) if each[0] in cases)
+    return explanations((cases[id], target, kind) for id, target, kind in known)
+
+
+def _shipped_cases() -> dict[str, Case]:
+    """The shipped cases by id: a results file may be a stranger's, so no file that it names."""
+    return cases_in(shipped_files().values())

@@ -13,6 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from conformance.diagnosis.explanation import (
+    Explanation,
+    explanations_of,
+    explanations_of_changes,
+)
 from conformance.report.history import release_rows, sentence
 from conformance.report.repro.escaping import code
 from conformance.results.causes import causes
@@ -86,9 +91,19 @@ def _changes(changes: Changes) -> Iterator[Section]:
     if changes.notes:
         yield Section("Notes:", [f"- {code(note)}" for note in changes.notes], "notes", 0.1)
     yield _totals(changes)
+    yield from _shared(explanations_of_changes(changes))
     for heading, members in changes.kinds():
         items = [*_groups(changes, members)]
         yield Section(f"## {heading}: {len(members):,}", items, "more groups")
+
+
+def _shared(explanations: Iterable[Explanation]) -> Iterator[Section]:
+    """What failures share, a section for each kind of failure."""
+    for one in explanations:
+        if lines := one.lines:
+            yield Section(
+                f"**{code(lines[0], 300)}**", [f"- {code(x)}" for x in lines[1:]], "lines", 0.1
+            )
 
 
 def _totals(changes: Changes) -> Section:
@@ -136,6 +151,7 @@ def _summary(table: Table) -> Iterator[Section]:
     if unexpected:
         items = [*map(_unexpected, sorted(unexpected, key=lambda cell: cell.severity))]
         heading = f"## Unexpected results: {len(unexpected):,}"
+        yield from _shared(explanations_of(table))
         yield Section(heading, items, "unexpected results", 0.5)
     yield from _silent(table)
     yield from _known(table)

@@ -17,6 +17,7 @@ from pydantic_core import to_json, to_jsonable_python
 from conformance.base.paths import data_path
 from conformance.base.text import clean, deep_clean
 from conformance.case.contract import BASES
+from conformance.diagnosis.explanation import explanations_of
 from conformance.report.findings import PREFIX
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
@@ -95,6 +96,8 @@ class Page:
     themes: Mapping[str, Mapping[str, str]]
     """The name and the question of each theme that has a score."""
     unexpected: Sequence[Cause[Cell]]
+    shared: Sequence[Sequence[str]]
+    """What unexpected results share: a heading and sentences for each kind."""
     known: Sequence[Cause[Cell]]
     skipped: Mapping[tuple[str, str], int]
     """The number of cases that were not tried, by target and reason."""
@@ -160,6 +163,7 @@ def page(
         histories=release_histories,
         themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
         unexpected=[cause for cause in listed if cause.example.unexpected],
+        shared=[one.lines for one in explanations_of(table) if one.lines],
         known=known,
         skipped=_skipped(table),
         past={label for label in older if not is_unstable(table.instability.get(label, ()))},

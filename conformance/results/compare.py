@@ -33,6 +33,8 @@ class Changes:
     """Why the new run is worse, a sentence for each reason; empty if it is not worse."""
     cases: Mapping[str, CaseRecord]
     """The cases that have changes, as the new run describes them, or else the baseline."""
+    right: Mapping[str, Sequence[str]]
+    """The cases that pass before and now, by target; only if another case is newly broken."""
 
     @property
     def worse(self) -> bool:
@@ -71,12 +73,15 @@ def changes(new: Table, old: Table) -> Changes:
     pairs = pairs_of(new, old)
     ids = list(dict.fromkeys([*new.ids, *old.ids]))
     by_kind: dict[Kind, list[Change]] = {kind: [] for kind in HEADINGS}
+    right: dict[str, list[str]] = {}
     for pair in pairs:
         if pair.before is None or pair.after is None:
             continue
         before, after = pair.before.label, pair.after.label
         for id in ids:
             was, now = old.results.get((id, before)), new.results.get((id, after))
+            if was and now and was.verdict == now.verdict == "pass":
+                right.setdefault(after, []).append(id)
             if (changed := difference(was, now)) is not None:
                 kind, sentence = changed
                 if _is_redefined(id, new, old):
@@ -92,6 +97,7 @@ def changes(new: Table, old: Table) -> Changes:
         notes=tuple(note for note in notes(new, old, pairs) if note not in worse),
         reasons=worse,
         cases={id: case for id, case in cases if case is not None},
+        right=right if by_kind["broken"] else {},
     )
 
 
