@@ -50,7 +50,7 @@ def test_an_adapter_or_version_in_the_name_is_not_repeated(tmp_path: Path) -> No
             assert (shown in html) == (name == "webgpu")
 
 
-def test_a_broken_and_slower_case_is_listed_as_broken(tmp_path: Path) -> None:
+def test_a_broken_case_is_listed_as_broken(tmp_path: Path) -> None:
     old, new = (
         tabulate([small(tmp_path / verdict, verdict, ms=Milliseconds(run=run))])
         for verdict, run in (("pass", 1.0), ("wrong", 30.0))
