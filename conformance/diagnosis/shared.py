@@ -127,11 +127,11 @@ def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
     return Shared(len(failing), tuple(patterns), int(left.sum()), rest)
 
 
-def simplicity(case: Case) -> tuple[int, int, str]:
+def simplicity(case: Case) -> tuple[int, int]:
     """What calls are ordered by to find the one with the least to look at: the number of features
-    that are not plain, the effort, and the id."""
+    that are not plain, and the effort."""
     plain = sum(value == BY_NAME[name].values[0] for name, value in case.features.items())
-    return len(BY_NAME) - plain, effort(case), case.id
+    return len(BY_NAME) - plain, effort(case)
 
 
 def effort(case: Case) -> int:

@@ -1,0 +1,80 @@
+"""Known faults are named by the values of failures, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from shipped import shipped_cases
+
+from conformance.bundle.variants import Outputs
+from conformance.case.case import Case
+from conformance.diagnosis.as_if import AsIf, Call, FaultyKernels, as_if
+from conformance.diagnosis.shared import effort
+
+#: Small calls of one theme for each of some faults.
+THEMES = ("window", "softcap", "smoke", "sink", "ragged")
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[FaultyKernels]:
+    with FaultyKernels() as kernels:
+        yield kernels
+
+
+@pytest.fixture(scope="module")
+def calls() -> list[Call]:
+    cases = [case for case in shipped_cases() if case.theme in THEMES and not case.is_graph]
+    small = [case for case in cases if case.call.dtype == "float32" and effort(case) < 100_000]
+    return [Call(case, (), "cpu") for case in small if case.contract.demands == "computes"]
+
+
+def named(
+    calls: Sequence[Call], kernels: FaultyKernels, *faults: str, known: FaultyKernels | None = None
+) -> tuple[list[AsIf], list[Case]]:
+    """What is named for a target that has all these faults, each in calls that it changes."""
+
+    def outputs(call: Call) -> Outputs | None:
+        for fault in faults:
+            made = kernels.outputs(call, fault)
+            if made is None or not call.is_right(made):
+                return made
+        return kernels.outputs(call, "correct")
+
+    by_id = {call.case.id: call for call in calls}
+    returned = {id: outputs(call) for id, call in by_id.items()}
+    failing = [c.case for c in calls if (o := returned[c.case.id]) and not c.is_right(o)]
+    passing = [call.case for call in calls if call.case not in failing]
+    found = as_if([failing], passing, lambda case: returned[case.id], "cpu", known or kernels)
+    return found, failing
+
+
+@pytest.mark.parametrize(
+    "fault", ["window_one_longer", "window_ignored_for_prompts", "softcap_loses_the_sign"]
+)
+def test_a_fault_is_named_by_its_values(
+    calls: list[Call], kernels: FaultyKernels, fault: str
+) -> None:
+    (one,), failing = named(calls, kernels, fault)
+    assert one.names == (fault,)
+    assert kernels.sentences[fault].rstrip(".") in one.sentence
+    assert len(one.explained) == min(8, len(failing))
+
+
+def test_a_fault_that_is_not_known_is_not_named(calls: list[Call], kernels: FaultyKernels) -> None:
+    with FaultyKernels(without=["window_one_longer"]) as others:
+        assert "window_one_longer" not in others.sentences
+        assert named(calls, kernels, "window_one_longer", known=others)[0] == []
+
+
+def test_without_failures_nothing_is_named(calls: list[Call], kernels: FaultyKernels) -> None:
+    assert named(calls, kernels, "correct") == ([], [])
+
+
+def test_a_fault_that_passing_calls_would_show_is_not_named(
+    calls: list[Call], kernels: FaultyKernels
+) -> None:
+    """A window that is ignored by prompts alone is no window that is ignored everywhere."""
+    with FaultyKernels(without=["window_ignored_for_prompts"]) as others:
+        found, _ = named(calls, kernels, "window_ignored_for_prompts", known=others)
+    assert "window_ignored" not in [name for one in found for name in one.names]
