@@ -197,15 +197,18 @@ def _words(cases: Sequence[Case]) -> Iterator[_Part]:
     """The words of features and their pieces, as `word_test` takes them, and ``feature=value``."""
     values = {name: np.array([str(case.features[name]) for case in cases]) for name in BY_NAME}
     meant: dict[str, Mask] = {}
+    whole: set[str] = set()
     for name, words in WORDS.items():
         for value, several in words.items():
             known = several.split()
+            whole.update(known)
             for word in {*known, *(piece for one in known for piece in one.split("_"))}:
                 mask = meant.setdefault(word, np.zeros(len(cases), bool))
                 mask |= values[name] == value
     for word, mask in sorted(meant.items()):
-        yield math.log2(len(meant)), word, mask
-        yield math.log2(len(meant)) + 1, f"not {word}", ~mask
+        bits = math.log2(len(meant)) + (word not in whole)
+        yield bits, word, mask
+        yield bits + 1, f"not {word}", ~mask
     for name, feature in BY_NAME.items():
         for value in feature.values:
             bits = math.log2(len(BY_NAME) * len(feature.values)) + 2
