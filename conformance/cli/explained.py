@@ -13,7 +13,7 @@ from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 
 #: How long calls are compared with known faults.
-SECONDS: Final = 10.0
+SECONDS: Final = 30.0
 
 
 def explain_failures(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) -> None:

@@ -44,7 +44,7 @@ SEEDS: Final = 3
 #: kernel has several faults.
 EXCEPTIONS: Final = 2
 #: The fault may change this many of the calls that pass, since it has its own limits.
-CHANGED: Final = 1
+CHANGED: Final = 2
 #: The outputs of a fault may be this many budgets away: both kernels have errors.
 BUDGETS: Final = 2.0
 #: … or this share of the largest error.
@@ -73,9 +73,12 @@ class AsIf:
     @property
     def sentence(self) -> str:
         """The fault in words, and how many of the failures it explains."""
-        what = "; or: ".join(text.rstrip(".") for text in self.sentences)
-        many = f"{len(self.explained)} of {self.sampled} sampled failures"
-        return f"As if: {what}. ({', '.join(self.names)}; the values of {many} are those)"
+        faults = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in self.sentences]
+        names = ", ".join(self.names)
+        return (
+            f"As if {'; or '.join(faults)} ({names}): so are the values of "
+            f"{len(self.explained)} of {self.sampled} failures that were run again."
+        )
 
 
 class FaultyKernels:
