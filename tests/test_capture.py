@@ -193,8 +193,8 @@ def test_a_norm_that_the_reference_run_does_not_know(
         {"rows": 32},
         {"dtype": np.float16},
         {"inside": "function"},
-        {"window": 4, "table": 4096},
-        {"heads": 6, "kv_heads": 1, "size": 32},
+        pytest.param({"window": 4, "table": 4096}, marks=pytest.mark.slow),
+        pytest.param({"heads": 6, "kv_heads": 1, "size": 32}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

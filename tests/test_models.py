@@ -206,6 +206,7 @@ def test_the_configuration_of_genai_says_the_same(tmp_path: Path) -> None:
 # Profiles
 
 
+@pytest.mark.slow
 def test_the_profiles_are_those_of_the_graphs() -> None:
     made = dict(profiles())
     files = {file.stem: file for file in (data_path("cases") / "profiles").glob("*.yaml")}
@@ -247,6 +248,7 @@ def test_models_that_do_the_same_are_one_line_of_the_table(known: Models) -> Non
     assert f"| Llama 3.2 1B | {cell} |" in readme_table(both)
 
 
+@pytest.mark.slow
 def test_the_recorded_models_are_those_of_the_graphs() -> None:
     data = json.loads((ROOT / "reports" / "recorded" / "models.json").read_text(encoding="utf-8"))
     models = models_of(data)

@@ -64,7 +64,7 @@ def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "arguments",
     [
         ("check", "model.onnx", "--ep", "cpu", "--ep", "exec:../programs/runner"),
-        ("check", "model.onnx", "--ep", "cpu@latest"),
+        pytest.param(("check", "model.onnx", "--ep", "cpu@latest"), marks=pytest.mark.slow),
         ("check", "model.onnx", "--ep", "wasm@latest"),
         ("check", "model.onnx", "--ep", "tract@latest", "--ep", "webgpu"),
         ("setup", "cpu@1.25.1", "wasm@1.27.0", "tract@0.22.0"),

@@ -115,6 +115,7 @@ def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path
     assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 2 cases · 2 hazards"
 
 
+@pytest.mark.slow
 def test_axes_are_a_small_table(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page, "#decode/several_tokens")
     grid = tab.locator("#matrix tr.grid table").nth(1)
@@ -192,6 +193,7 @@ def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
         assert cases(tab) == found, text
 
 
+@pytest.mark.slow
 def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
     about = [
         case("a/x[dtype=float32]", tags=("one",)),
@@ -212,6 +214,7 @@ def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
     assert asked(tab) == "#?target=webgpu@3&target=cpu@1&dtype=float32"
 
 
+@pytest.mark.slow
 def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
     show: Open, tmp_path: Path
 ) -> None:
@@ -269,6 +272,7 @@ def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
     assert "The output is right" in words(tab.locator("#panel"))
 
 
+@pytest.mark.slow
 def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     old = of_results(tmp_path / "old", [result("a/x"), result("a/y")])
     new = of_results(tmp_path / "new", [result("a/x", verdict="wrong"), result("a/y")])
@@ -280,6 +284,7 @@ def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     assert "broken" in words(tab.locator("#panel .note").nth(1))
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_filtered_row_can_be_shown(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator(".chips").get_by_text("timeout").click()
@@ -312,6 +317,7 @@ def test_the_address_restores_the_view(show: Open, real: Run, real_page: str) ->
     assert pressed == ["pass", "cuda@1.26.0"]
 
 
+@pytest.mark.slow
 def test_addresses_lead_to_rows_and_cells(show: Open, real: Run, real_page: str) -> None:
     id = "shared_kv/omitted_kv_with_past[dtype=float16,batch_size=2,heads=8:1]"
     tab = show(real_page, f"#{quote(id)}")
@@ -341,6 +347,7 @@ def test_addresses_lead_to_rows_and_cells(show: Open, real: Run, real_page: str)
     show(real_page, "#?verdict=none&target=nobody&open=x&sort=y&%zz")
 
 
+@pytest.mark.slow
 def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: str) -> None:
     tab = show(real_page)
     tab.locator("#search").fill("nothing like this")
@@ -352,6 +359,7 @@ def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: 
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
 
 
+@pytest.mark.slow
 def test_counts_link_to_the_cases_they_count(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.get_by_text("Results by verdict").click()
@@ -419,6 +427,7 @@ def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None
         ),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_the_panel_has_what_only_some_results_have(
     show: Open, tmp_path: Path, verdict: str, fields: dict[str, Any], told: Sequence[str]
 ) -> None:
@@ -445,6 +454,7 @@ def test_what_is_not_demanded_or_not_asked_is_told(show: Open, tmp_path: Path) -
     assert "basis specified" not in panel
 
 
+@pytest.mark.slow
 def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
     show: Open, real_page: str
 ) -> None:
@@ -493,6 +503,7 @@ def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
     assert picture.locator("rect").count() == 4  # the ground and three blocks
 
 
+@pytest.mark.slow
 def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: Path) -> None:
     known = expected(link="docs/findings/webgpu-attributes.md")
     tab = opened(show, tmp_path, unexpected=False, expectation=known)
@@ -504,6 +515,7 @@ def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: 
     assert asked(tab).startswith(f"#{case().id}@")
 
 
+@pytest.mark.slow
 def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
     show: Open, real_page: str
 ) -> None:
@@ -529,6 +541,7 @@ def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
 # ── Keys, paper, phones and everybody's eyes ────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
     tab = show(real_page)
     keys = tab.keyboard
@@ -643,6 +656,7 @@ def test_the_width_is_used_and_nothing_is_cut_off(
         assert box["x"] + box["width"] <= width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1500, 390])
 def test_the_heads_of_many_releases_stay_on_the_screen(
     show: Open, tmp_path: Path, width: int
@@ -718,6 +732,7 @@ def test_a_link_to_the_view_can_be_copied(show: Open, real_page: str) -> None:
     assert copied().startswith(f"{address}#{words(tab.locator('#panel .case'))}@cuda@1.26.0")
 
 
+@pytest.mark.slow
 def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) -> None:
     tab = show(real_page, "#?verdict=timeout")
     tab.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
@@ -773,6 +788,7 @@ def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
     assert cases(tab) == ["a/bad", "b/no"]
 
 
+@pytest.mark.slow
 def test_it_prints(show: Open, real_page: str) -> None:
     tab = show(real_page, "#decode")
     cell(tab, "decode/several_tokens", 1).click()
@@ -815,6 +831,7 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
 # ── A published page ────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("days", "says"), [(2.9, ""), (4.1, "Out of date: "), (-1, "")])
 def test_a_published_page_turns_stale(browser: Any, tmp_path: Path, days: float, says: str) -> None:
     page = tmp_path / "page.html"

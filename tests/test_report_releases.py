@@ -80,6 +80,7 @@ def test_a_column_stands_for_all_releases_and_unfolds(show: Open, tmp_path: Path
     assert "releases" not in asked(tab)
 
 
+@pytest.mark.slow
 def test_a_row_says_since_when_all_its_cases_are_right(show: Open, tmp_path: Path) -> None:
     verdicts = {"t/c[n=1]": ("pass", "pass", "pass"), "t/c[n=2]": ("wrong", "pass", "pass")}
     tab = show(page(tmp_path, verdicts))
@@ -88,6 +89,7 @@ def test_a_row_says_since_when_all_its_cases_are_right(show: Open, tmp_path: Pat
     assert "since" not in words(cell(tab, "t/c"))
 
 
+@pytest.mark.slow
 def test_a_link_to_a_cell_of_a_release_unfolds_its_column(show: Open, tmp_path: Path) -> None:
     html = page(tmp_path, OF_SERIES)
     tab = show(html, "#t/mended@cpu@1.21.0")
@@ -99,6 +101,7 @@ def test_a_link_to_a_cell_of_a_release_unfolds_its_column(show: Open, tmp_path: 
     assert cell(tab, "t/mended").get_attribute("aria-current") == "true"
 
 
+@pytest.mark.slow
 def test_the_panel_has_every_release(show: Open, tmp_path: Path) -> None:
     tab = show(page(tmp_path, OF_SERIES | {"t/mended": ("pass", "crash", "pass")}))
     cell(tab, "t/mended").click()
@@ -112,6 +115,7 @@ def test_the_panel_has_every_release(show: Open, tmp_path: Path) -> None:
     assert heads(tab) == ["cpu"]  # looking at a release does not change the table
 
 
+@pytest.mark.slow
 def test_regressions_can_be_found(show: Open, tmp_path: Path) -> None:
     tab = show(page(tmp_path, OF_SERIES))
     table = tab.locator("details.history")
@@ -134,6 +138,7 @@ def test_regressions_can_be_found(show: Open, tmp_path: Path) -> None:
     assert cases(tab) == ["t/later", "t/regressed", "t/mended"]
 
 
+@pytest.mark.slow
 def test_filters_name_a_target_or_one_of_its_releases(show: Open, tmp_path: Path) -> None:
     html = page(tmp_path, OF_SERIES, "tract@0.23.9")
     tab = show(html)

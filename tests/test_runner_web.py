@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +26,13 @@ from spoken_runner import (
     gqa_model,
     model,
     one_node,
+    runners,
     starting,
     step,
     value,
 )
 
+from conformance.base.paths import CACHE_VARIABLE
 from conformance.targets.tools import find_onnxruntime_web
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
@@ -53,15 +55,20 @@ def packages() -> Path:
     return found.path
 
 
-@pytest.fixture
-def webgpu(start: Start, packages: Path) -> Runner:
-    """The real runner on any available adapter."""
-    runner = start("--ep", "webgpu", "--modules", packages)
-    answer = runner.ask(cmd="describe")
-    if answer["outcome"] == "unavailable" and NO_ADAPTER in answer["reason"]:
-        pytest.skip(f"needs an adapter: {answer['reason']}")
-    assert answer["outcome"] == "described"
-    return runner
+@pytest.fixture(scope="module")
+def webgpu(
+    packages: Path, shared_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runner]:
+    """The real runner on any available adapter, one for all tests."""
+    with runners(LAUNCH, lambda: tmp_path_factory.mktemp("runner")) as started:
+        environment = {CACHE_VARIABLE: str(shared_cache)}
+        runner = started("--ep", "webgpu", "--modules", packages, **environment)
+        answer = runner.ask(cmd="describe")
+        if answer["outcome"] == "unavailable" and NO_ADAPTER in answer["reason"]:
+            pytest.skip(f"needs an adapter: {answer['reason']}")
+        assert answer["outcome"] == "described"
+        yield runner
+        assert runner.end() == 0
 
 
 @pytest.fixture
@@ -249,7 +256,6 @@ def test_a_supported_node_ran_on_the_adapter(webgpu: Runner, folder: Path) -> No
     assert answer["placement"] == "WebGpuExecutionProvider"
     [first], [second] = answer["arrays"]
     assert_same(first, second)
-    assert webgpu.end() == 0
 
 
 def test_an_unsupported_node_ran_on_the_cpu(webgpu: Runner, folder: Path) -> None:

@@ -220,7 +220,7 @@ def test_what_is_known_under_the_tool_and_what_is_known_of_cuda_hold() -> None:
     assert [file.name for file in files] == ["cuda-sanitized.yaml", "cuda.yaml"]
 
 
-@pytest.mark.parametrize("tool", FOUND)
+@pytest.mark.parametrize("tool", ["memcheck", pytest.param("initcheck", marks=pytest.mark.slow)])
 def test_a_run_tells_what_was_found_and_of_which_case(
     gqa: Gqa, tmp_path: Path, shared_cache: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
@@ -235,7 +235,7 @@ def test_a_run_tells_what_was_found_and_of_which_case(
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(desk.folder)
     command = ("run", "three.yaml", "--ep", "cuda", "--compute-sanitizer", os.fspath(FAKE))
-    done = gqa(*command, "--results", "sanitized.jsonl", "-j", "2")
+    done = gqa(*command, "--results", "sanitized.jsonl", "-j", "1")
     run = read(desk.folder / "sanitized.jsonl")
     assert (done.status, "Traceback" in done.both) == (1, False)
     assert {run.cases[r.case].name: r.verdict for r in run.results} == {

@@ -96,7 +96,10 @@ def gqa(
         yield call
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "webgpu" else pytest.param(name, marks=pytest.mark.slow) for name in FOLDERS],
+)
 def test_an_interruption_ends_what_was_started(
     desk: Desk, place: Place, gqa: Gqa, name: str
 ) -> None:

@@ -176,7 +176,7 @@ def table_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.slow)])
 def test_no_mutant_ends_with_a_traceback_or_hangs(tmp_path: Path, count: int) -> None:
     good = read(whole(tmp_path / "good.jsonl"))
     content = good.path.read_bytes()
@@ -206,7 +206,7 @@ def test_no_mutant_ends_with_a_traceback_or_hangs(tmp_path: Path, count: int) ->
                 # None is left out without a word.
                 lines = path.read_bytes().count(b'"kind":"result"')
                 assert len(run.results) >= lines or run.problems, seed
-    assert min(seen["read"], seen["refused"]) >= 10, seen
+    assert min(seen["read"], seen["refused"]) >= count // 5, seen
 
 
 #: Each attacks some form: what terminals obey, markup, formulas, ends of literals, the length.
@@ -221,7 +221,7 @@ TEXTS = (
 
 @pytest.mark.parametrize(
     "seed",
-    [n if n % 9 == 0 else pytest.param(n, marks=pytest.mark.slow) for n in range(len(TEXTS))],
+    [n if n in (0, 9) else pytest.param(n, marks=pytest.mark.slow) for n in range(len(TEXTS))],
 )
 def test_no_text_leaves_its_place_in_any_form(tmp_path: Path, seed: int) -> None:
     """With the seeds each text is in every field."""

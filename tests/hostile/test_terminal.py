@@ -146,11 +146,16 @@ def test_text_from_outside_is_shown_and_not_obeyed(
     assert "HID" in done.out
 
 
+#: Where ``gqa doctor`` looks for runtimes: nothing is there, so none is started.
+ELSEWHERE = ("--ort-python", "--tract", "--tract-python", "--onnxruntime-web")
+
+
 def test_the_name_of_the_cache(
     on_terminal: Callable[..., Done], desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GQA_CACHE", str(desk.folder / f"{NAME}[" / "]"))
-    done = on_terminal("doctor")
+    nowhere = [word for option in ELSEWHERE for word in (option, "/no/such")]
+    done = on_terminal("doctor", *nowhere)
     check(done)
     assert "HID" in done.out
 
