@@ -35,9 +35,10 @@ from conformance.run.assessment import job_for, prepared_case
 RUNNER: Final = data_path("mutants") / "runner.py"
 #: The kernel without a fault, which also says which faults could differ from it in a call.
 PROBE: Final = "probe"
-#: How many failures, and how many passing calls, are compared with a fault.
+#: How many failures are compared with a fault, and how many passing calls that are near them, and
+#: that differ from each other.
 FAILURES: Final = 8
-PASSES: Final = 24
+PASSES: Final = 16
 #: How many failures faults are looked for with, one after the other.
 SEEDS: Final = 3
 #: For this many failures that it explains, one may be as neither the fault nor the right kernel: a
@@ -62,22 +63,25 @@ OutputsOf = Callable[[Case], Outputs | None]
 class AsIf:
     """A fault whose values the target returns, or several that no sampled call tells apart.
 
-    It explains ``explained`` of the ``sampled`` failures: their values are those of the fault.
+    It explains ``explained`` of the failures that were run again: their values are those of the
+    fault. ``others`` are those that it does not explain.
     """
 
     names: tuple[str, ...]
     sentences: tuple[str, ...]
     explained: tuple[Case, ...]
-    sampled: int
+    others: tuple[Case, ...]
 
     @property
     def sentence(self) -> str:
         """The fault in words, and how many of the failures it explains."""
         faults = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in self.sentences]
         names = ", ".join(self.names)
+        tried = len(self.explained) + len(self.others)
+        but = f", but not of {self.others[0].id}" if self.others else ""
         return (
-            f"As if {'; or '.join(faults)} ({names}): so are the values of "
-            f"{len(self.explained)} of {self.sampled} failures that were run again."
+            f"As if {'; or '.join(faults)} ({names}): it gives the same wrong values in "
+            f"{len(self.explained)} of {tried} failures that were run again{but}."
         )
 
 
@@ -198,20 +202,25 @@ def as_if(
         kernels: the faults.
         until: when to stop, a time of `time.monotonic`.
     """
-    found: list[AsIf] = []
+    found: dict[tuple[str, ...], AsIf] = {}
     known: set[str] = set()
     for group in failing:
         calls = (_call(case, outputs_of, target_class) for case in _spread(group, FAILURES))
         samples = [call for call in calls if call and call.case.id not in known]
         for seed in samples[:SEEDS]:
             if time.monotonic() >= until:
-                return found
+                return [*found.values()]
             one = _explained(seed, samples, passing, outputs_of, target_class, kernels)
             if one is not None:
-                found.append(one)
+                before = found.get(one.names, replace(one, explained=(), others=()))
+                found[one.names] = replace(
+                    one,
+                    explained=(*before.explained, *one.explained),
+                    others=(*before.others, *one.others),
+                )
                 known |= {case.id for case in one.explained}
                 break
-    return found
+    return [*found.values()]
 
 
 def _explained(
@@ -238,9 +247,10 @@ def _explained(
         if 2 * len(calls) > len(samples) and len(calls) >= others[name] * EXCEPTIONS
     }
     changed = dict.fromkeys(like, 0)
-    for case in _nearest(passing, [call.case for call in samples], PASSES) if like else ():
-        if call_passing := _call(case, outputs_of, target_class):
-            for name in like:
+    near = _nearest(passing, [call.case for call in samples], PASSES) if like else []
+    for case in (*near, *(_spread(passing, PASSES) if like else ())):
+        if like and (call_passing := _call(case, outputs_of, target_class)):
+            for name in {*like} & {*kernels.changing(call_passing)}:
                 changed[name] += not _keeps(call_passing, name, kernels)
             like = {name: calls for name, calls in like.items() if changed[name] <= CHANGED}
     order = {n: (len(calls), -others[n] - changed[n]) for n, calls in like.items()}
@@ -248,7 +258,8 @@ def _explained(
     if not 0 < len(best) <= MAX_NAMES:
         return None
     explained = tuple(call.case for call in like[best[0]])
-    return AsIf(best, tuple(kernels.sentences[n] for n in best), explained, len(samples))
+    others_of = tuple(call.case for call in samples if call not in like[best[0]])
+    return AsIf(best, tuple(kernels.sentences[n] for n in best), explained, others_of)
 
 
 def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> Call | None:
@@ -277,8 +288,10 @@ def _spread(cases: Sequence[Case], most: int) -> list[Case]:
     left = sorted(_small(cases), key=simplicity)
     left = left[: max(2 * most, len(left) // 4)]
     chosen = left[:1]
-    while len(chosen) < min(most, len(left)):
+    left = left[1:]
+    while left and len(chosen) < most:
         chosen.append(max(left, key=lambda case: min(_distance(case, one) for one in chosen)))
+        left.remove(chosen[-1])
     return chosen
 
 

@@ -57,8 +57,8 @@ class Explanation:
             return ()
         verdict, _, message = self.kind.partition(": ")
         number = plural(self.shared.failures, f"{verdict} result")
-        heading = f"What {number} on {self.target} share{'s' * (self.shared.failures == 1)}"
-        return f"{heading}{f' ({message})' if message else ''}:", *sentences, *simplest
+        about = f" ({message})" if message else ""
+        return f"What may explain {number} on {self.target}{about}:", *sentences, *simplest
 
 
 def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explanation]:

@@ -47,6 +47,8 @@ _BEAM: Final = 12
 MIN_BITS: Final = 8.0
 JOINING_BITS: Final = 4.0
 MIN_FAILURES: Final = 2
+#: Of most calls with an expression fail, if this share of them does.
+MOST_FAIL: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ class Shared:
             return ()
         texts = [one.sentence for one in self.patterns]
         rest = (
-            f"{plural(len(self.left), 'failure')} of {self.others:,} other calls "
-            f"{'is' if len(self.left) == 1 else 'are'} like none of these: "
+            f"{plural(len(self.left), 'failure')} among the {self.others:,} other calls "
+            f"{'has' if len(self.left) == 1 else 'have'} nothing in common: "
             f"{', '.join(case.id for case in self.left[:3])}{' …' * (len(self.left) > 3)}"
             if self.left
             else f"none of the {self.others:,} other calls fails"
@@ -105,18 +107,15 @@ class Shared:
 
 
 def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
-    """The patterns of ``failing`` calls among these and ``passing`` ones, the best first."""
+    """The patterns of ``failing`` calls among these and ``passing`` ones, the best first.
+
+    Either any expressions, or only those of which most calls fail: whichever list is shorter.
+    """
     cases = [*failing, *passing]
     fails = np.arange(len(cases)) < len(failing)
-    parts = Parts(cases) if len(failing) >= MIN_FAILURES and passing else None
     left: Mask = np.ones(len(cases), bool)
     patterns: list[Pattern] = []
-    while parts and np.count_nonzero(fails & left) >= MIN_FAILURES:
-        found = parts.best(fails, left)
-        if found is None:
-            break
-        expression, selected = found
-        selected &= left
+    for expression, selected in _shortest(cases, fails) if passing else ():
         good = [cases[n] for n in np.flatnonzero(selected & ~fails)]
         bad = [cases[n] for n in np.flatnonzero(selected & fails)]
         names = tuple(case.id for case in good) if len(good) <= 2 else ()
@@ -125,6 +124,26 @@ def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
         left &= ~selected
     rest = tuple(cases[n] for n in np.flatnonzero(left & fails))
     return Shared(len(failing), tuple(patterns), int(left.sum()), rest)
+
+
+def _shortest(cases: Sequence[Case], fails: Mask) -> list[tuple[str, Mask]]:
+    """The shorter list of expressions, each with the calls that it and none before it selects."""
+    if np.count_nonzero(fails) < MIN_FAILURES:
+        return []
+    parts = Parts(cases)
+    lists = []
+    for least in (0.0, MOST_FAIL):
+        left, bits = np.ones(len(cases), bool), 0.0
+        found: list[tuple[str, Mask]] = []
+        while np.count_nonzero(fails & left) >= MIN_FAILURES:
+            best = parts.best(fails, left, least)
+            if best is None:
+                break
+            found.append((best[0], best[1]))
+            left = left & ~best[1]
+            bits += best[2]
+        lists.append((bits + float(_code((fails & left).sum(), left.sum())), len(found), found))
+    return min(lists, key=lambda one: one[:2])[2]
 
 
 def simplicity(case: Case) -> tuple[int, int]:
@@ -148,7 +167,7 @@ class Parts:
     def __init__(self, cases: Sequence[Case]) -> None:
         shortest: dict[bytes, tuple[float, int, str]] = {}
         masks: dict[bytes, Mask] = {}
-        for bits, text, mask in (*_words(cases), *_sizes(cases), *_themes(cases)):
+        for bits, text, mask in (*_words(cases), *_sizes(cases)):
             key, known = mask.tobytes(), (bits, len(text), text)
             if mask.any() and not mask.all():
                 shortest[key] = min(shortest.get(key, known), known)
@@ -158,12 +177,15 @@ class Parts:
         self._masks = np.array([masks[key] for key in shortest], bool).reshape(-1, len(cases))
         self._numbers = self._masks.astype(np.float32)
 
-    def best(self, fails: Mask, left: Mask) -> tuple[str, Mask] | None:
-        """The expression that describes best which of the calls in ``left`` fail, and what it
-        selects; None if none is shorter than a list of them."""
+    def best(self, fails: Mask, left: Mask, least: float) -> tuple[str, Mask, float] | None:
+        """The expression that describes best which of the calls in ``left`` fail, what it selects,
+        and the bits of both; None if none is shorter than a list of the failures.
+
+        At ``least`` this share of what it selects fails.
+        """
         total, failures = np.count_nonzero(left), np.count_nonzero(fails & left)
         shortest = float(_code(failures, total)) - MIN_BITS
-        found: tuple[tuple[int, ...], Mask] | None = None
+        found: tuple[tuple[int, ...], Mask, float] | None = None
         beam: list[tuple[tuple[int, ...], Mask, float]] = [((), left, 0.0)]
         for _ in range(MAX_PARTS):
             longer: dict[tuple[int, ...], tuple[float, Mask, float]] = {}
@@ -172,22 +194,27 @@ class Parts:
             each = counted.T.astype(np.intp).reshape(2, len(beam), -1)
             for (parts, mask, length), calls, bad in zip(beam, *each, strict=True):
                 bits = self._bits + length + JOINING_BITS * bool(parts)
-                score = bits + _code(bad, calls) + _code(failures - bad, total - calls)
+                inside = bits + _code(bad, calls)
+                score = inside + _code(failures - bad, total - calls)
                 score[bad * (total - calls) <= (failures - bad) * calls] = np.inf
                 for n in np.argsort(score, kind="stable")[:_BEAM]:
-                    names = tuple(sorted((*parts, int(n))))
                     if np.isfinite(score[n]) and n not in parts:
-                        longer[names] = float(score[n]), mask & self._masks[n], float(bits[n])
-            rated = sorted(longer.items(), key=lambda item: item[1][0])[:_BEAM]
-            if not rated or rated[0][1][0] >= shortest:
-                break
-            shortest, found = rated[0][1][0], (rated[0][0], rated[0][1][1])
-            beam = [(parts, mask, length) for parts, (_, mask, length) in rated]
+                        names, selected = tuple(sorted((*parts, int(n)))), mask & self._masks[n]
+                        longer[names] = float(score[n]), selected, float(bits[n])
+                rates = bad / np.maximum(calls, 1)
+                allowed = np.where(rates >= least, score, np.inf)
+                if allowed.min() < shortest:
+                    n = int(allowed.argmin())
+                    shortest = float(allowed[n])
+                    found = (*parts, n), mask & self._masks[n], float(inside[n])
+            beam = [
+                (parts, mask, length)
+                for parts, (_, mask, length) in sorted(longer.items(), key=lambda one: one[1][0])
+            ][:_BEAM]
         if found is None:
             return None
-        parts, mask = found
-        ordered = sorted(parts, key=lambda n: (self._bits[n], self._texts[n]))
-        return " and ".join(self._texts[n] for n in ordered), mask
+        chosen = sorted(found[0], key=lambda n: (self._bits[n], self._texts[n]))
+        return " and ".join(self._texts[n] for n in chosen), found[1], found[2]
 
 
 _Part = tuple[float, str, Mask]
@@ -232,7 +259,7 @@ def _sizes(cases: Sequence[Case]) -> Iterator[_Part]:
             yield length, f"{name}<={number}", low[name] <= size
             yield length, f"{name}<{number}", low[name] < size
             mask = np.array([size in some for some in of])
-            yield length + 1, f"{name}={number}", mask
+            yield length - 0.5, f"{name}={number}", mask
             yield length + 2, f"{name}!={number}", ~mask
         for divisor in DIVISORS:
             mask = np.array([any(size % divisor == 0 for size in some) for some in of])
@@ -243,13 +270,6 @@ def _sizes(cases: Sequence[Case]) -> Iterator[_Part]:
         bits = math.log2(len(SIZES)) + math.log2(len(COMPARED)) + 2
         yield bits, f"{one}>{other}", high[one] > low[other]
         yield bits, f"{one}<{other}", low[one] < high[other]
-
-
-def _themes(cases: Sequence[Case]) -> Iterator[_Part]:
-    """The case files."""
-    themes = np.array([case.file.name for case in cases])
-    for theme in dict.fromkeys(themes.tolist()):
-        yield math.log2(len(cases)) + 2, theme, themes == theme
 
 
 @lru_cache(1)

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, yaml_text
 from conformance.bundle.sensitivity import NO_EFFECT, THRESHOLDS, effects, part_of
@@ -198,8 +200,11 @@ class _Search:
             case = replace(case, time_limit_seconds=min(TRY_SECONDS, case.time_limit_seconds))
             if self._derived(case) not in self.demands:
                 return None
-            is_alike = _without_numbers(prepared_case(case).own.unjudged) == self.unjudged
-        except (InputError, CallError):
+            made = prepared_case(case)
+            is_alike = _without_numbers(made.own.unjudged) == self.unjudged
+            if case.relation:
+                made.variant.inputs  # noqa: B018  # a variant may need more tokens
+        except (InputError, CallError, ValidationError):
             return None
         return case if is_alike else None
 
