@@ -97,9 +97,8 @@ class Shared:
             return ()
         texts = [one.sentence for one in self.patterns]
         rest = (
-            f"{plural(len(self.left), 'failure')} among the {self.others:,} other calls "
-            f"{'has' if len(self.left) == 1 else 'have'} nothing in common: "
-            f"{', '.join(case.id for case in self.left[:3])}{' …' * (len(self.left) > 3)}"
+            f"no expression describes {plural(len(self.left), 'failure')} among the "
+            f"{self.others:,} other calls: {', '.join(case.id for case in self.left[:3])}{' …' * (len(self.left) > 3)}"
             if self.left
             else f"none of the {self.others:,} other calls fails"
         )
