@@ -96,12 +96,11 @@ class Shared:
         if not self.patterns:
             return ()
         texts = [one.sentence for one in self.patterns]
-        rest = (
-            f"no expression describes {plural(len(self.left), 'failure')} among the "
-            f"{self.others:,} other calls: {', '.join(case.id for case in self.left[:3])}{' …' * (len(self.left) > 3)}"
-            if self.left
-            else f"none of the {self.others:,} other calls fails"
-        )
+        names = ", ".join(case.id for case in self.left[:3]) + " …" * (len(self.left) > 3)
+        number = plural(len(self.left), "failure")
+        rest = f"none of the {self.others:,} other calls fails"
+        if self.left:
+            rest = f"no expression describes {number} among the {self.others:,} others: {names}"
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*texts, rest))
 
 
