@@ -33,7 +33,7 @@ def bench(desk: Desk, tmp_path: Path, gqa: Gqa, monkeypatch: pytest.MonkeyPatch)
         marks(desk, runner).unlink(missing_ok=True)
         results = tmp_path / "results.jsonl"
         command = ("run", str(file), "--ep", desk.runner(runner), "--results", str(results))
-        done = gqa(*command, "--no-shrink", *options)
+        done = gqa(*command, "--no-explain", "--no-shrink", *options)
         assert "Traceback" not in done.both
         return done, read(results)
 
@@ -98,6 +98,6 @@ def test_of_results_that_are_alike_only_two_are_tried_alone(
     program = Path(desk.runner("wrong_alone").partition(":")[2])
     program.write_text(program.read_text().replace("\n", f"\necho >> {starts}\n", 1))
     monkeypatch.setenv("FAULT_ON", "/")
-    done = gqa("run", "alike.yaml", "--ep", f"exec:{program}", "--no-shrink")
+    done = gqa("run", "alike.yaml", "--ep", f"exec:{program}", "--no-explain", "--no-shrink")
     assert "7 results, 7 unexpected" in done.out
     assert len(starts.read_text()) == 1 + 2 + 2

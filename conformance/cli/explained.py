@@ -16,10 +16,14 @@ from conformance.run.target import TargetPlan
 SECONDS: Final = 30.0
 
 
-def explain_failures(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) -> None:
-    """Add to the summary what explains unexpected results, and ``known`` ones if asked for."""
+def explain_failures(summary: RunSummary, plans: Sequence[TargetPlan], asked: bool | None) -> None:
+    """Add to the summary what explains unexpected results, and known ones if ``asked`` for.
+
+    False: the user wants no explanations.
+    """
+    known = bool(asked)
     is_any = any(result.unexpected or (known and result.known) for _, result in summary.results)
-    if summary.interrupted or not is_any:
+    if summary.interrupted or asked is False or not is_any:
         return
     try:
         summary.explanations += _explained(summary, plans, known)

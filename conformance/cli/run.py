@@ -84,7 +84,9 @@ if TYPE_CHECKING:
     help="Print all failures in full and all known defects, not one of each cause.",
 )
 @click.option(
-    "--explain", is_flag=True, help="Explain known defects as well as what is unexpected."
+    "--explain/--no-explain",
+    default=None,
+    help="Explain known defects as well as what is unexpected, or nothing.",
 )
 @click.option("-x", "first", is_flag=True, help="Stop at the first failure, as --maxfail 1.")
 @click.option(
@@ -138,7 +140,7 @@ def run(
     html: Path | None,
     pinned: Sequence[Path],
     verbose: bool,
-    explain: bool,
+    explain: bool | None,
     first: bool,
     maxfail: int | None,
     shrink: bool | None,
