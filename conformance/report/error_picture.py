@@ -1,0 +1,105 @@
+"""The maps of an error as lines of text, for the terminal and for the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from conformance.results.records import ErrorMap, OutputErrorRecord
+
+#: What the positions and the elements of a head are.
+_NOUNS: Final = {"output": ("query", "element"), "output_qk": ("key", "key")}
+#: The mark of each edge, and the words that come before its position.
+_WORDS: Final = {"new": "+ new from", "window": "^ window from", "end": "| ends before"}
+#: The most sequences whose edges are drawn.
+_MOST_SEQUENCES: Final = 8
+_LEGEND: Final = {
+    "0": "0 within the budget",
+    "123456789": "1 to 9 up to 10, 100, … times the budget",
+    "X": "X the worst",
+    "!": "! not finite",
+    "#": "# wrong at a hidden key",
+    "-": "- hidden",
+    ".": ". undefined",
+}
+
+
+class Line(NamedTuple):
+    """A line of a picture: a label, the characters of a map, and a note."""
+
+    label: str
+    cells: str = ""
+    note: str = ""
+
+
+def picture(error: OutputErrorRecord) -> Iterator[Line]:
+    """The lines of both maps with their edges, and the legend; none if there is no map."""
+    where = error.where
+    if where is None or not any(where.rows):
+        return
+    position, element = _NOUNS.get(error.output, ("row", "element"))
+    yield Line(f"{error.output}, heads × {_plural(position)}:")
+    size = math.ceil(where.heads / len(where.rows))
+    for number, cells in enumerate(where.rows):
+        yield Line(_head_label(where, number * size), cells)
+    yield from _ruler(where, position)
+    used = set("".join(where.rows))
+    worst = where.worst
+    if worst is not None and worst.rows:
+        down = "query" if error.output == "output_qk" else position
+        edges = _edges(where, worst.batch, position) if down == position else []
+        columns = f"{_plural(down)} × {_plural(element)}"
+        row = worst.batch * (where.heads // max(len(where.lengths), 1)) + worst.head
+        yield Line(f"worst, {_head_label(where, row)}, {columns}:")
+        size = math.ceil(worst.tokens / len(worst.rows))
+        for number, cells in enumerate(worst.rows):
+            here = [words for at, words in edges if at // size == number]
+            yield Line(f"{down} {number * size}", cells, ", ".join(here))
+        used |= set("".join(worst.rows))
+    yield Line(", ".join(words for each, words in _LEGEND.items() if used & set(each)) + ".")
+
+
+def text_of(lines: Iterator[Line]) -> Iterator[str]:
+    """The lines as text, with the characters of all maps in the same column."""
+    found = list(lines)
+    width = max((len(line.label) for line in found if line.cells), default=0)
+    for line in found:
+        yield f"{line.label:<{width}}  {line.cells}  {line.note}".rstrip()
+
+
+def _head_label(where: ErrorMap, row: int) -> str:
+    """The head that a row begins with, and its sequence if there are several."""
+    sequences = len(where.lengths)
+    sequence, head = divmod(row, where.heads // max(sequences, 1) or 1)
+    return f"sequence {sequence}, head {head}" if sequences > 1 else f"head {row}"
+
+
+def _ruler(where: ErrorMap, position: str) -> Iterator[Line]:
+    """A line for each sequence, or one if they are alike: its length, and its edges with marks."""
+    width = max(map(len, where.rows))
+    size = math.ceil(where.positions / width)
+    found = [(length, _edges(where, b, position)) for b, length in enumerate(where.lengths)]
+    alike = all(one == found[0] for one in found)
+    for sequence, (length, edges) in enumerate(found[: 1 if alike else _MOST_SEQUENCES]):
+        marks = {at // size: words[0] for at, words in edges}
+        cells = "".join(marks.get(number, " ") for number in range(width))
+        notes = [words for _, words in edges]
+        if not alike:
+            yield Line(f"sequence {sequence}", cells, ", ".join([f"{length} tokens", *notes]))
+        elif notes:
+            yield Line("", cells, ", ".join(notes))
+
+
+def _edges(where: ErrorMap, sequence: int, position: str) -> list[tuple[int, str]]:
+    """The edges inside a sequence: the position, and the words with their mark."""
+    found = [(kind, of[sequence]) for kind, of in where.edges.items() if sequence < len(of)]
+    return [
+        (at, f"{_WORDS[kind]} {position} {at}")
+        for kind, at in found
+        if (0 if kind == "window" else 1) <= at < where.positions
+    ]
+
+
+def _plural(noun: str) -> str:
+    return "queries" if noun == "query" else f"{noun}s"
