@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Final, NamedTuple
 
 from conformance.results.records import ErrorMap, OutputErrorRecord
@@ -39,23 +39,22 @@ def picture(error: OutputErrorRecord) -> Iterator[Line]:
     if where is None or not any(where.rows):
         return
     position, element = _NOUNS.get(error.output, ("row", "element"))
-    yield Line(f"{error.output}, heads × {_plural(position)}:")
-    size = math.ceil(where.heads / len(where.rows))
+    height, across = _block(where.heads, where.rows), _block(where.positions, where.rows[0])
+    down = "query" if error.output == "output_qk" else position
+    yield Line(f"{error.output}, {_sides('head', height, position, across)}:")
     for number, cells in enumerate(where.rows):
-        yield Line(_head_label(where, number * size), cells)
-    yield from _ruler(where, position)
+        yield Line(_head_label(where, number * height), cells)
+    yield from _ruler(where, position, across)
     used = set("".join(where.rows))
     worst = where.worst
-    if worst is not None and worst.rows:
-        down = "query" if error.output == "output_qk" else position
-        edges = _edges(where, worst.batch, position) if down == position else []
-        columns = f"{_plural(down)} × {_plural(element)}"
+    if worst is not None and any(worst.rows):
+        height, across = _block(worst.tokens, worst.rows), _block(worst.elements, worst.rows[0])
         row = worst.batch * (where.heads // max(len(where.lengths), 1)) + worst.head
-        yield Line(f"worst, {_head_label(where, row)}, {columns}:")
-        size = math.ceil(worst.tokens / len(worst.rows))
+        edges = _edges(where, worst.batch, position) if down == position else []
+        yield Line(f"worst, {_head_label(where, row)}, {_sides(down, height, element, across)}:")
         for number, cells in enumerate(worst.rows):
-            here = [words for at, words in edges if at // size == number]
-            yield Line(f"{down} {number * size}", cells, ", ".join(here))
+            here = [words for at, words in edges if at // height == number]
+            yield Line(f"{down} {number * height}", cells, ", ".join(here))
         used |= set("".join(worst.rows))
     yield Line(", ".join(words for each, words in _LEGEND.items() if used & set(each)) + ".")
 
@@ -75,15 +74,13 @@ def _head_label(where: ErrorMap, row: int) -> str:
     return f"sequence {sequence}, head {head}" if sequences > 1 else f"head {row}"
 
 
-def _ruler(where: ErrorMap, position: str) -> Iterator[Line]:
+def _ruler(where: ErrorMap, position: str, block: int) -> Iterator[Line]:
     """A line for each sequence, or one if they are alike: its length, and its edges with marks."""
-    width = max(map(len, where.rows))
-    size = math.ceil(where.positions / width)
     found = [(length, _edges(where, b, position)) for b, length in enumerate(where.lengths)]
     alike = all(one == found[0] for one in found)
     for sequence, (length, edges) in enumerate(found[: 1 if alike else _MOST_SEQUENCES]):
-        marks = {at // size: words[0] for at, words in edges}
-        cells = "".join(marks.get(number, " ") for number in range(width))
+        marks = {at // block: words[0] for at, words in edges}
+        cells = "".join(marks.get(number, " ") for number in range(len(where.rows[0])))
         notes = [words for _, words in edges]
         if not alike:
             yield Line(f"sequence {sequence}", cells, ", ".join([f"{length} tokens", *notes]))
@@ -101,5 +98,15 @@ def _edges(where: ErrorMap, sequence: int, position: str) -> list[tuple[int, str
     ]
 
 
-def _plural(noun: str) -> str:
-    return "queries" if noun == "query" else f"{noun}s"
+def _block(length: int, shown: Sized) -> int:
+    """How many items a row or a character stands for."""
+    return max(math.ceil(length / max(len(shown), 1)), 1)
+
+
+def _sides(down: str, height: int, across: str, width: int) -> str:
+    """What the rows and the columns of a map are."""
+    words = []
+    for noun, size in ((down, height), (across, width)):
+        plural = "queries" if noun == "query" else f"{noun}s"
+        words.append(f"{plural} by {size}" if size > 1 else plural)
+    return " × ".join(words)

@@ -382,8 +382,7 @@ function errorMap({ output, step, where }) {
     const parts = cells.split(/([1-9#!X]+)/).map((part, i) => (i % 2 ? make("b", part) : part));
     return [label.padEnd(width), "  ", parts, "  ", note, "\n"];
   });
-  const text = make("pre.map", lines);
-  text.setAttribute("role", "img");
-  text.setAttribute("aria-label", `Where ${output}${step ? ` of step ${step}` : ""} is wrong`);
-  return text;
+  const box = preformatted(lines, `Where ${output}${step ? ` of step ${step}` : ""} is wrong`);
+  box.className = "map";
+  return box;
 }
