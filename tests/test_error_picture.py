@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from synthetic_runs import error
+from synthetic_runs import case, error, result
 
 from conformance.report.error_picture import picture, text_of
+from conformance.report.terminal import tell
 from conformance.results.records import ErrorMap, HeadMap
 
 RAGGED = {"lengths": (4, 9), "edges": {"end": (2, 5), "window": (1, 0)}}
@@ -52,7 +53,7 @@ def test_sequences_that_are_alike_have_one_ruler_and_a_mark_is_in_its_block() ->
         "present_key", rows=("000X", "0000"), heads=2, positions=8, lengths=(8, 8), edges=edges
     )
     assert made[0] == "present_key, heads × rows by 2:"
-    assert made[3:-1] == ["                      +   + new from row 5"]
+    assert made[3:-1] == ["sequence 0            +   8 tokens, + new from row 5"]
 
 
 def test_scores_are_drawn_by_queries_and_keys() -> None:
@@ -62,11 +63,27 @@ def test_scores_are_drawn_by_queries_and_keys() -> None:
         "output_qk, heads × keys:",
         "head 0   000",
         "head 1   !#X",
+        "              3 tokens",
         "worst, head 1, queries × keys:",
         "query 0  -0X",
         "query 1  !#0",
         "0 within the budget, X the worst, ! not finite, # wrong at a hidden key, - hidden.",
     ]
+
+
+def test_the_terminal_draws_the_worst_output_and_the_scores() -> None:
+    where = ErrorMap(rows=("X",), heads=1, positions=1)
+    names = ("present_key", "output_qk", "output")
+    errors = [error(output=name, where=where, share=n + 2.0) for n, name in enumerate(names)]
+    one = case()
+    lines = [*tell(one, result(one.id, verdict="wrong", errors=errors))]
+    titles = [line for line in lines if line.startswith("  where")]
+    assert titles == [
+        "  where     output, heads × queries:",
+        "  where     output_qk, heads × keys:",
+    ]
+    right = [*tell(one, result(one.id, verdict="pass", errors=errors))]
+    assert not any(line.startswith("  where") for line in right)
 
 
 @pytest.mark.parametrize("rows", [(), ("",)])

@@ -661,6 +661,19 @@ def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined() -> None:
     assert where.worst.rows == (16 * "0", "X" + 15 * "0", 16 * ".", 16 * ".")
 
 
+def test_a_sliding_window_cache_has_a_map_without_edges() -> None:
+    call = Call(
+        past_sequence_length=3,
+        max_sequence_length=8,
+        sliding_window_cache=1,
+        local_window_size=2,
+    )
+    where = error_of(judged(call, off(call)), "output").where
+    assert where is not None
+    assert where.worst is not None
+    assert (where.lengths, where.edges) == ((), {})
+
+
 def test_output_qk_is_mapped_by_its_keys() -> None:
     call = Call(sequence_length=3, past_sequence_length=2, qk_output=2)
     values = right(call)
@@ -686,7 +699,7 @@ def test_output_qk_shows_the_keys_that_are_hidden(
     fields: dict[str, Any], hidden: tuple[str, ...]
 ) -> None:
     call = Call(sequence_length=3, past_sequence_length=2, **fields)
-    limits = Limits.of(call, steps_of(call)[0])
+    limits = Limits(call, steps_of(call)[0])
     share = np.zeros((1, 1, 3, 5))
     share[0, 0, 0, 1], share[0, 0, 0, 4] = 5.0, 6.0
     got, defined = np.zeros(share.shape), np.ones(share.shape, bool)
@@ -712,8 +725,7 @@ def test_edges_follow_from_the_lengths_and_the_window(
     fields: dict[str, Any], output: str, edges: dict[str, tuple[int, ...]]
 ) -> None:
     call = Call(sequence_length=3, past_sequence_length=2, **fields)
-    limits = Limits.of(call, steps_of(call)[0])
-    assert limits is not None
+    limits = Limits(call, steps_of(call)[0])
     assert limits.edges(output) == edges
 
 

@@ -6,12 +6,11 @@ The characters are described at :class:`conformance.results.records.ErrorMap`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from conformance.case.call import Call, GraphCall
+from conformance.case.call import Call
 from conformance.case.positions import implied
 from conformance.case.tensors import Step
 from conformance.results.records import ErrorMap, HeadMap
@@ -29,40 +28,29 @@ _UNDEFINED, _HIDDEN, _RIGHT = range(3)
 _WRONG_IF_HIDDEN, _NOT_FINITE, _WORST = range(12, 15)
 
 
-@dataclass(frozen=True)
 class Limits:
-    """What the lengths and masks of a call say of each of its sequences.
+    """What the lengths and masks of a step of a call say of each of its sequences.
 
-    ``starts`` are the places of the first queries, ``lengths`` the numbers of tokens after the
-    call. ``appends``: whether the call has new keys; ``window`` is infinite if there is none.
+    The call is a single node, and its cache is no sliding-window cache. ``starts`` are the places
+    of the first queries, ``lengths`` the numbers of tokens after the step.
     """
 
-    starts: tuple[int, ...]
-    lengths: tuple[int, ...]
-    appends: bool = True
-    causal: bool = True
-    window: float = math.inf
-
-    @classmethod
-    def of(cls, call: Call, step: Step) -> Limits | None:
-        """The limits in a step of a call; None for a graph and for a sliding-window cache."""
-        if isinstance(call, GraphCall) or call.sliding_window_cache:
-            return None
-        window = math.inf if call.local_window_size in (None, -1) else call.local_window_size
-        starts = implied(step.sequence_length, step.total_lengths, step.query_lengths).starts
-        return cls(
-            starts, step.total_lengths, step.new_tokens > 0, call.causal != 0, window or math.inf
-        )
+    def __init__(self, call: Call, step: Step) -> None:
+        self.starts = implied(step.sequence_length, step.total_lengths, step.query_lengths).starts
+        self.lengths = step.total_lengths
+        self._appends = step.new_tokens > 0
+        self._causal = call.causal != 0
+        self._window = call.local_window_size if call.local_window_size != -1 else None
 
     def edges(self, output: str) -> dict[str, tuple[int, ...]]:
         """Where in each sequence something begins, as in :attr:`ErrorMap.edges`."""
         if output == "output_qk":
             return {"end": self.lengths}
         if output != "output":
-            return {"new": self.starts, "end": self.lengths} if self.appends else {}
+            return {"new": self.starts, "end": self.lengths} if self._appends else {}
         found = {"end": tuple(map(int.__sub__, self.lengths, self.starts))}
-        if self.window < math.inf:
-            found["window"] = tuple(max(int(self.window) - start, 0) for start in self.starts)
+        if self._window is not None:
+            found["window"] = tuple(max(self._window - start, 0) for start in self.starts)
         return found
 
     def hidden(self, queries: int, keys: int) -> Array:
@@ -70,8 +58,8 @@ class Limits:
         starts, lengths = (np.reshape(of, (-1, 1, 1, 1)) for of in (self.starts, self.lengths))
         place = starts + np.arange(queries)[:, None]
         key = np.arange(keys)
-        hidden: Array = (key >= lengths) | (key <= place - self.window)
-        return hidden | (self.causal & (key > place))
+        hidden: Array = (key >= lengths) | (self._causal & (key > place))
+        return hidden if self._window is None else hidden | (key <= place - self._window)
 
 
 def error_map(
@@ -103,33 +91,25 @@ def error_map(
     levels[(levels > _RIGHT) & ~np.isfinite(got)] = _NOT_FINITE
     levels.flat[np.argmax(share)] = _WORST
     levels[~defined] = _UNDEFINED
-    if output == "output":
-        if levels.ndim != 3 or not num_heads or levels.shape[2] % num_heads:
-            return None
-        each = levels.reshape(*levels.shape[:2], num_heads, levels.shape[2] // num_heads)
-        each = each.swapaxes(1, 2)
-    elif levels.ndim == 4:
-        each = levels
-    else:
-        return None
-    if not each.size:
+    each = levels
+    if output == "output" and levels.ndim == 3 and num_heads and levels.shape[2] % num_heads == 0:
+        each = levels.reshape(*levels.shape[:2], num_heads, -1).swapaxes(1, 2)
+    if each.ndim != 4:
         return None
     batch, head = map(int, np.argwhere(each == _WORST)[0][:2])
-    positions = each.max(axis=2 if output == "output_qk" else 3)
-    grid = positions.reshape(-1, positions.shape[2])
+    cells = each[batch, head]
+    tokens, elements = cells.shape
+    worst = HeadMap(batch=batch, head=head, rows=_drawn(cells), tokens=tokens, elements=elements)
+    grid = np.concatenate(each.max(axis=2 if output == "output_qk" else 3))
+    heads, positions = grid.shape
+    lengths, edges = (limits.lengths, limits.edges(output)) if limits else ((), {})
     return ErrorMap(
         rows=_drawn(grid),
-        heads=grid.shape[0],
-        positions=grid.shape[1],
-        lengths=limits.lengths if limits else (),
-        edges=limits.edges(output) if limits else {},
-        worst=HeadMap(
-            batch=batch,
-            head=head,
-            rows=_drawn(each[batch, head]),
-            tokens=each.shape[2],
-            elements=each.shape[3],
-        ),
+        heads=heads,
+        positions=positions,
+        lengths=lengths,
+        edges=edges,
+        worst=worst,
     )
 
 

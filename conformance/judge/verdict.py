@@ -216,11 +216,11 @@ def _compare(
     faults: list[Fault] = []
     watched: list[Watch] = []
     loop = len(prepared.expected) > 1
+    call = prepared.call
+    has_limits = prepared.relation is None and not (call.graph or call.sliding_window_cache)
     for step, expected in enumerate(prepared.expected):
         at = step if loop else None
-        limits = None
-        if prepared.relation is None:
-            limits = Limits.of(prepared.call, prepared.call_steps[step])
+        limits = Limits(call, prepared.call_steps[step]) if has_limits else None
         first, *others = (run[step] for run in outcome.runs)
         for files in (first, *others):
             if set(files) != set(expected):

@@ -12,6 +12,8 @@ from conformance.results.records import ErrorMap, OutputErrorRecord
 _NOUNS: Final = {"output": ("query", "element"), "output_qk": ("key", "key")}
 #: The mark of each edge, and the words that come before its position.
 _WORDS: Final = {"new": "+ new from", "window": "^ window from", "end": "| ends before"}
+#: A position, and the words of the edge that is before it.
+Edge = tuple[int, str]
 #: The most sequences whose edges are drawn.
 _MOST_SEQUENCES: Final = 8
 _LEGEND: Final = {
@@ -50,7 +52,7 @@ def picture(error: OutputErrorRecord) -> Iterator[Line]:
     if worst is not None and any(worst.rows):
         height, across = _block(worst.tokens, worst.rows), _block(worst.elements, worst.rows[0])
         row = worst.batch * (where.heads // max(len(where.lengths), 1)) + worst.head
-        edges = _edges(where, worst.batch, position) if down == position else []
+        edges = _edges(where, worst.batch, position) if down == position else ()
         yield Line(f"worst, {_head_label(where, row)}, {_sides(down, height, element, across)}:")
         for number, cells in enumerate(worst.rows):
             here = [words for at, words in edges if at // height == number]
@@ -75,27 +77,26 @@ def _head_label(where: ErrorMap, row: int) -> str:
 
 
 def _ruler(where: ErrorMap, position: str, block: int) -> Iterator[Line]:
-    """A line for each sequence, or one if they are alike: its length, and its edges with marks."""
-    found = [(length, _edges(where, b, position)) for b, length in enumerate(where.lengths)]
-    alike = all(one == found[0] for one in found)
-    for sequence, (length, edges) in enumerate(found[: 1 if alike else _MOST_SEQUENCES]):
+    """For each sequence that differs from those before, its length, and its edges with marks."""
+    found: dict[tuple[int, tuple[Edge, ...]], int] = {}
+    for sequence, length in enumerate(where.lengths):
+        found.setdefault((length, _edges(where, sequence, position)), sequence)
+    for (length, edges), sequence in list(found.items())[:_MOST_SEQUENCES]:
         marks = {at // block: words[0] for at, words in edges}
         cells = "".join(marks.get(number, " ") for number in range(len(where.rows[0])))
-        notes = [words for _, words in edges]
-        if not alike:
-            yield Line(f"sequence {sequence}", cells, ", ".join([f"{length} tokens", *notes]))
-        elif notes:
-            yield Line("", cells, ", ".join(notes))
+        label = f"sequence {sequence}" if len(where.lengths) > 1 else ""
+        notes = [f"{length} tokens", *(words for _, words in edges)]
+        yield Line(label, cells, ", ".join(notes))
 
 
-def _edges(where: ErrorMap, sequence: int, position: str) -> list[tuple[int, str]]:
+def _edges(where: ErrorMap, sequence: int, position: str) -> tuple[Edge, ...]:
     """The edges inside a sequence: the position, and the words with their mark."""
     found = [(kind, of[sequence]) for kind, of in where.edges.items() if sequence < len(of)]
-    return [
+    return tuple(
         (at, f"{_WORDS[kind]} {position} {at}")
         for kind, at in found
         if (0 if kind == "window" else 1) <= at < where.positions
-    ]
+    )
 
 
 def _block(length: int, shown: Sized) -> int:
