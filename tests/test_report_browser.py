@@ -14,6 +14,7 @@ from reported import HOSTILE, run_of
 from synthetic_runs import START, case, error, expected, of_results, result, small
 
 from conformance.case.contract import Contract
+from conformance.report.error_picture import picture, text_of
 from conformance.report.html import render
 from conformance.results.compare import changes
 from conformance.results.reader import Run
@@ -496,11 +497,12 @@ def test_errors_are_listed_worst_first(show: Open, tmp_path: Path) -> None:
 
 def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
     where = ErrorMap(rows=("0039.", "00000"), heads=4, positions=5)
-    tab = opened(show, tmp_path, errors=(error(where=where),))
-    told = "output: beyond the budget in 1 of 2 blocks of 4 heads, at 2 of 5 positions"
-    picture = tab.get_by_role("img", name=told)
-    assert picture.evaluate("map => map.getBoundingClientRect().width") > 60
-    assert picture.locator("rect").count() == 4  # the ground and three blocks
+    wrong = error(where=where)
+    tab = opened(show, tmp_path, errors=(wrong,))
+    shown = tab.get_by_role("region", name="Where output is wrong")
+    lines = [line.rstrip() for line in shown.evaluate("pre => pre.textContent").splitlines()]
+    assert lines == [*text_of(picture(wrong))]
+    assert shown.locator("b").all_inner_texts() == ["39"]
 
 
 @pytest.mark.slow

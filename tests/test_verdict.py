@@ -22,6 +22,7 @@ from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.corpus import find
 from conformance.case.load import load
+from conformance.case.tensors import steps_of
 from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,
@@ -31,7 +32,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.error_map import error_map
+from conformance.judge.error_map import Limits, error_map
 from conformance.judge.verdict import Judgement, Unjudgeable, compare, judge
 from conformance.oracle import Reference
 from conformance.oracle.tolerance import CONSTANTS, shares
@@ -639,8 +640,8 @@ def test_the_map_shows_a_wrong_head_and_a_wrong_position() -> None:
     values[0]["output"].reshape(1, 5, 4, 16)[0, :, 2] = np.nan
     values[0]["present_value"][0, :, 3, 7] = np.inf
     made = judged(PROMPT, values)
-    assert rows_of(made) == ("00000", "00000", "99999", "00000")
-    assert rows_of(made, "present_value") == ("00090", "00090")
+    assert rows_of(made) == ("00000", "00000", "X!!!!", "00000")
+    assert rows_of(made, "present_value") == ("000X0", "000!0")
     where = error_of(made, "output").where
     assert where is not None
     assert (where.heads, where.positions) == (4, 5)
@@ -652,7 +653,25 @@ def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined() -> None:
     values[0]["output"][0, 1, 0] = np.nan
     values[0]["output"][1, 3, 63] = np.nan
     made = judged(RAGGED, values)
-    assert rows_of(made) == ("09..", *3 * ("00..",), *3 * ("0000",), "0009")
+    assert rows_of(made) == ("0X..", *3 * ("00..",), *3 * ("0000",), "000!")
+    where = error_of(made, "output").where
+    assert where is not None
+    assert (where.lengths, where.edges) == ((2, 4), {"end": (2, 4)})
+    assert where.worst is not None
+    assert where.worst.rows == (16 * "0", "X" + 15 * "0", 16 * ".", 16 * ".")
+
+
+def test_a_sliding_window_cache_has_a_map_without_edges() -> None:
+    call = Call(
+        past_sequence_length=3,
+        max_sequence_length=8,
+        sliding_window_cache=1,
+        local_window_size=2,
+    )
+    where = error_of(judged(call, off(call)), "output").where
+    assert where is not None
+    assert where.worst is not None
+    assert (where.lengths, where.edges) == ((), {})
 
 
 def test_output_qk_is_mapped_by_its_keys() -> None:
@@ -661,7 +680,53 @@ def test_output_qk_is_mapped_by_its_keys() -> None:
     assert values[0]["output_qk"].shape == (1, 4, 3, 5)
     values[0]["output_qk"][0, 1, 2, 4] = np.nan
     rows = rows_of(judged(call, values), "output_qk")
-    assert rows == ("00000", "00009", "00000", "00000")
+    assert rows == ("00000", "0000X", "00000", "00000")
+    where = error_of(judged(call, values), "output_qk").where
+    assert where is not None
+    assert where.worst is not None
+    assert (where.worst.head, where.worst.rows) == (1, ("000--", "0000-", "0000X"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "hidden"),
+    [
+        ({"local_window_size": 2}, ("-00--", "--00-", "---00")),
+        ({"causal": 0}, ("00000", "00000", "00000")),
+        ({"total_sequence_lengths": (4,)}, ("00---", "000--", "0000-")),
+    ],
+)
+def test_output_qk_shows_the_keys_that_are_hidden(
+    fields: dict[str, Any], hidden: tuple[str, ...]
+) -> None:
+    call = Call(sequence_length=3, past_sequence_length=2, **fields)
+    limits = Limits(call, steps_of(call)[0])
+    share = np.zeros((1, 1, 3, 5))
+    share[0, 0, 0, 1], share[0, 0, 0, 4] = 5.0, 6.0
+    got, defined = np.zeros(share.shape), np.ones(share.shape, bool)
+    made = error_map("output_qk", share, got, defined, 1, limits)
+    assert made is not None
+    assert made.worst is not None
+    wrong = "1" if hidden[0][1] == "0" else "#"
+    assert made.worst.rows == (f"{hidden[0][0]}{wrong}{hidden[0][2:4]}X", *hidden[1:])
+
+
+@pytest.mark.parametrize(
+    ("fields", "output", "edges"),
+    [
+        ({"local_window_size": 4}, "output", {"end": (3,), "window": (2,)}),
+        ({}, "output", {"end": (3,)}),
+        ({}, "present_key", {"new": (2,), "end": (5,)}),
+        ({"key_value": "zero_length"}, "present_key", {}),
+        ({"query_seqlens": (2,)}, "present_value", {"new": (2,), "end": (4,)}),
+        ({}, "output_qk", {"end": (5,)}),
+    ],
+)
+def test_edges_follow_from_the_lengths_and_the_window(
+    fields: dict[str, Any], output: str, edges: dict[str, tuple[int, ...]]
+) -> None:
+    call = Call(sequence_length=3, past_sequence_length=2, **fields)
+    limits = Limits(call, steps_of(call)[0])
+    assert limits.edges(output) == edges
 
 
 def test_two_numbers_a_byte_are_mapped_as_bytes() -> None:
@@ -675,7 +740,7 @@ def test_two_numbers_a_byte_are_mapped_as_bytes() -> None:
     values = right(call)
     assert values[0]["present_key"].shape == (1, 2, 4, 8)
     values[0]["present_key"][0, 1, 0, 5] ^= 0x70
-    assert rows_of(judged(call, values), "present_key") == ("0000", "9000")
+    assert rows_of(judged(call, values), "present_key") == ("0000", "X000")
 
 
 @pytest.mark.parametrize(
@@ -683,29 +748,34 @@ def test_two_numbers_a_byte_are_mapped_as_bytes() -> None:
     [(1.0, "0"), (1.001, "1"), (10.0, "1"), (11.0, "2"), (1e8, "8"), (1.1e8, "9"), (math.inf, "9")],
 )
 def test_a_digit_is_a_power_of_ten(share: float, digit: str) -> None:
-    made = error_map("output", np.array([0.0, share]), np.ones((1, 2, 1), bool), 1)
+    of_all = np.array([math.inf, 0.0, share]).reshape(1, 3, 1)
+    made = error_map("output", of_all, np.zeros(of_all.shape), np.ones(of_all.shape, bool), 1)
     assert made is not None
-    assert made.rows == (f"0{digit}",)
+    assert made.rows == (f"X0{digit}",)
 
 
 def test_long_sides_are_grouped_in_blocks_with_their_worst_value() -> None:
     share = np.zeros((2, 20, 130, 4))  # 40 heads by 130 positions
     share[1, 19, 129, 3] = 5.0
     share[0, 1, 3, 0] = 50.0
-    made = error_map("present_key", share.ravel(), np.ones(share.shape, bool), 20)
+    made = error_map("present_key", share, np.zeros(share.shape), np.ones(share.shape, bool), 20)
     assert made is not None
     assert (made.heads, made.positions) == (40, 130)
-    assert len(made.rows) == 20  # two heads per row
+    assert len(made.rows) == 14  # three heads per row, the last one alone
     assert {len(row) for row in made.rows} == {44}  # three positions per column, the last one alone
-    assert made.rows[0] == "02" + 42 * "0"
-    assert made.rows[19] == 43 * "0" + "1"
-    assert set(made.rows[1:19]) == {44 * "0"}
+    assert made.rows[0] == "0X" + 42 * "0"
+    assert made.rows[13] == 43 * "0" + "1"
+    assert set(made.rows[1:13]) == {44 * "0"}
+    assert made.worst is not None
+    assert (made.worst.batch, made.worst.head) == (0, 1)
+    assert made.worst.rows == ("X000", *14 * ("0000",))  # nine tokens per row
+    assert (made.worst.tokens, made.worst.elements) == (130, 4)
 
 
 def test_an_output_of_another_rank_has_no_map() -> None:
     for output, shape in (("output", (2, 2)), ("output", (1, 2, 5)), ("present_key", (1, 2, 4))):
-        share = np.full(math.prod(shape), 9.0)
-        assert error_map(output, share, np.ones(shape, bool), 2) is None
+        share = np.full(shape, 9.0)
+        assert error_map(output, share, share, np.ones(shape, bool), 2) is None
 
 
 # Loops

@@ -25,7 +25,7 @@ from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
-from conformance.judge.error_map import error_map
+from conformance.judge.error_map import Limits, error_map
 from conformance.judge.hazards import Watch, hazard_of
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 from conformance.results.faults import difference_text, faults_text
@@ -216,8 +216,11 @@ def _compare(
     faults: list[Fault] = []
     watched: list[Watch] = []
     loop = len(prepared.expected) > 1
+    call = prepared.call
+    has_limits = prepared.relation is None and not (call.graph or call.sliding_window_cache)
     for step, expected in enumerate(prepared.expected):
         at = step if loop else None
+        limits = Limits(call, prepared.call_steps[step]) if has_limits else None
         first, *others = (run[step] for run in outcome.runs)
         for files in (first, *others):
             if set(files) != set(expected):
@@ -245,7 +248,7 @@ def _compare(
                 continue
             bits.update(want.defined_of(got).view(np.uint8).data)
             watched.append(Watch(name, at, got, want))
-            figures = compare(name, step, got, want, target_class, num_heads)
+            figures = compare(name, step, got, want, target_class, num_heads, limits)
             if figures is not None:
                 found.append(figures)
     worst = max(found, key=lambda e: e.share or 0.0, default=None)
@@ -280,11 +283,12 @@ def compare(
     want: Expected,
     target_class: TargetClass,
     num_heads: int = 1,
+    limits: Limits | None = None,
 ) -> OutputErrorRecord | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
-    ``num_heads`` is that of the query. NaN equals nothing, not even NaN. An infinity is right only
-    where the oracle has the same infinity.
+    ``num_heads`` is that of the query, ``limits`` are for the map of the errors. NaN equals
+    nothing, not even NaN. An infinity is right only where the oracle has the same infinity.
     """
     if not want.defined_count:
         return None
@@ -306,7 +310,8 @@ def compare(
     if not share <= 1:
         everywhere = np.zeros(got.size)
         everywhere[found.at] = each
-        where = error_map(output, want.defined_of(everywhere), want.defined, num_heads)
+        shaped = everywhere.reshape(got.shape)
+        where = error_map(output, shaped, got, want.defined, num_heads, limits)
     index = np.unravel_index(place, got.shape)
     return OutputErrorRecord(
         output=output,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from conformance.base.text import clean
 from conformance.base.words import listed
+from conformance.report.error_picture import picture, text_of
 from conformance.results.faults import factor
 from conformance.results.records import (
     CaseRecord,
@@ -54,6 +55,10 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     worst = max((e for e in result.errors), key=lambda e: e.share or 0.0, default=None)
     if worst is not None and result.verdict != "pass":
         yield f"  worst     {worst_element(worst, case.call.steps)}"
+        scores = (e for e in result.errors if e.output == "output_qk" and e is not worst)
+        for error in (worst, *scores):
+            for number, line in enumerate(text_of(picture(error))):
+                yield f"  {'' if number else 'where':<9} {line}"
     if result.insensitive:
         yield f"  warning   {result.insensitive}"
     if result.expectation is not None:

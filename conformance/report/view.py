@@ -18,6 +18,7 @@ from conformance.base.paths import data_path
 from conformance.base.text import clean, deep_clean
 from conformance.case.contract import BASES
 from conformance.diagnosis.explanation import explanations_of
+from conformance.report.error_picture import picture
 from conformance.report.findings import PREFIX
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
@@ -528,7 +529,7 @@ def _report(
 def _error_details(error: OutputErrorRecord) -> list[Any]:
     """The values of `ERROR_FIELDS` without the names, to save space."""
     fields = error.model_dump(mode="json")
-    fields |= {"output": clean(error.output), "where": deep_clean(fields["where"])}
+    fields |= {"output": clean(error.output), "where": deep_clean([*map(list, picture(error))])}
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
 

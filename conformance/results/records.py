@@ -397,13 +397,32 @@ class CaseRecord(_Part):
         return f"{self.theme}/{self.name}"
 
 
-class ErrorMap(_Part):
+class HeadMap(_Part):
+    """The map of one head, of the characters of :class:`ErrorMap`: a row for each token, a column
+    for each element of the head. In output_qk they are queries and keys."""
+
+    batch: int
+    """The index of the sequence."""
+    head: int
+    rows: Several[Text]
+    """Rows of equal length; long sides are divided into blocks, as in the map of all heads."""
+    tokens: int
+    """The number of rows, unless a row is a block of several."""
+    elements: int
+    """The number of columns, unless a column is a block of several."""
+
+
+class ErrorMap(_Sparse):
     """A map of the errors in an output: a row for each head, a character for each position.
 
     A character gives the largest share of the budget in a head at a position: `0` within the
-    budget, `1` up to 10 times it, `2` up to 100 times … `9` beyond that or not finite, `.` where
-    the operator defines nothing. Long sides are divided into blocks, each shown by its largest.
+    budget, `1` up to 10 times it, `2` up to 100 times … `9` beyond that, `!` not finite, `X` the
+    worst element of the output, `.` where the operator defines nothing. In output_qk, `-` is right
+    and `#` is wrong at a key that the lengths and masks hide from the query. Long sides are divided
+    into blocks, each shown by its worst.
     """
+
+    whole = ("rows", "heads", "positions")
 
     rows: Several[Text]
     """Rows of equal length: sequence by sequence, and within a sequence head by head."""
@@ -411,6 +430,13 @@ class ErrorMap(_Part):
     """Batch size times heads: the number of rows, unless a row is a block of several."""
     positions: int
     """The number of characters of a row, unless a character is a block of several."""
+    lengths: Several[int] = ()
+    """The number of tokens of each sequence after the call; empty if it is not known."""
+    edges: dict[Literal["new", "window", "end"], Several[int]] = {}
+    """For each sequence, the first position of the new tokens, the first query whose window is
+    shorter than what precedes it, and the first position after the end of the sequence."""
+    worst: HeadMap | None = None
+    """The map of the head with the worst element."""
 
 
 class OutputErrorRecord(_Part):

@@ -184,8 +184,8 @@ class Details {
 
   /** A map of the errors of each output beyond its budget. */
   errorMaps() {
-    const maps = this.errors().filter(({ where }) => where);
-    return maps.length > 0 && [make("h3", "Where the errors are"), maps.map((error) => heatMap(error))];
+    const maps = this.errors().filter(({ where }) => where.length);
+    return maps.length > 0 && [make("h3", "Where the errors are"), maps.map((error) => errorMap(error))];
   }
 
   relation() {
@@ -375,30 +375,14 @@ function table(caption, ...parts) {
   return box;
 }
 
-/** A map of an output's errors: heads down, positions across, a stronger colour for a larger error. */
-function heatMap({ output, step, where }) {
-  const { rows, heads, positions } = where;
-  const wide = rows[0]?.length ?? 0;
-  const size = Math.max(4, Math.min(14, Math.floor(560 / Math.max(wide, 1))));
-  const box = { class: "map", width: wide * size, height: rows.length * size, viewBox: `0 0 ${wide} ${rows.length}`, role: "img" };
-  const marks = rows.flatMap((row, y) =>
-    [...row].flatMap((digit, x) => {
-      if (digit === ".") return [draw("rect", { class: "undefined", x, y, width: 1, height: 1 })];
-      if (digit === "0") return [];
-      return [draw("rect", { x, y, width: 1, height: 1, "fill-opacity": Math.min(1, 0.3 + 0.1 * Number(digit)) })];
-    }),
-  );
-  const picture = draw("svg", box, draw("rect", { class: "ground", width: wide, height: rows.length }), ...marks);
-  const wrong = (digit) => digit > "0" && digit <= "9";
-  const down = rows.flatMap((row, y) => ([...row].some(wrong) ? [y] : []));
-  const across = [...Array(wide).keys()].filter((x) => rows.some((row) => wrong(row[x])));
-  const counted = (hit, shown, all, noun) =>
-    `${hit.length} of ${shown < all ? `${plural(shown, "block")} of ${plural(all, noun)}` : plural(shown, noun)}`;
-  const words =
-    `${step ? `Step ${step}, ` : ""}${output}: ` +
-    `beyond the budget in ${counted(down, rows.length, heads, "head")}, ` +
-    `at ${counted(across, wide, positions, "position")}`;
-  picture.setAttribute("aria-label", words);
-  const legend = "Rows are heads (batch by batch), columns are positions. The colour shows the error: up to 10, 100, 1000 … times the budget.";
-  return make("figure", make("figcaption", words, "."), picture, make("p.why", legend));
+/** The maps of an output's errors, line by line: a label, the characters, a note. */
+function errorMap({ output, step, where }) {
+  const width = Math.max(0, ...where.map(([label, cells]) => (cells ? label.length : 0)));
+  const lines = where.flatMap(([label, cells, note]) => {
+    const parts = cells.split(/([1-9#!X]+)/).map((part, i) => (i % 2 ? make("b", part) : part));
+    return [label.padEnd(width), "  ", parts, "  ", note, "\n"];
+  });
+  const box = preformatted(lines, `Where ${output}${step ? ` of step ${step}` : ""} is wrong`);
+  box.className = "map";
+  return box;
 }

@@ -21,6 +21,7 @@ from conformance.results.records import (
     RECORD_LINE,
     BeyondBudget,
     ErrorMap,
+    HeadMap,
     InfrastructureRecord,
     InstabilityRecord,
     RelationBroken,
@@ -47,7 +48,12 @@ def whole(path: Path) -> Path:
         BeyondBudget(output="output", want=float("nan"), **numbers),
         RelationBroken(output="output", name="packed_qkv", other=2.0, **numbers),
     )
-    where = error(where=ErrorMap(rows=("019.", "...."), heads=2, positions=4))
+    head = HeadMap(batch=0, head=1, rows=("0X", ".."), tokens=2, elements=2)
+    edges = {"end": (3, 2), "window": (0, 1)}
+    mapped = ErrorMap(
+        rows=("019.", "...."), heads=2, positions=4, lengths=(4, 3), edges=edges, worst=head
+    )
+    where = error(where=mapped)
     relation = RelationRecord(name="packed_qkv", what="x", share=2, identical=False, sentence="x")
     names = ("cpu@1.31.1", "webgpu@1.30.0+lavapipe", "tract@0.23.9", "wasm@1.30.0")
     results = [
