@@ -13,25 +13,26 @@ from conformance.base.paths import PACKAGE, ROOT
 #: The most lines of code. Whoever raises a number says why in the commit, and whoever makes a
 #: package smaller lowers its number.
 BUDGETS = {
-    "conformance/*.py": 392,
+    "conformance/*.py": 409,
     "conformance/base": 818,
     "conformance/bundle": 1640,
-    "conformance/case": 4192,
-    "conformance/cli": 3964,
+    "conformance/case": 4209,
+    "conformance/cli": 4133,
+    "conformance/diagnosis": 900,
     "conformance/harness": 927,
-    "conformance/judge": 698,
+    "conformance/judge": 748,
     "conformance/maintain": 2357,
     "conformance/model": 4721,
     "conformance/oracle": 2282,
-    "conformance/report": 2688,
-    "conformance/results": 2706,
-    "conformance/run": 1147,
+    "conformance/report": 2790,
+    "conformance/results": 2733,
+    "conformance/run": 1156,
     "conformance/targets": 1394,
     "runners": 3020,
     "mutants": 3212,
-    "tests": 22582,
+    "tests": 23127,
     ".ci": 616,
-    "benchmarks": 582,
+    "benchmarks": 688,
 }
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="not a checkout")

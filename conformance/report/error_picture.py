@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sized
 from typing import Final, NamedTuple
 
+from conformance.base.words import plural
 from conformance.results.records import ErrorMap, OutputErrorRecord
 
 #: What the positions and the elements of a head are.
@@ -85,7 +86,7 @@ def _ruler(where: ErrorMap, position: str, block: int) -> Iterator[Line]:
         marks = {at // block: words[0] for at, words in edges}
         cells = "".join(marks.get(number, " ") for number in range(len(where.rows[0])))
         label = f"sequence {sequence}" if len(where.lengths) > 1 else ""
-        notes = [f"{length} tokens", *(words for _, words in edges)]
+        notes = [plural(length, "token"), *(words for _, words in edges)]
         yield Line(label, cells, ", ".join(notes))
 
 
