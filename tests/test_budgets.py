@@ -30,7 +30,7 @@ BUDGETS = {
     "conformance/targets": 1394,
     "runners": 3020,
     "mutants": 3212,
-    "tests": 23127,
+    "tests": 23128,
     ".ci": 616,
     "benchmarks": 688,
 }
