@@ -52,6 +52,8 @@ BUDGETS: Final = 2.0
 SHARE: Final = 1e-3
 #: Calls with more than this many products of scores are not sampled.
 MAX_EFFORT: Final = 20_000_000
+#: Calls are sampled from this many at most, the simplest.
+SIMPLE: Final = 200
 #: Faults that the sampled calls do not tell apart are all named, if they are no more than these.
 MAX_NAMES: Final = 3
 
@@ -286,7 +288,7 @@ def _spread(cases: Sequence[Case], most: int) -> list[Case]:
     """Cases of those with the fewest features, which meet few other faults: the simplest first, and
     then such as differ as much as possible in their features."""
     left = sorted(_small(cases), key=simplicity)
-    left = left[: max(2 * most, len(left) // 4)]
+    left = left[: min(max(2 * most, len(left) // 4), SIMPLE)]
     chosen = left[:1]
     left = left[1:]
     while left and len(chosen) < most:

@@ -88,7 +88,8 @@ def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explan
 def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Explanation:
     """The same with the known faults whose values the target returns.
 
-    Some calls are run again on the target. ``until`` is a time of `time.monotonic`.
+    Some calls are run again on the target. ``until`` is a time of `time.monotonic`. Without the
+    faulty kernels nothing is named.
     """
     if not explanation.kind.startswith("wrong"):
         return explanation
@@ -101,7 +102,8 @@ def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Expla
             return None
 
     target_class = run.plan.target.target_class
-    with FaultyKernels() as kernels:
+    found: list[AsIf] = []
+    with FaultyKernels() as kernels, suppress(RunnerFailed):
         found = as_if(
             explanation.groups, explanation.passing, outputs_of, target_class, kernels, until
         )

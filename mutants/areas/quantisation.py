@@ -111,7 +111,7 @@ def channels_by_head(kernel, call, side):
 
 @mutant(Kernel.scale_of)
 def channels_laid_out_by_channel(kernel, call, side):
-    """Scales per channel are read with the heads side by side."""
+    """Scales per channel are read as [head_size, kv_num_heads]."""
     scale = Kernel.scale_of(kernel, call, side)
     if scale.size == 1:
         return scale

@@ -7,7 +7,7 @@ from registry import declare, mutant
 
 @mutant(Kernel.resident)
 def evicts_one_at_a_time(kernel, call, tokens):
-    """The cache is kept full, although eviction frees all rows beyond the window at once."""
+    """A full window cache evicts one row at a time, not all beyond the window."""
     return min(tokens, call.past)
 
 
