@@ -819,7 +819,7 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
     assert "THE END" in panel.locator("pre").first.inner_text()
     for summary in panel.locator("summary").all():
         summary.click()
-    assert tab.locator("img, #panel script, #panel pre *").count() == 0
+    assert tab.locator("img, #panel script, #panel pre :not(b)").count() == 0
     schemes = panel.locator("a").evaluate_all("links => links.map(link => link.protocol)")
     assert set(schemes) <= {"https:"}
     tab.locator("#search").fill(HOSTILE[:40])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal
 
 import ml_dtypes
@@ -220,7 +221,7 @@ def _compare(
     has_limits = prepared.relation is None and not (call.graph or call.sliding_window_cache)
     for step, expected in enumerate(prepared.expected):
         at = step if loop else None
-        limits = Limits(call, prepared.call_steps[step]) if has_limits else None
+        limits = partial(Limits, call, prepared.call_steps[step]) if has_limits else None
         first, *others = (run[step] for run in outcome.runs)
         for files in (first, *others):
             if set(files) != set(expected):
@@ -283,11 +284,11 @@ def compare(
     want: Expected,
     target_class: TargetClass,
     num_heads: int = 1,
-    limits: Limits | None = None,
+    limits: Callable[[], Limits] | None = None,
 ) -> OutputErrorRecord | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
-    ``num_heads`` is that of the query, ``limits`` are for the map of the errors. NaN equals
+    ``num_heads`` is that of the query, ``limits`` makes those for the map of errors. NaN equals
     nothing, not even NaN. An infinity is right only where the oracle has the same infinity.
     """
     if not want.defined_count:
@@ -311,7 +312,7 @@ def compare(
         everywhere = np.zeros(got.size)
         everywhere[found.at] = each
         shaped = everywhere.reshape(got.shape)
-        where = error_map(output, shaped, got, want.defined, num_heads, limits)
+        where = error_map(output, shaped, got, want.defined, num_heads, limits and limits())
     index = np.unravel_index(place, got.shape)
     return OutputErrorRecord(
         output=output,
