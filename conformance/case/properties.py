@@ -208,13 +208,15 @@ def _why_meaningless(name: str, divisor: str | None, operator: str, value: str) 
     known, has_numbers = _possible(name)
     numbers = _NUMBERS.fullmatch(value)
     if divisor and (operator in _ORDERS or not has_numbers or not numbers or numbers[2]):
-        return f"a remainder is compared as in head_size%8=0, not as '{one_line(value, 80)}'"
+        return "a remainder is compared by = or != with a number, as in head_size%8=0"
     if operator in _ORDERS:
         if has_numbers and value in NAMES and _possible(value)[1]:
             return ""
         if not has_numbers:
             return f"'{name}' is no number; its values are {', '.join(known)}"
-        return "" if numbers and not numbers[2] else f"'{one_line(value, 80)}' is not a number"
+        if numbers and not numbers[2]:
+            return ""
+        return f"'{one_line(value, 80)}' is not a number{did_you_mean(value, NAMES)}"
     if value in known or (has_numbers and numbers):
         return ""
     choices = ", ".join((*known, *(["numbers"] if has_numbers else [])))
