@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
 from conformance.case.load import load
-from conformance.diagnosis.as_if import AsIf, FaultyKernels, as_if
+from conformance.diagnosis.as_if import FaultyKernels, MatchingFault, as_if
 from conformance.diagnosis.shared import Shared, shared
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
@@ -43,7 +44,7 @@ class Explanation:
     shared: Shared
     groups: tuple[tuple[Case, ...], ...]
     passing: tuple[Case, ...]
-    as_if: tuple[AsIf, ...] = ()
+    as_if: tuple[MatchingFault, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Expla
             return None
 
     target_class = run.plan.target.target_class
-    found: list[AsIf] = []
+    found: list[MatchingFault] = []
     with FaultyKernels() as kernels, suppress(RunnerFailed):
         found = as_if(
             explanation.groups, explanation.passing, outputs_of, target_class, kernels, until
@@ -143,6 +144,7 @@ def explanations_of_changes(changes: Changes) -> list[Explanation]:
     return explanations((cases[id], target, kind) for id, target, kind in known)
 
 
+@cache
 def _shipped_cases() -> dict[str, Case]:
     """The shipped cases by id: a results file may be a stranger's, so no file that it names."""
     return cases_in(shipped_files().values())
