@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.diagnosis.as_if import AsIf, Call, FaultyKernels, as_if
+from conformance.diagnosis.as_if import FaultyKernels, MatchingFault, SampledCall, as_if
 from conformance.diagnosis.explanation import explanations
 from conformance.diagnosis.shared import effort
 from conformance.diagnosis.smallest import smallest
@@ -52,12 +52,12 @@ class Sample:
         ]
         random.Random(seed).shuffle(chosen)
         self.kernels = kernels
-        self.calls = {case.id: Call(case, (), "cpu") for case in chosen[:cases]}
+        self.calls = {case.id: SampledCall(case, (), "cpu") for case in chosen[:cases]}
         self.changing = {id: {*kernels.changing(call)} for id, call in self.calls.items()}
 
     def is_wrong(self, case: Case, fault: str) -> bool:
         """Whether the fault shows in a call."""
-        call = self.calls.get(case.id) or Call(case, (), "cpu")
+        call = self.calls.get(case.id) or SampledCall(case, (), "cpu")
         outputs = self.kernels.outputs(call, fault)
         return outputs is not None and not call.is_right(outputs)
 
@@ -73,9 +73,11 @@ class Sample:
         start = time.perf_counter()
         one = explanations((case, "it", "wrong" * wrong[case.id]) for case in cases)[0]
 
-        def named(known: FaultyKernels) -> list[AsIf]:
+        def named(known: FaultyKernels) -> list[MatchingFault]:
             def outputs_of(case: Case) -> object:
-                return self.kernels.outputs(self.calls.get(case.id) or Call(case, (), "cpu"), fault)
+                return self.kernels.outputs(
+                    self.calls.get(case.id) or SampledCall(case, (), "cpu"), fault
+                )
 
             return as_if(one.groups, one.passing, outputs_of, "cpu", known)  # type: ignore[arg-type]
 
@@ -100,7 +102,7 @@ class Sample:
         )
 
 
-def _verdict(found: list[AsIf], fault: str) -> str:
+def _verdict(found: list[MatchingFault], fault: str) -> str:
     if not found:
         return "none"
     names = [name for each in found for name in each.names]

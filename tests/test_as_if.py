@@ -9,7 +9,7 @@ from shipped import shipped_cases
 
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
-from conformance.diagnosis.as_if import AsIf, Call, FaultyKernels, as_if
+from conformance.diagnosis.as_if import FaultyKernels, MatchingFault, SampledCall, as_if
 from conformance.diagnosis.shared import effort
 
 #: Small calls of one theme for each of some faults.
@@ -23,18 +23,21 @@ def kernels() -> Iterator[FaultyKernels]:
 
 
 @pytest.fixture(scope="module")
-def calls() -> list[Call]:
+def calls() -> list[SampledCall]:
     cases = [case for case in shipped_cases() if case.theme in THEMES and not case.is_graph]
     small = [case for case in cases if case.call.dtype == "float32" and effort(case) < 100_000]
-    return [Call(case, (), "cpu") for case in small if case.contract.demands == "computes"]
+    return [SampledCall(case, (), "cpu") for case in small if case.contract.demands == "computes"]
 
 
 def named(
-    calls: Sequence[Call], kernels: FaultyKernels, *faults: str, known: FaultyKernels | None = None
-) -> tuple[list[AsIf], list[Case]]:
+    calls: Sequence[SampledCall],
+    kernels: FaultyKernels,
+    *faults: str,
+    known: FaultyKernels | None = None,
+) -> tuple[list[MatchingFault], list[Case]]:
     """What is named for a target that has all these faults, each in calls that it changes."""
 
-    def outputs(call: Call) -> Outputs | None:
+    def outputs(call: SampledCall) -> Outputs | None:
         for fault in faults:
             made = kernels.outputs(call, fault)
             if made is None or not call.is_right(made):
@@ -53,7 +56,7 @@ def named(
     "fault", ["window_one_longer", "window_ignored_for_prompts", "softcap_loses_the_sign"]
 )
 def test_a_fault_is_named_by_its_values(
-    calls: list[Call], kernels: FaultyKernels, fault: str
+    calls: list[SampledCall], kernels: FaultyKernels, fault: str
 ) -> None:
     (one,), failing = named(calls, kernels, fault)
     assert one.names == (fault,)
@@ -61,18 +64,22 @@ def test_a_fault_is_named_by_its_values(
     assert len(one.explained) == min(8, len(failing))
 
 
-def test_a_fault_that_is_not_known_is_not_named(calls: list[Call], kernels: FaultyKernels) -> None:
+def test_a_fault_that_is_not_known_is_not_named(
+    calls: list[SampledCall], kernels: FaultyKernels
+) -> None:
     with FaultyKernels(without=["window_one_longer"]) as others:
         assert "window_one_longer" not in others.sentences
         assert named(calls, kernels, "window_one_longer", known=others)[0] == []
 
 
-def test_without_failures_nothing_is_named(calls: list[Call], kernels: FaultyKernels) -> None:
+def test_without_failures_nothing_is_named(
+    calls: list[SampledCall], kernels: FaultyKernels
+) -> None:
     assert named(calls, kernels, "correct") == ([], [])
 
 
 def test_a_fault_that_passing_calls_would_show_is_not_named(
-    calls: list[Call], kernels: FaultyKernels
+    calls: list[SampledCall], kernels: FaultyKernels
 ) -> None:
     """A window that is ignored by prompts alone is no window that is ignored everywhere."""
     with FaultyKernels(without=["window_ignored_for_prompts"]) as others:

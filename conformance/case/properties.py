@@ -91,7 +91,7 @@ def word_test(word: str) -> Test | None:
     wanted = [
         (feature.read, frozenset(values))
         for feature in FEATURES
-        if (values := [*_meant(word, WORDS.get(feature.name, {}))])
+        if (values := [*values_meant(word, WORDS.get(feature.name, {}))])
     ]
     if not wanted:
         return None
@@ -103,7 +103,7 @@ def word_test(word: str) -> Test | None:
     return test
 
 
-def _meant(word: str, words: dict[str, str]) -> Iterator[str]:
+def values_meant(word: str, words: dict[str, str]) -> Iterator[str]:
     """The values of a feature that ``word`` means."""
     for value, known in words.items():
         if any(f"_{word}_" in f"_{one}_" for one in known.split()):

@@ -62,7 +62,7 @@ OutputsOf = Callable[[Case], Outputs | None]
 
 
 @dataclass(frozen=True)
-class AsIf:
+class MatchingFault:
     """A fault whose values the target returns, or several that no sampled call tells apart.
 
     It explains ``explained`` of the failures that were run again: their values are those of the
@@ -113,7 +113,7 @@ class FaultyKernels:
             if fault["name"] not in self._without
         }
 
-    def changing(self, call: Call) -> list[str]:
+    def changing(self, call: SampledCall) -> list[str]:
         """The faults that could change the call."""
         outcome = self._session.run(call.job(PROBE))
         if not isinstance(outcome, Ran):
@@ -121,7 +121,7 @@ class FaultyKernels:
         touched = json.loads(outcome.stderr.strip().splitlines()[-1])
         return [name for name in self.sentences if name in touched]
 
-    def outputs(self, call: Call, fault: str) -> Outputs | None:
+    def outputs(self, call: SampledCall, fault: str) -> Outputs | None:
         """What the kernel with the fault returns; None if it does not."""
         outcome = self._session.run(call.job(fault))
         try:
@@ -130,7 +130,7 @@ class FaultyKernels:
             return None
 
 
-class Call:
+class SampledCall:
     """A sampled call: its inputs, what is expected, and what the target returned."""
 
     def __init__(self, case: Case, returned: Outputs, target_class: TargetClass) -> None:
@@ -193,8 +193,8 @@ def as_if(
     target_class: TargetClass,
     kernels: FaultyKernels,
     until: float = float("inf"),
-) -> list[AsIf]:
-    """The faults that explain failures, those of most failures first.
+) -> list[MatchingFault]:
+    """The faults that explain failures, in the order of the groups.
 
     Args:
         failing: groups of failing calls; some of each are sampled.
@@ -204,7 +204,7 @@ def as_if(
         kernels: the faults.
         until: when to stop, a time of `time.monotonic`.
     """
-    found: dict[tuple[str, ...], AsIf] = {}
+    found: dict[tuple[str, ...], MatchingFault] = {}
     known: set[str] = set()
     for group in failing:
         calls = (_call(case, outputs_of, target_class) for case in _spread(group, FAILURES))
@@ -226,13 +226,13 @@ def as_if(
 
 
 def _explained(
-    seed: Call,
-    samples: Sequence[Call],
+    seed: SampledCall,
+    samples: Sequence[SampledCall],
     passing: Sequence[Case],
     outputs_of: OutputsOf,
     target_class: TargetClass,
     kernels: FaultyKernels,
-) -> AsIf | None:
+) -> MatchingFault | None:
     """The fault that explains ``seed`` and the other samples; None if none does."""
     like = {name: [seed] for name in kernels.changing(seed) if _is_like(seed, name, kernels)}
     others = dict.fromkeys(like, 0)
@@ -261,24 +261,24 @@ def _explained(
         return None
     explained = tuple(call.case for call in like[best[0]])
     others_of = tuple(call.case for call in samples if call not in like[best[0]])
-    return AsIf(best, tuple(kernels.sentences[n] for n in best), explained, others_of)
+    return MatchingFault(best, tuple(kernels.sentences[n] for n in best), explained, others_of)
 
 
-def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> Call | None:
+def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> SampledCall | None:
     """The call with what the target returns for it; None if that cannot be compared."""
     outputs = outputs_of(case)
     if outputs is None:
         return None
-    call = Call(case, outputs, target_class)
+    call = SampledCall(case, outputs, target_class)
     return call if all(call.expected) else None
 
 
-def _is_like(call: Call, fault: str, kernels: FaultyKernels) -> bool:
+def _is_like(call: SampledCall, fault: str, kernels: FaultyKernels) -> bool:
     outputs = kernels.outputs(call, fault)
     return outputs is not None and call.is_like(outputs)
 
 
-def _keeps(call: Call, fault: str, kernels: FaultyKernels) -> bool:
+def _keeps(call: SampledCall, fault: str, kernels: FaultyKernels) -> bool:
     """Whether the fault leaves the call right."""
     outputs = kernels.outputs(call, fault)
     return outputs is not None and call.is_right(outputs)

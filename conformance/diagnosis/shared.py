@@ -21,7 +21,7 @@ import numpy.typing as npt
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME
-from conformance.case.properties import WORDS, sizes
+from conformance.case.properties import VOCABULARY, WORDS, sizes, values_meant
 
 Mask = npt.NDArray[np.bool_]
 
@@ -221,17 +221,12 @@ _Part = tuple[float, str, Mask]
 def _words(cases: Sequence[Case]) -> Iterator[_Part]:
     """The words of features and their pieces, as `word_test` takes them, and ``feature=value``."""
     values = {name: np.array([str(case.features[name]) for case in cases]) for name in BY_NAME}
-    meant: dict[str, Mask] = {}
-    whole: set[str] = set()
-    for name, words in WORDS.items():
-        for value, several in words.items():
-            known = several.split()
-            whole.update(known)
-            for word in {*known, *(piece for one in known for piece in one.split("_"))}:
-                mask = meant.setdefault(word, np.zeros(len(cases), bool))
-                mask |= values[name] == value
-    for word, mask in sorted(meant.items()):
-        bits = math.log2(len(meant)) + (word not in whole)
+    words = {*VOCABULARY, *(piece for word in VOCABULARY for piece in word.split("_"))}
+    for word in sorted(words):
+        mask = np.zeros(len(cases), bool)
+        for name, known in WORDS.items():
+            mask |= np.isin(values[name], [*values_meant(word, known)])
+        bits = math.log2(len(words)) + (word not in VOCABULARY)
         yield bits, word, mask
         yield bits + 1, f"not {word}", ~mask
     for name, feature in BY_NAME.items():

@@ -109,6 +109,6 @@ def _sides(down: str, height: int, across: str, width: int) -> str:
     """What the rows and the columns of a map are."""
     words = []
     for noun, size in ((down, height), (across, width)):
-        plural = "queries" if noun == "query" else f"{noun}s"
-        words.append(f"{plural} by {size}" if size > 1 else plural)
+        several = "queries" if noun == "query" else f"{noun}s"
+        words.append(f"{several} by {size}" if size > 1 else several)
     return " × ".join(words)
