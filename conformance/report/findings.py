@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Final
 
+from conformance.base.findings import PREFIX
 from conformance.base.paths import ROOT, data_path
-
-#: The prefix of an expectation's link to a finding.
-PREFIX: Final = "docs/findings/"
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([\w-]+\.\w+)\)")
 

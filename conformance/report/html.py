@@ -19,10 +19,11 @@ from markdown_it.token import Token
 from markupsafe import Markup
 from pydantic_core import to_json
 
+from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
 from conformance.base.text import clean
 from conformance.case.contract import BASES
-from conformance.report.findings import PREFIX, with_neighbours
+from conformance.report.findings import with_neighbours
 from conformance.report.history import short
 from conformance.report.model_table import USES, ModelTable
 from conformance.report.models import CALLED, Models, load_models, slug

@@ -16,10 +16,10 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
+from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
 from conformance.base.text import clean
 from conformance.base.words import listed
-from conformance.report.findings import PREFIX
 from conformance.report.html import findings_html, rendered
 from conformance.report.model_table import USES
 from conformance.report.models import Models, RecordedModel, models_text, slug

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from pydantic_core import to_json, to_jsonable_python
 
+from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
 from conformance.base.text import clean, deep_clean
 from conformance.case.contract import BASES
 from conformance.diagnosis.explanation import explanations_of
 from conformance.report.error_picture import picture
-from conformance.report.findings import PREFIX
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
 from conformance.report.repro.program import no_program, program_of, template_text
