@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from synthetic_runs import case, expected, of_results, result, target
 
-from conformance.base.paths import data_path
 from conformance.report.history import sentence
-from conformance.report.support import support
 from conformance.results.records import FlakyRecord, InstabilityRecord
 from conformance.results.table import Table, tabulate
 from conformance.results.timeline import CHANGE_KINDS, CaseHistory, histories, series_of
@@ -134,16 +130,3 @@ def test_a_regression_in_an_entry_that_never_was_right_is_found(tmp_path: Path) 
     entry = of_group(tmp_path, a=("pass", "wrong"), b=("wrong", "wrong"), c=("wrong", "pass"))
     assert [one.case for one in entry.regressed] == ["t/c[n=a]"]
     assert entry.since.state == "partly"
-
-
-def test_support_data_has_the_history_of_each_case(tmp_path: Path) -> None:
-    document = support(joined(tmp_path, a=("pass", "wrong"), b=("-", "pass")))
-    schema = json.loads((data_path("reports") / "support.schema.json").read_text())
-    Draft202012Validator(schema).validate(document)
-    about = document["t"]["a"]["__compat"]
-    assert about["support"]["cpu"][0]["version_added"] is False
-    assert about["history"]["cpu"]["t/a"]["broken_in"] == ["1.21.0"]
-    assert document["t"]["b"]["__compat"]["history"]["cpu"]["t/b"]["since"] == "≤1.21.0"
-    # Of one release there is none.
-    document = support(joined(tmp_path, a=("pass",)))
-    assert "history" not in document["t"]["a"]["__compat"]

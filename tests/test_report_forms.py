@@ -1,26 +1,23 @@
-"""Other forms of a report: JUnit, CSV, JSON, badges and support data agree with the file."""
+"""Other forms of a report: JUnit, CSV, JSON and badges agree with the file."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import fromstring
 
 import pytest
-from jsonschema import Draft202012Validator
 from synthetic_runs import case, of_results, result, target
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import ROOT
 from conformance.case.contract import Contract, Demands
 from conformance.cli.report import FORMS
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.junit import junit
 from conformance.report.repro.program import program_of
-from conformance.report.support import support
 from conformance.report.terminal import tell
-from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.records import ResultRecord
 from conformance.results.table import Table, tabulate
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -86,69 +83,6 @@ def test_a_profile_has_a_badge_of_its_own_and_opens_the_score(tmp_path: Path) ->
     assert "cpu@1.31.1: 2 of 3 calls right, 1 unexpected" in every.svg
     assert "cpu@1.31.1.gemma_4_e2b: 1 of 2 calls right, 1 unexpected" in one.svg
     assert [*table.scores(["cpu@1.31.1"]).themes] == ["gemma_4_e2b", "t"]  # the score opens with it
-
-
-# Support
-
-
-def validate(document: Any) -> None:
-    schema = json.loads((data_path("reports") / "support.schema.json").read_text())
-    Draft202012Validator.check_schema(schema)
-    Draft202012Validator(schema).validate(document)
-
-
-UNTRIED = "['In {} only 1 of 2 cases were tried; they pass.']"
-NOTHING = "False ['1.3: 1 wrong, 1 unsupported of 2 cases.']"
-HALF = "True ['1.2: 1 wrong, 1 pass of 2 cases.']"
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "supported"),
-    [
-        ("1.2 pass pass", ["≤1.2"]),
-        ("1.2 pass pass, 1.3 pass pass", ["≤1.2"]),
-        ("1.2 wrong unsupported, 1.3 pass pass, 1.4 pass pass", ["1.3"]),
-        ("1.10 pass pass, 1.9 wrong unsupported", ["1.10"]),
-        ("1.2 wrong unsupported, 1.3 wrong unsupported", [NOTHING]),
-        ("1.2 pass wrong, 1.3 pass pass", ["1.3", f"≤1.2 1.3 {HALF}"]),
-        ("1.2 pass pass, 1.3 wrong unsupported, 1.4 pass pass", ["1.4", "≤1.2 1.3"]),
-        ("1.2 pass pass, 1.3 wrong unsupported", [NOTHING, "≤1.2 1.3"]),
-        # What was not tried is not claimed.
-        ("1.2 pass skip", [f"None {UNTRIED.format('1.2')}"]),
-        ("1.2 pass -", [f"None {UNTRIED.format('1.2')}"]),
-        ("1.2 skip -", ["None ['Not tried.']"]),
-        ("1.2 pass -, 1.3 pass pass", [f"1.3 {UNTRIED.format('1.2')}"]),
-        ("1.2 pass wrong, 1.3 pass -", [f"None {UNTRIED.format('1.3')}", f"≤1.2 {HALF}"]),
-    ],
-)
-def test_support_by_version(tmp_path: Path, verdicts: str, supported: list[str]) -> None:
-    """The verdicts of an entry's two cases in each version, where - is no result."""
-    runs = []
-    cases = [case("t/c[n=0]"), case("t/c[n=1]")]
-    for one in verdicts.split(", "):
-        version, *words = one.split()
-        name = f"cpu@{version}"
-        pairs = [(each.id, word) for each, word in zip(cases, words, strict=True) if word != "-"]
-        found = [result(id, name, word) for id, word in pairs]
-        runs.append(of_results(tmp_path / version, found, cases, targets=[target(name)]))
-    document = support(tabulate(runs))
-    validate(document)
-    told = document["t"]["c"]["__compat"]["support"]["cpu"]
-    statements = told if isinstance(told, list) else [told]
-    assert [" ".join(map(str, each.values())) for each in statements] == supported
-
-
-def test_adapters_are_targets_of_their_own(tmp_path: Path) -> None:
-    names = ["webgpu@1.30.0+lavapipe", "webgpu@1.30.0+swiftshader"]
-    document = support(joined(tmp_path, [result("t/c", name) for name in names]))
-    assert list(document["__meta"]["targets"]) == ["webgpu+lavapipe", "webgpu+swiftshader"]
-
-
-def test_names_of_the_format_cannot_be_overwritten(tmp_path: Path) -> None:
-    record = CaseRecord(**case("t/c").model_dump() | {"theme": "__meta", "name": "__compat"})
-    document = support(joined(tmp_path, [result("t/c")], cases=[record]))
-    validate(document)
-    assert "__compat" in document["·__meta"]["·__compat"]
 
 
 def test_every_form_is_documented() -> None:

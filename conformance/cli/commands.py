@@ -24,7 +24,7 @@ GROUPS: Final = {
         "list": 'List test cases: all, or those of a kind, "softcap and window".',
     },
     "Results": {
-        "report": "Write results as a page, Markdown, JUnit, CSV, badges or a site.",
+        "report": "Write results as a page, Markdown, JUnit, CSV, JSON or a site.",
         "diff": "Compare two results files: what broke, and what is fixed.",
         "history": "Find since which release calls are right, and where they broke.",
         "expect": "Write down known failures, so that only new ones are red.",

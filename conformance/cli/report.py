@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,15 +26,11 @@ from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
-from conformance.report.support import support_text
 from conformance.results.compare import Changes, changes
 from conformance.results.errors import ResultsError
-from conformance.results.place import part_file
 from conformance.results.reader import Run
 from conformance.results.table import Table, tabulate
 
-#: The seconds after which --watch looks again whether results have changed.
-_POLL_SECONDS: Final = 2.0
 #: The approximate number of bytes of changes that a terminal shows.
 _SCREENS: Final = 12_000
 
@@ -50,8 +45,6 @@ class Material:
     """The changes from the baseline, if one was given."""
     stale_after: int | None = None
     """The number of days after which the page says that its results are old."""
-    reloads: bool = False
-    """Whether the page reloads itself, since it is rewritten while results come."""
     address: str = ""
     """The URL at which the site will be published."""
 
@@ -69,7 +62,6 @@ def _html(material: Material, path: Path, on_site: bool = False) -> _Files:
             material.runs,
             material.changes,
             stale_after=material.stale_after,
-            watched=material.reloads,
             address=material.address if on_site else None,
         ),
     )
@@ -84,12 +76,8 @@ def _text(make: Callable[[Table], str]) -> Callable[[Material, Path], _Files]:
     return lambda material, path: iter([(path, make(material.table))])
 
 
-def _badges(material: Material, folder: Path) -> _Files:
-    return ((folder / badge.file, badge.svg) for badge in badges(material.table))
-
-
 def _site(material: Material, folder: Path) -> _Files:
-    """The pages of the site, the report, support data and badges.
+    """The pages of the site, the report and badges.
 
     The site's feed lists the changes in ``changes.jsonl``, which is in the folder before.
     """
@@ -97,10 +85,9 @@ def _site(material: Material, folder: Path) -> _Files:
     from conformance.report.site import Site, read_changes  # imports jinja2, as the page does
 
     yield from _html(material, folder / "report.html", on_site=True)
-    yield folder / "support.json", support_text(material.table, indent=None)
-    svgs = dict(_badges(material, folder / "badges"))
-    yield from svgs.items()
-    names = sorted({file.name for file in (*svgs, *(folder / "badges").glob("*.svg"))})
+    svgs = {badge.file: badge.svg for badge in badges(material.table)}
+    yield from ((folder / "badges" / file, svg) for file, svg in svgs.items())
+    names = sorted({*svgs, *(file.name for file in (folder / "badges").glob("*.svg"))})
     models = load_models().beside([column.target for column in material.table.columns])
     site = Site(models, material.address, names, read_changes(folder / "changes.jsonl"))
     yield from ((folder / place, text) for place, text in site.files())
@@ -133,8 +120,6 @@ FORMS: Final = (
     _Form("junit", "JUnit XML", "JUnit XML, a suite for each target.", _text(junit)),
     _Form("csv", "CSV", "A row for each case on each target.", _text(csv_text)),
     _Form("json", "JSON", "The same, with targets and problems.", _text(json_text)),
-    _Form("badges", "badges", "An SVG for each target.", _badges, folder=True),
-    _Form("support", "support data", "What a version supports.", _text(support_text)),
     _Form(
         "site",
         "site",
@@ -181,21 +166,14 @@ def _add_forms(command: click.Command) -> click.Command:
     metavar="URL",
     help="Where --site will be, for links from chats and search engines.",
 )
-@click.option(
-    "--watch",
-    "watched",
-    is_flag=True,
-    help="Rewrite --html while results come, until Ctrl-C; the page reloads itself.",
-)
 def report(
     results: Sequence[Path],
     against: Sequence[Path],
     stale_after: int | None,
     address: str,
-    watched: bool,
     **paths: Path | None,
 ) -> int:
-    """Write results as a page, Markdown, JUnit, CSV, badges or a site.
+    """Write results as a page, Markdown, JUnit, CSV, JSON or a site.
 
     There is a column for each target of each results file. Give at least one form of a report.
 
@@ -213,51 +191,14 @@ def report(
         raise BadArgument("--stale-after needs --html or --site.")
     if address and "site" not in options:
         raise BadArgument("--address needs --site.")
-    if watched and options != {"html"}:
-        raise BadArgument("--watch needs --html, and no other form.")
     check_separate([*results, *against], [(f"--{form.option}", path) for form, path in requested])
     before = tabulate(read_runs(against)) if against else None
-
-    def write(files: Sequence[Path], reloads: bool = False) -> int:
-        runs = read_runs(files)
-        table = tabulate(runs)
-        changed = changes(table, before) if before else None
-        inputs = [run.path for run in (*runs, *(before.runs if before else ()))]
-        material = Material(runs, table, changed, stale_after, reloads, address.rstrip("/"))
-        return _write(material, requested, inputs)
-
-    if watched:
-        _watch(results, write)
-    return write(results)
-
-
-def _watch(results: Sequence[Path], write: Callable[[Sequence[Path], bool], int]) -> None:
-    """Write the page again whenever a file has changed, until Ctrl-C.
-
-    The files need not exist yet. While a run writes beside earlier results, the page is of that
-    run.
-    """
-    message, written = "", None
-    with suppress(KeyboardInterrupt):
-        while True:
-            files = [max(path, part_file(path), key=_changed) for path in results]
-            states = [_changed(path) for path in files]
-            if states != written:
-                try:
-                    write(files, True)
-                    written, message = states, ""
-                except (BadArgument, ResultsError) as error:  # perhaps not begun yet
-                    if str(error) != message:
-                        say(message := str(error))
-            time.sleep(_POLL_SECONDS)
-
-
-def _changed(path: Path) -> tuple[int, int]:
-    """The time of a file's last change and its size; zeros if the file does not exist."""
-    with suppress(OSError):
-        about = path.stat()
-        return about.st_mtime_ns, about.st_size
-    return 0, 0
+    runs = read_runs(results)
+    table = tabulate(runs)
+    changed = changes(table, before) if before else None
+    inputs = [run.path for run in (*runs, *(before.runs if before else ()))]
+    material = Material(runs, table, changed, stale_after, address.rstrip("/"))
+    return _write(material, requested, inputs)
 
 
 def _write(

@@ -11,6 +11,7 @@ from typing import Any, Final
 from conformance.base.text import clean
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Table
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text
 
 FORMAT: Final = "gqa-cells/1"
@@ -103,7 +104,7 @@ def plain(text: str) -> str:
 
 
 def json_text(table: Table) -> str:
-    """The cells as JSON: ``{"format": …, "targets": […], "problems": […], "cells": […]}``."""
+    """The cells as JSON: ``{"format": …, "targets": […], "problems": […], …, "cells": […]}``."""
     targets = [
         {"label": column.label, **column.target.model_dump(mode="json")} for column in table.columns
     ]
@@ -122,6 +123,7 @@ def json_text(table: Table) -> str:
         "problems": list(table.problems),
         "infrastructure": infrastructure,
         "instability": instability,
+        "uncalled": uncalled_sentences(column.target for column in table.columns),
     }
     # A line for each cell, so that files can be compared line by line.
     rows = ",\n".join(_dumped(cell) for cell in cells(table))

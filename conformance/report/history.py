@@ -106,7 +106,7 @@ def history_json(
                 "features": {
                     clean(group.name): _group_json(group) for group in one.by_feature(features)
                 },
-                "cases": {clean(id): spans_json(case) for id, case in one.cases.items()},
+                "cases": {clean(id): _spans_json(case) for id, case in one.cases.items()},
             }
             for one in histories
         },
@@ -141,7 +141,7 @@ def _group_json(group: GroupHistory) -> dict[str, object]:
     }
 
 
-def spans_json(history: CaseHistory) -> dict[str, object]:
+def _spans_json(history: CaseHistory) -> dict[str, object]:
     """The history of a case as JSON values: ``since``, ``broken_in``, ``fixed_in``, ``spans``."""
     return {
         "since": None if history.since is None else clean(history.since),

@@ -56,25 +56,21 @@ def render(
     runs: Sequence[Run],
     changes: Changes | None = None,
     *,
-    watched: bool = False,
     model: ModelTable | None = None,
     stale_after: int | None = None,
     address: str | None = None,
 ) -> str:
     """The HTML page of one or more runs, to be written as UTF-8.
 
-    It begins with the answer for a ``model``, then has the ``changes`` from a baseline. A
-    ``watched`` page reloads itself, because its file is rewritten. With ``stale_after``, the page
-    warns when its newest results are older than that many days. ``address`` is the URL of the site
-    to which the page belongs: empty if unknown, None if it belongs to no site. Raises
-    `ResultsError` if there are no runs.
+    It begins with the answer for a ``model``, then has the ``changes`` from a baseline. With
+    ``stale_after``, the page warns when its newest results are older than that many days.
+    ``address`` is the URL of the site to which the page belongs: empty if unknown, None if it
+    belongs to no site. Raises `ResultsError` if there are no runs.
     """
     table = tabulate(runs)
     shown, cells, reports = page(table, changes)
     models = None if model else _models([column.target for column in table.columns])
     scripts = ["models.js", *(f"page/{name}.js" for name in SCRIPTS)]
-    if watched:
-        scripts.append("reload.js")
     if stale_after is not None:
         scripts.append("stale.js")
     return rendered(

@@ -24,7 +24,7 @@ from conformance.report.html import findings_html, rendered
 from conformance.report.model_table import USES
 from conformance.report.models import Models, RecordedModel, models_text, slug
 
-SCHEMAS: Final = ("results.schema.json", "support.schema.json", "check.schema.json")
+SCHEMAS: Final = ("results.schema.json", "check.schema.json")
 
 
 @dataclass(frozen=True)

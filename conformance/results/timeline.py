@@ -7,7 +7,7 @@ is *unknown* there, never right; one that is flaky, or whose result did not repe
 wrong after is broken in the first release in which it is known to be wrong.
 
 `spans` derives the ranges of releases from the states in each; cases and groups of cases (an entry
-of a case file, a value of a feature) both use it, and so does the support data.
+of a case file, a value of a feature) both use it.
 """
 
 from __future__ import annotations
@@ -251,51 +251,30 @@ def _case_history(
 
 
 @dataclass(frozen=True)
-class Group:
-    """Cases that are looked at together, in one release."""
-
-    version: str
-    state: GroupState
-    results: tuple[ResultRecord, ...]
-    """Of the cases that were tried."""
-    unstable: int
-    cases: int
-
-
-@dataclass(frozen=True)
 class GroupHistory:
     """The cases of an entry, or those with a value of a feature, over the releases of a series."""
 
     name: str
     members: tuple[CaseHistory, ...]
 
-    @cached_property
-    def tried(self) -> list[Group]:
-        """The releases in which at least one of its cases was tried."""
-        every = (self._in(number, version) for number, version in enumerate(self._versions))
-        return [group for group in every if group.results]
-
     @property
     def _versions(self) -> tuple[str, ...]:
         return self.members[0].versions if self.members else ()
 
-    def _in(self, number: int, version: str) -> Group:
+    def _state(self, number: int) -> GroupState | None:
+        """The state in a release; None if not all cases were tried there, and the others pass."""
+        states = [one.states[number] for one in self.members]
         results = [r for one in self.members if (r := one.results[number]) is not None]
-        unstable = sum(one.states[number] == UNSTABLE for one in self.members)
         right = sum(result.verdict == "pass" for result in results)
-        state: GroupState
-        if right == len(results):
-            state = "full" if len(results) == len(self.members) and not unstable else "unknown"
-        else:
-            state = "partly" if right else "none"
-        return Group(version, state, tuple(results), unstable, len(self.members))
+        if right < len(results):
+            return "partly" if right else "none"
+        return "full" if len(results) == len(states) and UNSTABLE not in states else None
 
     @cached_property
     def spans(self) -> list[Span[GroupState]]:
         """The ranges of releases in which all, some or none of its cases are right."""
         return spans(
-            (group.version, None if group.state == "unknown" else group.state)
-            for group in self.tried
+            (version, self._state(number)) for number, version in enumerate(self._versions)
         )
 
     @property
@@ -355,13 +334,10 @@ class History:
         return GroupHistory(self.series.name, tuple(self.cases.values()))
 
 
-def histories(joined: Table, least: int = 2) -> list[History]:
-    """The history of each target that was tried in at least so many releases."""
-    return [
-        history_of(joined, series)
-        for series in series_of(joined.columns)
-        if len(series.tried) >= least
-    ]
+def histories(joined: Table) -> list[History]:
+    """The history of each target that was tried in several releases."""
+    several = (series for series in series_of(joined.columns) if len(series.tried) > 1)
+    return [history_of(joined, series) for series in several]
 
 
 def older_labels(found: Iterable[History]) -> set[str]:

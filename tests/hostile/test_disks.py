@@ -259,8 +259,8 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
         "report keep.jsonl --markdown link.jsonl",
         "report keep.jsonl --csv x --json x",
         "report other.jsonl --against keep.jsonl --html keep.jsonl",
-        "report cpu@1.31.1.svg --badges .",
-        "report keep.jsonl --badges . --support cpu@1.31.1.svg",
+        "report report.html --site .",
+        "report keep.jsonl --site . --json report.html",
         "diff keep.jsonl other.jsonl --markdown other.jsonl",
     ],
 )
@@ -269,7 +269,7 @@ def test_an_output_that_is_read_or_written_already_is_refused(
 ) -> None:
     desk.runner("correct")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "other.jsonl")
-    shutil.copy(desk.folder / "keep.jsonl", desk.folder / "cpu@1.31.1.svg")
+    shutil.copy(desk.folder / "keep.jsonl", desk.folder / "report.html")
     (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
     before = {path: path.read_bytes() for path in desk.folder.rglob("*") if path.is_file()}
     done = gqa(*arguments.split())

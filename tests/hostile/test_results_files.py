@@ -16,14 +16,12 @@ from xml.etree.ElementTree import fromstring, parse
 import pytest
 import xmlschema
 from endings import no_hang, obeyed
-from jsonschema import Draft202012Validator
 from markdown_it import MarkdownIt
 from mutations import mutant, places, strange, whole
 from reported import HOSTILE as OF_TERMINALS
 from reported import Parsed
 from synthetic_runs import HOSTILE, only_own_markup
 
-from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.cli.report import FORMS, Material
 from conformance.report.badges import badges
@@ -33,7 +31,6 @@ from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import program_of
-from conformance.report.support import support
 from conformance.report.view import CASE_ID, page
 from conformance.results.compare import changes
 from conformance.results.errors import ResultsError
@@ -45,9 +42,6 @@ from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import VERDICTS, severity, was_tried
 
 JUNIT = xmlschema.XMLSchema(str(Path(__file__).parents[1] / "junit.xsd"))
-SUPPORT = Draft202012Validator(
-    json.loads((data_path("reports") / "support.schema.json").read_text("utf-8"))
-)
 
 
 def try_all(run: Run, good: Run, folder: Path) -> None:
@@ -165,7 +159,6 @@ def check_counts(run: Table) -> None:
 
     only_own_markup(summary)
     assert list(changes(run, run).all()) == []
-    SUPPORT.validate(support(run))
     assert len({badge.file.lower() for badge in badges(run)}) == len(counts)
 
 
@@ -245,13 +238,12 @@ def test_no_text_leaves_its_place_in_any_form(tmp_path: Path, seed: int) -> None
     assert not [name for _, named in parsed.elements for name in named if name.startswith("on")]
     only_own_markup(texts["markdown"])
     JUNIT.validate(texts["junit"])
-    SUPPORT.validate(json.loads(texts["support"]))
     for row in csv.reader(io.StringIO(texts["csv"], newline="")):
         assert len(row) == 32
         assert not [cell for cell in row if cell.lstrip().startswith(tuple("=+-@＝＋－＠"))]
     cells = json.loads(texts["json"], parse_constant=pytest.fail)["cells"]
     assert {judged.reason for judged in run.results} <= {cell["reason"] for cell in cells}
-    for badge in made["badges"].iterdir():
+    for badge in (made["site"] / "badges").iterdir():
         assert re.fullmatch(r"[A-Za-z0-9_+@][A-Za-z0-9._+@-]{0,90}\.svg", badge.name)
         assert obeyed(badge.read_text("utf-8")) == set()
         tags = {element.tag.rpartition("}")[2] for element in parse(badge).iter()}
