@@ -138,7 +138,7 @@ def _run() -> int:
         return _failed("Interrupted.", Status.INTERRUPTED)
     except SystemExit as error:
         # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.
-        # With 0 a shell's completion ends.
+        # With 0 click's own completion of a shell ends.
         return Status.INTERRUPTED if error.code else Status.AS_EXPECTED
     except OSError as error:
         # Often standard output: its disk is full, or its terminal is gone.

@@ -9,7 +9,6 @@ import click
 
 from conformance.base.paths import INSTALLED, data_path, shown
 from conformance.base.words import plural
-from conformance.cli import completion
 from conformance.cli.common import (
     BadArgument,
     Status,
@@ -29,7 +28,6 @@ from conformance.targets.catalogue import SANITIZED, TARGETS
     required=True,
     metavar="TARGET",
     help="The target as results name it, without its version: cpu.",
-    shell_complete=completion.targets,
 )
 @click.option(
     "--from",

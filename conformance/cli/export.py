@@ -20,7 +20,6 @@ from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
-from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import OneResult, returned_of, run_case, taken, the_one
 from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
@@ -38,13 +37,12 @@ MOST_BYTES: Final = 64 << 20
 
 
 @click.command()
-@click.argument("case_id", shell_complete=case_names)
+@click.argument("case_id")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--ep",
     metavar="TARGET",
     help="Default: cpu, or the only target of --results.",
-    shell_complete=targets,
 )
 @click.option("--results", type=FILE, help="Take the result from this file, and run nothing.")
 @program_options

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem
 from rich.text import Text
 
 from conformance.base.text import one_line, printable_json
@@ -16,7 +15,6 @@ from conformance.case.case import Case
 from conformance.case.corpus import find, names_cases, names_of
 from conformance.case.excluded import Subject, counts, hints, selected_cases
 from conformance.case.selection import JOINING, Expression, SelectionError, compile_expression
-from conformance.cli import completion
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
 from conformance.cli.options import EXPRESSION
@@ -25,13 +23,8 @@ from conformance.cli.options import EXPRESSION
 _FEW: Final = 24
 
 
-def _words(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    sources = (completion.case_names, completion.words)
-    return [item for source in sources for item in source(context, parameter, start)]
-
-
 @click.command("list")
-@click.argument("named", nargs=-1, metavar="[PATH|EXPRESSION]...", shell_complete=_words)
+@click.argument("named", nargs=-1, metavar="[PATH|EXPRESSION]...")
 @EXPRESSION
 @click.option("--all", "everything", is_flag=True, help="List all cases that EXPRESSION finds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from conformance.cli import completion
 from conformance.cli.common import say
 from conformance.targets.catalogue import Programs, run_options, target_names
 
 if TYPE_CHECKING:
     from conformance.targets.registry import Target
 
-PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.case_names)
+PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...")
 EXPRESSION = click.option(
     "-k",
     "expression",
     default="",
     metavar="EXPR",
     help="Only cases with these words and values, such as head_size=256; and, or, not.",
-    shell_complete=completion.words,
 )
 
 EPS = click.option(
@@ -32,7 +30,6 @@ EPS = click.option(
     multiple=True,
     metavar="TARGET",
     help=f"{', '.join(target_names())}; with @1.25.1 or @1.25.. in releases; repeat. Default: cpu.",
-    shell_complete=completion.targets,
 )
 JOBS = click.option(
     "-j",
@@ -64,7 +61,6 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
             metavar=option.metavar,
             help=option.help,
             multiple=True,
-            shell_complete=completion.programs,
         )
         wrapped = add(wrapped)
     return wrapped

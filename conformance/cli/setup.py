@@ -7,7 +7,6 @@ from typing import Final
 
 import click
 
-from conformance.cli import completion
 from conformance.cli.common import BadArgument, Status, say
 from conformance.targets.catalogue import TARGETS, TargetEntry, entry_of, is_by_path
 from conformance.targets.registry import targets_for
@@ -43,9 +42,7 @@ _PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
 
 
 @click.command(no_args_is_help=True)
-@click.argument(
-    "names", nargs=-1, metavar="[TARGET[@RELEASE]]...", shell_complete=completion.targets
-)
+@click.argument("names", nargs=-1, metavar="[TARGET[@RELEASE]]...")
 @click.option("--releases", "listed", is_flag=True, help="List the releases that are installed.")
 def setup(names: Sequence[str], listed: bool) -> int:
     """Install a runtime, or some of its releases.

@@ -15,7 +15,6 @@ from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.excluded import selected_cases
 from conformance.cli.common import BadArgument, Status, say
-from conformance.cli.completion import case_names, targets
 from conformance.cli.console import make_console
 from conformance.cli.one_result import returned_of, run_case, taken, the_one
 from conformance.cli.options import FILE
@@ -42,7 +41,7 @@ _NUMBER = click.IntRange(min=0)
 
 
 @click.command()
-@click.argument("case_id", shell_complete=case_names)
+@click.argument("case_id")
 @click.option("--values", is_flag=True, help="The oracle's values of one query, step by step.")
 @click.option("--step", type=_NUMBER, metavar="N", help="Call of a loop.")
 @click.option("--batch", type=_NUMBER, metavar="N", help="Sequence of the batch.")
@@ -64,7 +63,6 @@ _NUMBER = click.IntRange(min=0)
     "--ep",
     metavar="TARGET",
     help="Run this target, or choose one of --results.",
-    shell_complete=targets,
 )
 @click.option("--all", "everything", is_flag=True, help="Leave no key and no element out.")
 def show(
