@@ -77,10 +77,7 @@ def test_the_tags_that_are_searched_for_are_those_of_the_cases() -> None:
         ("some@where/a.yaml", "some@where/a.yaml", None),
         ("some@where/a.yaml::b", "some@where/a.yaml::b", None),
         ("some[ep=cpu]/a.yaml", "some[ep=cpu]/a.yaml", None),
-        # as earlier versions wrote it
-        ("cases/a.yaml::b[c=1]@cpu", "cases/a.yaml::b[c=1]", "cpu"),
-        ("a/b[c=1]@exec:./x@y", "a/b[c=1]", "exec:./x@y"),
-        ("a/b@cuda", "a/b", "cuda"),
+        ("a/b[c=1]@cpu", "a/b[c=1]@cpu", None),
     ],
 )
 def test_a_target_in_an_id(argument: str, path: str, target: str | None) -> None:

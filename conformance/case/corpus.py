@@ -154,21 +154,14 @@ def name_on(case: Named, target: str | None) -> str:
 
 
 def split_target(argument: str) -> tuple[str, str | None]:
-    """An argument without its target, and the target: ``name[axis=value,ep=cpu]``.
-
-    ``name[axis=value]@cpu``, the form of earlier versions, means the same.
-    """
+    """An argument without its target, and the target: ``name[axis=value,ep=cpu]``."""
     file, separator, name = argument.partition("::")
     if not separator or ("[" in file and not file.endswith(CASE_FILE_ENDINGS)):
         if not _is_id(argument):
             return argument, None
         file, separator, name = "", "", argument
     entry, bracket, rest = name.partition("[")
-    if not bracket or not rest.endswith("]"):
-        start = max(name.find("]"), 0)
-        bare, at, target = name[start:].partition("@")
-        return (f"{file}{separator}{name[:start]}{bare}", target) if at else (argument, None)
-    found = _TARGET.search(rest[:-1])
+    found = _TARGET.search(rest[:-1]) if bracket and rest.endswith("]") else None
     if found is None:
         return argument, None
     target, more = found[1], ""

@@ -40,16 +40,6 @@ COMMANDS: Final = {name: purpose for group in GROUPS.values() for name, purpose 
 #: The modules of the commands whose module has another name.
 _ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 
-#: Commands of earlier versions, and the command to type in place of each.
-OLD_NAMES: Final = {
-    "bisect": "gqa history CASE_ID --good RELEASE --bad RELEASE",
-    "cache": "gqa doctor",
-    "env": "gqa setup TARGET@RELEASE or gqa setup --releases",
-    "plan": "gqa run --shard N/OF",
-    "power": "python -m conformance.maintain.power",
-    "search": "gqa list EXPRESSION",
-}
-
 #: The exit statuses for errors whose message is for the user.
 ERRORS: Final = {
     "conformance.base.yaml_source.InputError": Status.BAD_INPUT,
@@ -88,8 +78,6 @@ class _Commands(click.Group):
             return command(cmd_name)
         if ctx.resilient_parsing:  # a shell completes a word
             return None
-        if cmd_name in OLD_NAMES:
-            raise BadArgument(f"Instead of gqa {cmd_name}, type {OLD_NAMES[cmd_name]}")
         from conformance.base.explain import did_you_mean  # imports pydantic
 
         meant = did_you_mean(cmd_name, COMMANDS) or "; gqa --help lists them all."
