@@ -1,4 +1,4 @@
-"""The coverage table and the pairs: none is missing."""
+"""The pairs of features: none lacks a case."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from case_files import cases_of
 from shipped import shipped_cases
 
+from conformance.base.paths import ROOT
 from conformance.case.case import Case
-from conformance.case.features import features_of
+from conformance.case.features import FEATURES, features_of
 from conformance.maintain.coverage import faults, legal_pairs, looked_at, pair_counts, pairs_of
 from conformance.maintain.covering import Pair, goals_of, line_of, new_rows
 
@@ -23,6 +24,12 @@ def corpus() -> list[Case]:
 def test_every_possible_pair_has_a_case_and_no_other_pair_does(corpus: list[Case]) -> None:
     found = faults(corpus)
     assert found == [], "add a case or a Rule (conformance/case/features.py) for each pair"
+
+
+def test_each_feature_is_documented() -> None:
+    page = (ROOT / "docs" / "cases.md").read_text(encoding="utf-8")
+    table = page.partition("## Features")[2].partition("\n## ")[0]
+    assert [f.name for f in FEATURES if f"`{f.name}`" not in table] == []
 
 
 def test_a_pair_without_a_case_is_reported(tmp_path: Path) -> None:

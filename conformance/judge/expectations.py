@@ -156,7 +156,7 @@ class Known(_KnownResult):
     verdict: ExpectedVerdict
     """`pass` exempts cases from a later line, or from the file of the usual target."""
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Only calls that have one of these values of each feature (docs/coverage.md)."""
+    """Only calls that have one of these values of each feature (docs/cases.md)."""
     stage: Stage | None = None
     """Where it is rejected."""
     message: str = ""

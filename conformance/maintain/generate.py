@@ -1,8 +1,7 @@
 """``python -m conformance.maintain.generate``: writes the files that are generated from the code.
 
-Run it after a change of a model, a feature or a relation. ``docs/inputs.md`` takes minutes if cases
-are new, and ``cases/sensitive.json`` a minute, so they are written only if they are named.
-``docs/coverage.md`` has numbers of ``docs/inputs.md``, so name both in one command.
+Run it after a change of a model, a feature or a relation. ``cases/sensitive.json`` takes a minute,
+so it is written only if it is named.
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from conformance.case.load import load
 from conformance.case.variants import document as relations_page
 from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
-from conformance.maintain import (
-    coverage,
-    looked_at,
-)
 from conformance.results.records import results_schema
 
 
@@ -39,16 +34,11 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "runners/schema/request.json": _json(lambda: protocol_schemas()["request.json"]),
     "runners/schema/answer.json": _json(lambda: protocol_schemas()["answer.json"]),
     "docs/relations.md": relations_page,
-    "docs/inputs.md": lambda: looked_at.text(load([data_path("cases")])),
-    "docs/coverage.md": lambda: coverage.text(load([data_path("cases")]), looked_at.recorded()),
     f"cases/{sensitivity.RECORD}": lambda: sensitivity.record_text(load([data_path("cases")])),
 }
 
 #: Files that are written only if they are named, because they take long.
-NAMED: Final = (
-    f"cases/{sensitivity.RECORD}",
-    "docs/inputs.md",
-)
+NAMED: Final = (f"cases/{sensitivity.RECORD}",)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -314,7 +314,7 @@ class History:
     def by_feature(self, features: Mapping[str, Mapping[str, str | None]]) -> list[GroupHistory]:
         """A group for each value of a feature, ``softcap=given``, that one of the cases has.
 
-        In the order of the features and of their values, as docs/coverage.md has them.
+        In the order of `conformance.case.features.FEATURES` and of their values.
         ``features`` has the value of each feature of a case, by its id; cases that it does not
         have are in no group.
         """
