@@ -208,7 +208,7 @@ def test_nodes_beside_the_operator_may_run_on_the_cpu(
     execution = module("ort_execution")
     session = Placed(nodes)
 
-    def make(model: bytes, options: str, captures: bool) -> Any:
+    def make(model: bytes, options: str) -> Any:
         if options == "alone":
             raise RuntimeError("… but fallback to CPU EP has been explicitly disabled by …")
         return SimpleNamespace(_sess=session)
@@ -216,8 +216,7 @@ def test_nodes_beside_the_operator_may_run_on_the_cpu(
     runtime = SimpleNamespace(
         provider=SimpleNamespace(name="Other", session=make),
         options="alone",
-        make_options=lambda captures, alone: "alone" if alone else "beside",
-        case_type=SimpleNamespace(captures=False),
+        make_options=lambda alone: "alone" if alone else "beside",
         by_assignment=reports,
     )
     if loads and reports:

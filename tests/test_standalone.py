@@ -428,18 +428,6 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     assert " @somebody" not in text.split("\n", 1)[0]
 
 
-def test_captured_graphs_have_no_program_and_the_page_says_why(show: Open, tmp_path: Path) -> None:
-    record, name = case_record(BY_ID[CPU[0]]), "cuda-graph@1.31.1"
-    given = result(record.id, name, "wrong")
-    why = "A captured graph is replayed, which only the suite's runner does."
-    assert program_of(record, given, target(name)).missing == why
-    run = of_results(tmp_path / "run", [given], [record], targets=[target(name)])
-    panel = show(render([run]), f"#{record.id}@{name}").locator("#panel")
-    assert f"Without this suite: the model, its inputs, and no program. {why}" in panel.inner_text()
-    panel.get_by_text("Bug report", exact=True).click()
-    assert f"## Reproduction\n\n{why}" in panel.locator("pre").last.inner_text()
-
-
 def test_the_page_has_the_program_and_the_bug_report(show: Open, tmp_path: Path) -> None:
     record = case_record(BY_ID[CPU[0]])
     results = [result(record.id, name, "wrong") for name in ("cpu@1.31.1", "webgpu@1.30.0")]

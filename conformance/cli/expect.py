@@ -18,7 +18,7 @@ from conformance.cli.common import (
     write_file,
 )
 from conformance.cli.options import FILE
-from conformance.targets.catalogue import SANITIZED, TARGETS
+from conformance.targets.catalogue import TARGETS
 
 
 @click.command()
@@ -83,7 +83,7 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
 
 def _shipped(target: str) -> Path:
     """The shipped file of ``target``. Raises `BadArgument` where a user's file must be named."""
-    if target.removesuffix(SANITIZED) not in {entry.name for entry in TARGETS}:
+    if target not in {entry.name for entry in TARGETS}:
         raise BadArgument(f"'{target}' has no file in the suite; name yours with --expectations.")
     if INSTALLED:
         raise BadArgument("The suite is installed; name a file of your own with --expectations.")

@@ -32,7 +32,7 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
 from conformance.results.wrong_outputs import HasWrongOutputs, WrongOutput
-from conformance.targets.catalogue import SANITIZED, entry_of
+from conformance.targets.catalogue import entry_of
 from conformance.targets.releases import is_in_range
 
 Pattern = Annotated[str, Field(min_length=1)]
@@ -377,7 +377,7 @@ def load_pinned(files: Iterable[Path]) -> list[Expectation]:
 
 def _lines(file: Path, *, of_its_target: bool) -> Iterator[Expectation]:
     source, parsed = _read(file, of_its_target=of_its_target)
-    entry = entry_of(parsed.target.removesuffix(SANITIZED))
+    entry = entry_of(parsed.target)
     provider = None if entry is None else entry.execution_provider
     for at, known in enumerate(parsed.expectations):
         line, _ = source.values["expectations", at]

@@ -144,8 +144,6 @@ _ENDED: Final = re.compile(
     r"|ended in (?P<device>cuda\w+))"
 )
 _WROTE: Final = re.compile(r"(?:the last it wrote: |panicked at )(.+)", re.DOTALL)
-#: A report of compute-sanitizer up to the name of the thread, which differs from run to run.
-_REPORT: Final = re.compile(r"\bended in a \w+ error(?: in step \d+)?: (.+?)(?= by thread \(|\Z)")
 
 
 def symptom(result: ResultRecord) -> str:
@@ -202,7 +200,7 @@ def _crash(result: ResultRecord) -> str:
     ended, sentence = ended_by(result), _sentence(result)
     if not ended:
         return abstract(sentence, result.target)
-    wrote = _REPORT.search(sentence) or _WROTE.search(sentence)
+    wrote = _WROTE.search(sentence)
     return f"{ended}: {abstract(wrote[1], result.target)}" if wrote else ended
 
 

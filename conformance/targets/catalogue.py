@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from conformance.base.paths import SHADERS, cache_root, data_path
+from conformance.base.paths import SHADERS, cache_root
 from conformance.targets import tools
 from conformance.targets.tools import Program, as_typed
 
@@ -37,9 +37,6 @@ ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 #: The command that installs the software adapter with float16 on Debian and Ubuntu.
 LAVAPIPE: Final = "apt-get install mesa-vulkan-drivers libvulkan1"
 
-#: The word that ``--compute-sanitizer`` takes instead of a path: the runner searches for it.
-AUTO: Final = "auto"
-
 #: Environment variable that disables the tiled and the decode kernels of ONNX Runtime's CPU
 #: provider, which were added in 1.28 (microsoft/onnxruntime#28962, microsoft/onnxruntime#29216).
 #: Every call then takes the older code path.
@@ -47,9 +44,6 @@ NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 
 #: The threads of `cpu-threads`. With more threads than heads, kernels split the keys of a head.
 THREADS: Final = 4
-
-#: The ending of the name of a target under compute-sanitizer: ``cuda-sanitized``.
-SANITIZED: Final = "-sanitized"
 
 #: Environment variables that select a kernel of ONNX Runtime's CUDA provider (docs/cuda.md). They
 #: are set for every CUDA target, so that none depends on the user's environment. An empty value is
@@ -79,17 +73,13 @@ class RunnerStart:
 
     ``interpreter`` is the Python that runs it, if it is not this one. ``arguments`` are appended to
     the runner's own. ``program`` is the program that the runner starts, or the Python that was
-    found for it. ``environment`` is set for the runner. ``under`` is a Python script with its
-    arguments that starts the runner; ``ending`` is then appended to the name of the target, because
-    the results are not those of the target alone.
+    found for it. ``environment`` is set for the runner.
     """
 
     interpreter: str | None = None
     arguments: tuple[str, ...] = ()
     program: Program | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    under: tuple[str, ...] = ()
-    ending: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,10 +173,9 @@ class TargetEntry:
       the runtime, and ``setup`` the subcommand of ``gqa setup`` that does.
     - ``kernel_variant_of`` is the target that runs the default code path of the same runtime, and
       ``kernel`` the kernel that must run, as the runner reports it.
-    - ``script`` is the stand-alone program; None if its results have none.
+    - ``script`` is the stand-alone program.
     - ``maps_device``: a driver maps memory of a device into the runner's process, so its memory
       limit is half of the machine's memory.
-    - ``refuses`` has options of the runtime's other targets that it cannot take, with the reasons.
     - ``package`` is the package to whose releases the target can be pinned.
     """
 
@@ -205,7 +194,6 @@ class TargetEntry:
     script: StandaloneProgram | None = None
     python: Callable[[], RunnerStart] = RunnerStart
     maps_device: bool = False
-    refuses: Mapping[TargetOption, str] = field(default_factory=dict)
     package: Package | None = None
 
 
@@ -263,21 +251,6 @@ def _onnxruntime_web(typed: str | None) -> RunnerStart:
     return RunnerStart(arguments=tuple(arguments), program=program)
 
 
-def _compute_sanitizer(typed: str | None) -> RunnerStart:
-    """Raises :class:`TargetError` if there is no file at the path."""
-    if not typed:
-        return RunnerStart()
-    if typed == AUTO:
-        tool = tools.find_compute_sanitizer() or AUTO
-    else:
-        tool = str(as_typed(typed))
-        if not os.path.isfile(tool):
-            what = "is a folder, not the program" if os.path.isdir(tool) else "does not exist"
-            raise TargetError(f"{tool}, named by --compute-sanitizer, {what}.")
-    runner = data_path("runners") / "onnxruntime" / "sanitized.py"
-    return RunnerStart(under=(str(runner), "--tool", tool), ending=SANITIZED)
-
-
 def _adapter(typed: str | None) -> RunnerStart:
     named = ("--adapter", _adapter_or_driver(typed)) if typed else ()
     return RunnerStart(arguments=(*named, "--shaders", str(cache_root() / SHADERS)))
@@ -312,13 +285,6 @@ DEVICE: Final = TargetOption(
     "N",
     "The number of the GPU, or of another device of an execution provider; default: 0; repeat.",
     _device,
-)
-COMPUTE_SANITIZER: Final = TargetOption(
-    "--compute-sanitizer",
-    "auto|PATH",
-    "Run each case under memcheck and initcheck of NVIDIA's compute-sanitizer; auto: where it is "
-    "installed.",
-    _compute_sanitizer,
 )
 TRACT: Final = TargetOption(
     "--tract",
@@ -411,7 +377,7 @@ def _cuda(
         name=f"cuda-{variant}" if variant else "cuda",
         runner=_ORT_RUNNER,
         arguments=("--ep", "cuda", *passed),
-        options=(ORT_PYTHON, DEVICE, COMPUTE_SANITIZER),
+        options=(ORT_PYTHON, DEVICE),
         environment={**dict.fromkeys(_CUDA_SWITCHES, ""), **chosen, **_REPORT_KERNELS},
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
@@ -486,18 +452,6 @@ TARGETS: tuple[TargetEntry, ...] = (
         script=replace(_ORT_SCRIPT, threads=THREADS),
     ),
     _cuda(),
-    replace(  # calls captured as CUDA graphs, and replayed with other lengths
-        _cuda(),
-        name="cuda-graph",
-        arguments=("--ep", "cuda", "--graphs"),
-        options=(ORT_PYTHON, DEVICE),
-        refuses={
-            COMPUTE_SANITIZER: "under it each tensor is an allocation of its own, and CUDA "
-            "allocates nothing while it captures a graph"
-        },
-        kernel_variant_of="cuda",
-        script=None,
-    ),
     _cuda("flash", "flash", 1),
     _cuda("flash-nodecode", "flash", 1, ORT_DISABLE_FLASH_DECODE="1"),
     _cuda("efficient", "efficient", 2),

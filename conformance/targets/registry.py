@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,7 +67,6 @@ class Target:
     program: Program | None = None
     python_by: str | None = None
     named: str | None = None
-    ending: str = ""
     number: int = 1
     release: str | None = None
     missing: NotInstalled | None = None
@@ -85,7 +84,7 @@ class Target:
     @property
     def base(self) -> str | None:
         """The beginning of its name in results; None if its runner reports the name."""
-        return self.named or (None if catalogue.is_by_path(self.ep) else self.ep + self.ending)
+        return self.named or (None if catalogue.is_by_path(self.ep) else self.ep)
 
     @property
     def reads_only_inputs(self) -> bool:
@@ -106,12 +105,12 @@ class Target:
     def expectations(self) -> tuple[Path, ...]:
         """Its expectations files; the first one with a line for a case applies.
 
-        The files of a kernel variant, and of a target under another program, have only the
-        differences from the file of the plain target. ``exec:`` and ``ort-plugin:`` have none.
+        The file of a kernel variant has only the differences from that of the plain target.
+        ``exec:`` and ``ort-plugin:`` have none.
         """
         if catalogue.is_by_path(self.ep):
             return ()
-        names = (self.ep + self.ending, self.ep, self.kernel_variant_of)
+        names = (self.ep, self.kernel_variant_of)
         files = (data_path("expectations") / f"{name}.yaml" for name in names if name is not None)
         return tuple(dict.fromkeys(files))
 
@@ -161,10 +160,8 @@ def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
 
 
 def built_in(programs: Programs | None = None) -> list[Target]:
-    """All targets with an entry, except those that refuse an option that is set."""
-    programs = programs or Programs()
-    takers = (entry for entry in catalogue.TARGETS if not any(_refused(programs, entry)))
-    return targets_for([entry.name for entry in takers], programs)
+    """All targets with an entry."""
+    return targets_for([entry.name for entry in catalogue.TARGETS], programs)
 
 
 def name_fault(name: str) -> str | None:
@@ -181,19 +178,11 @@ def _check_not_empty(programs: Programs) -> None:
             raise TargetError(f"{option.flag} '' is empty; it takes {option.metavar}.")
 
 
-def _refused(programs: Programs, entry: TargetEntry) -> Iterator[tuple[TargetOption, str]]:
-    """The options that are set and that the target refuses, each with the reason."""
-    return ((option, why) for option, why in entry.refuses.items() if programs.values_of(option))
-
-
 def _check_taken(programs: Programs, targets: Sequence[Target]) -> None:
-    """Raise :class:`TargetError` for an option that a target refuses, or that no target takes."""
+    """Raise :class:`TargetError` for an option that no target takes."""
     entries = {
         target.label: entry for target in targets if (entry := catalogue.entry_of(target.ep))
     }
-    for label, entry in entries.items():
-        for option, why in _refused(programs, entry):
-            raise TargetError(f"{label} cannot run with {option.flag}: {why}.")
     for option in catalogue.target_options():
         if programs.values_of(option) and not any(option in e.options for e in entries.values()):
             takers = [entry.name for entry in catalogue.TARGETS if option in entry.options]
@@ -274,7 +263,6 @@ def _built_in(
         command=Command(
             argv=(
                 next(filter(None, (start.interpreter for start in every)), sys.executable),
-                *(word for start in every for word in start.under),
                 str(runner),
                 *entry.arguments,
                 *(word for start in every for word in start.arguments),
@@ -290,7 +278,6 @@ def _built_in(
         kernel=entry.kernel,
         program=next(filter(None, (start.program for start in every)), None),
         python_by=python_by.flag if python_by and python_by != pinned else None,
-        ending="".join(start.ending for start in every),
         number=number,
         release=release,
     )

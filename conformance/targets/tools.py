@@ -6,11 +6,9 @@ the user has installed.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import shutil
-import site
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -126,16 +124,6 @@ def find_cuda_python() -> Program | None:
         return Program(Path(sys.executable), "this environment")
     built = python_in(built_onnxruntime_gpu())
     return Program(built, "gqa setup cuda") if os.path.isfile(built) else None
-
-
-def find_compute_sanitizer() -> str | None:
-    """NVIDIA's compute-sanitizer in the packages of this interpreter, None if it is not there.
-
-    The runner also searches its own interpreter, which can be another one, and the system.
-    """
-    packages = (glob.escape(folder) for folder in site.getsitepackages())
-    matches = (glob.glob(f"{folder}/nvidia/*/bin/compute-sanitizer") for folder in packages)
-    return next((path for paths in matches for path in paths), None)
 
 
 def has_cuda(python: str) -> bool:

@@ -108,8 +108,7 @@ class Runtime:
     """ONNX Runtime with one requested execution provider and no fallback to another.
 
     ``memory`` is that of the provider's device; None: it computes in the processor's memory.
-    ``case_type`` is the class that runs a case. ``threads`` is the number of threads that a kernel
-    may use.
+    ``threads`` is the number of threads that a kernel may use.
     """
 
     def __init__(
@@ -117,7 +116,6 @@ class Runtime:
         onnxruntime: Any,
         provider: Provider,
         prove_by_profile: bool = False,
-        case_type: type[Case] | None = None,
         threads: int = 1,
     ) -> None:
         self.onnxruntime = onnxruntime
@@ -129,9 +127,8 @@ class Runtime:
         self.by_profile = False
         self.by_assignment = not prove_by_profile and self.reports_assignment()
         self.by_profile = not self.by_assignment and (prove_by_profile or provider.name != CPU)
-        self.case_type = case_type or Case
         self.takes = {data_type for data_type in CARRIERS if self.can_take(data_type)}
-        self.options = self.make_options(self.case_type.captures)
+        self.options = self.make_options()
         self.host = host_device(self.state)
         device = provider.memory_device()
         self.memory: DeviceMemory | None = None
@@ -174,7 +171,7 @@ class Runtime:
         array = as_array(tensor, memory)
         return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
 
-    def make_options(self, captures: bool = False, alone: bool = True) -> Any:
+    def make_options(self, alone: bool = True) -> Any:
         """Session options: number of threads, errors only, no fallback to another provider.
 
         ``alone``: no node may run on the CPU. The settings of the graph optimiser stay at their
@@ -186,7 +183,7 @@ class Runtime:
         options.log_severity_level = 3
         if alone and self.provider.name != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        self.provider.add_to(options, captures)
+        self.provider.add_to(options)
         if self.by_assignment:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.enable_profiling = self.by_profile
@@ -224,7 +221,7 @@ def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
     session = load(runtime, model)
     load_seconds = perf_counter() - start
     try:
-        case = runtime.case_type(runtime, session, steps, inputs, out)
+        case = Case(runtime, session, steps, inputs, out)
         runs = []
         fastest = math.inf
         for repeat in range(request["repeat"]):
@@ -257,7 +254,7 @@ def load(runtime: Runtime, model: bytes) -> Any:
     run on the CPU.
     """
     try:
-        session = runtime.provider.session(model, runtime.options, runtime.case_type.captures)
+        session = runtime.provider.session(model, runtime.options)
     except Exception as error:
         if FELL_BACK in str(error) and (found := load_beside_cpu(runtime, model)) is not None:
             return found
@@ -280,9 +277,9 @@ def load_beside_cpu(runtime: Runtime, model: bytes) -> Any | None:
     """
     if not runtime.by_assignment:
         return None
-    options = runtime.make_options(runtime.case_type.captures, alone=False)
+    options = runtime.make_options(alone=False)
     try:
-        session = runtime.provider.session(model, options, runtime.case_type.captures)._sess
+        session = runtime.provider.session(model, options)._sess
     except Exception:  # of any class: the first error is the one that is reported
         return None
     nodes = assigned_nodes(session)
@@ -298,7 +295,6 @@ class Case:
     buffers are in that memory, as in a decoder, and the outputs are copied back after a step.
     """
 
-    captures = False
     step = 0  # the one that runs
 
     def __init__(
@@ -418,13 +414,8 @@ class Case:
         self.buffers.append(bytearray(tensor.raw))
         return self.place(name, tensor, self.buffers[-1])
 
-    def run_bound(
-        self, feeds: dict[str, Any], shared: dict[str, Any], options: Any = None
-    ) -> tuple[Any, float]:
-        """One run with IO binding: its outputs, those in ``shared`` in the memory given there.
-
-        ``options`` are ONNX Runtime's RunOptions.
-        """
+    def run_bound(self, feeds: dict[str, Any], shared: dict[str, Any]) -> tuple[Any, float]:
+        """One run with IO binding: its outputs, those in ``shared`` in the memory given there."""
         memory = self.runtime.memory
         binding = self.runtime.state.SessionIOBinding(self.session)
         for name, feed in feeds.items():
@@ -436,7 +427,7 @@ class Case:
                 binding.bind_output(name, memory.device if memory else self.runtime.host)
         binding.synchronize_inputs()
         start = perf_counter()
-        self.session.run_with_iobinding(binding, options)
+        self.session.run_with_iobinding(binding, None)
         binding.synchronize_outputs()
         seconds = perf_counter() - start
         return binding.get_outputs(), seconds

@@ -57,25 +57,15 @@ class DeviceMemory:
         there = not value.has_value() or value.device_name() in HOST
         return value if there else self.copy(value, self.host)
 
-    def copy_into(self, place: Any, value: Any) -> None:
-        """Copy the OrtValue ``value`` into ``place``, of the same shape and dtype."""
-        self.copy(value, None, place)
-
-    def copy(self, value: Any, device: Any, place: Any = None) -> Any:
-        """A copy of the OrtValue ``value`` in the memory of the OrtDevice ``device``.
-
-        If there is an OrtValue ``place``, the copy is made in it.
-        """
+    def copy(self, value: Any, device: Any) -> Any:
+        """A copy of the OrtValue ``value`` in the memory of the OrtDevice ``device``."""
         data_type = value.element_type()
         session = self.copiers.get(data_type)
         if session is None:
             session = self.copiers[data_type] = self.session(copy_model(data_type))
         binding = self.state.SessionIOBinding(session)
         binding.bind_ortvalue_input("x", value)
-        if place is None:
-            binding.bind_output("x", device)
-        else:
-            binding.bind_ortvalue_output("x", place)
+        binding.bind_output("x", device)
         binding.synchronize_inputs()
         session.run_with_iobinding(binding, None)
         binding.synchronize_outputs()

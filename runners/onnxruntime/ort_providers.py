@@ -22,10 +22,6 @@ CUDA = ort_availability.PROVIDERS["cuda"]
 #: ONNX Runtime's name for the device of a built-in provider with separate memory.
 DEVICES = {CUDA: "cuda", "WebGpuExecutionProvider": "webgpu", "DmlExecutionProvider": "dml"}
 
-#: What switches the capture of graphs on: a provider option, or an entry of the session's.
-CAPTURE_OPTION = {CUDA: "enable_cuda_graph"}
-CAPTURE_ENTRY = {"WebGpuExecutionProvider": "ep.webgpuexecutionprovider.enableGraphCapture"}
-
 #: What it calls the device of a plugin, by its kind of hardware.
 HARDWARE = {"GPU": "gpu", "NPU": "npu"}
 
@@ -37,11 +33,7 @@ ALIKE = 0.8
 
 
 class BuiltIn:
-    """A provider of the wheel. ``number`` is that of its device, ``options`` are its options.
-
-    ``separate``: each tensor on the device is a separate allocation (`cuda_allocations`), which
-    raises OSError if CUDA's library cannot be found.
-    """
+    """A provider of the wheel. ``number`` is that of its device, ``options`` are its options."""
 
     def __init__(
         self, onnxruntime: Any, name: str, number: int = 0, options: dict[str, str] | None = None
@@ -50,30 +42,15 @@ class BuiltIn:
         self.name = name
         self.number = number
         self.options = {"device_id": str(number)} if name in DEVICES else {}
-        self.separate = False
-        if name == CUDA:
-            import cuda_allocations  # not at the start of every other target
-
-            self.separate = cuda_allocations.requested()
-            if self.separate:
-                runtime = cuda_allocations.cuda_runtime(onnxruntime)
-                self.options |= cuda_allocations.provider_options(runtime)
         self.options |= options or {}
 
-    def add_to(self, options: Any, captures: bool = False) -> None:
-        """Prepare session options for it, and for the capture of graphs."""
-        if self.separate:
-            options.enable_mem_pattern = False  # one block of memory for several tensors
-        if captures and self.name in CAPTURE_ENTRY:
-            options.add_session_config_entry(CAPTURE_ENTRY[self.name], "1")
+    def add_to(self, options: Any) -> None:
+        """Prepare session options for it: nothing, since a session names it."""
 
-    def session(self, model: bytes, options: Any, captures: bool = False) -> Any:
-        """A session with the model, which may capture graphs; raises ONNX Runtime's exceptions."""
-        chosen = dict(self.options)
-        if captures and self.name in CAPTURE_OPTION:
-            chosen[CAPTURE_OPTION[self.name]] = "1"
+    def session(self, model: bytes, options: Any) -> Any:
+        """A session with the model; raises ONNX Runtime's exceptions."""
         return self.onnxruntime.InferenceSession(
-            model, options, providers=[(self.name, chosen)], enable_fallback=0
+            model, options, providers=[(self.name, self.options)], enable_fallback=0
         )
 
     def memory_device(self) -> Any | None:
@@ -148,11 +125,11 @@ class Plugin:
             )
         return devices[number]
 
-    def add_to(self, options: Any, captures: bool = False) -> None:
+    def add_to(self, options: Any) -> None:
         """Choose its device in session options."""
         options.add_provider_for_devices([self.device], self.options)
 
-    def session(self, model: bytes, options: Any, captures: bool = False) -> Any:
+    def session(self, model: bytes, options: Any) -> Any:
         """A session with the model; raises ONNX Runtime's exceptions."""
         # Without enable_fallback=0, Python tries again on the CPU and hides the error.
         return self.onnxruntime.InferenceSession(model, options, enable_fallback=0)

@@ -53,9 +53,6 @@ def parse_arguments() -> argparse.Namespace:
         help="an option of the execution provider; repeat",
     )
     parser.add_argument(
-        "--graphs", action="store_true", help="capture each call as a graph, and replay it"
-    )
-    parser.add_argument(
         "--threads",
         type=int,
         default=1,
@@ -108,18 +105,8 @@ class Target:
 
         self.execution = ort_execution
         self.provider = provider
-        case_type = ort_execution.Case
-        if arguments.graphs:
-            import ort_graphs
-
-            case_type = ort_graphs.GraphCase
         by_profile = arguments.placement == "profile"
-        self.runtime = ort_execution.Runtime(
-            onnxruntime, provider, by_profile, case_type, arguments.threads
-        )
-        if arguments.graphs and not ort_graphs.captures_graphs(self.runtime):
-            name = f"{ort_availability.package(onnxruntime)} {onnxruntime.__version__}"
-            self.missing = Unavailable(f"{provider.name} of {name} captures no graphs.")
+        self.runtime = ort_execution.Runtime(onnxruntime, provider, by_profile, arguments.threads)
         if attention_kernels.wanted():
             self.report = KernelReport()
 

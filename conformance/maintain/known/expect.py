@@ -21,7 +21,7 @@ from conformance.judge.expectations import (
 from conformance.maintain.known.observed import observed
 from conformance.maintain.known.text import edited, new_items
 from conformance.maintain.known.update import TODO, TODO_WHY, Update, unexpected_in, update_for
-from conformance.targets.catalogue import SANITIZED, entry_of
+from conformance.targets.catalogue import entry_of
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def pinned_text(
 def _shipped_files(target: str) -> list[Path]:
     """The shipped files of a target, named as in results: its own, and those that come after it."""
     names: list[str | None] = [target]
-    if (entry := entry_of(target.removesuffix(SANITIZED))) is not None:
+    if (entry := entry_of(target)) is not None:
         names += [entry.name, entry.kernel_variant_of]
     folder = data_path("expectations")
     return [folder / f"{name}.yaml" for name in dict.fromkeys(names) if name is not None]

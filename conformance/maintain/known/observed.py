@@ -16,7 +16,7 @@ from conformance.results.reader import read
 from conformance.results.records import CaseRecord, Fault, ResultRecord, Stage, contract_of
 from conformance.results.verdicts import Verdict, is_red, was_tried
 from conformance.results.wrong_outputs import WrongOutput
-from conformance.targets.catalogue import SANITIZED, entry_of
+from conformance.targets.catalogue import entry_of
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     if not found:
         known = f"they have {', '.join(sorted(names))}" if names else "they name no target"
         raise ResultsError(f"The results have none of the target '{target}'; {known}.")
-    entry = entry_of(target.removesuffix(SANITIZED))
+    entry = entry_of(target)
     provider = entry.execution_provider if entry else None
     cases, left_out = _cases(records, corpus)
     left_out += _drop_changed(records, cases, provider)

@@ -130,8 +130,6 @@ def no_program(ep: str) -> str | None:
     """Why no result of this target has a program; None if that depends on the result."""
     if script_of(ep) is not None:
         return None
-    if entry_of(ep) is not None:
-        return "A captured graph is replayed, which only the suite's runner does."
     return f"This version of the suite cannot write a program for {one_line(ep)}."
 
 
