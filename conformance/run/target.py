@@ -177,7 +177,7 @@ class DescribedTarget:
         """The record for the header of the results file."""
         describe = None
         if self.described is not None:
-            values = self.described.model_dump(exclude={"id", "outcome", "operator"})
+            values = self.described.model_dump(exclude={"id", "outcome", "operator", "lacks"})
             describe = TargetDescription(**values, uncalled=_uncalled(self.described.operator))
         return TargetRecord(
             name=self.name,
@@ -194,6 +194,10 @@ class DescribedTarget:
         tensors = (*case.steps[0].inputs, *case.steps[0].outputs)
         wanted = {tensor.dtype for tensor in tensors if tensor.connected}
         missing = sorted(wanted - set(self.described.dtypes), key=list(NUMPY).index)
+        if lacks := [name for name in missing if name in self.described.lacks]:
+            fix = self.described.lacks[lacks[0]]
+            device = "adapter" if self.described.adapter else "device"
+            return f"this {device} has no {lacks[0]}" + (f"; fix: {fix}" if fix else "")
         if missing:
             return f"{self.name} cannot take {', '.join(missing)}"
         shares = case.call.shared_buffer or case.relation == "shared_buffer"

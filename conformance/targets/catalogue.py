@@ -34,8 +34,8 @@ PLUGIN: Final = "ort-plugin:"
 #: The words that ``--adapter`` takes instead of a path: two software renderers, and the GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
-#: The command that installs the software adapter with float16 on Debian and Ubuntu.
-LAVAPIPE: Final = "apt-get install mesa-vulkan-drivers libvulkan1"
+#: The command that installs the software adapter with float16; runners know it, too.
+LAVAPIPE: Final = "gqa setup lavapipe"
 
 #: The word that ``--compute-sanitizer`` takes instead of a path: the runner searches for it.
 AUTO: Final = "auto"
@@ -343,7 +343,7 @@ ADAPTER: Final = TargetOption(
     "--adapter",
     "WORD|PATH",
     f"The adapter that WebGPU runs on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file; "
-    "default: the system's own, else SwiftShader; repeat.",
+    "default: a GPU, else lavapipe, else SwiftShader; repeat.",
     _adapter,
 )
 
@@ -462,8 +462,9 @@ _WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
     options=(ONNXRUNTIME_WEB, ADAPTER),
     execution_provider="WebGpuExecutionProvider",
     target_class="gpu",
-    needs=f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader "
-    f"(apt-get install chromium libvulkan1) or, with float16, lavapipe ({LAVAPIPE})",
+    needs=f"{_WEB_NEEDS}; an adapter: a GPU with a Vulkan driver (Metal on macOS), or a software "
+    f"renderer: lavapipe ({LAVAPIPE}), or SwiftShader, without float16 (apt-get install chromium "
+    "libvulkan1)",
     setup="webgpu",
     package=_ONNXRUNTIME_WEB,
     script=_WEB_SCRIPT,
