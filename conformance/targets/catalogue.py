@@ -11,6 +11,7 @@ The pytest plugin imports this module in every pytest run, so it imports only th
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -115,7 +116,9 @@ class TargetOption:
 class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
-    ``needs`` are the installation commands, with VERSION in place of the runtime's version.
+    ``run`` are the commands that install what it needs into an empty folder with the program, and
+    run it. VERSION stands for the runtime's version, PLUGIN for that of a plugin, and DAWN for that
+    of the npm package webgpu.
     ``environment`` is set by the program. ``options`` are the command-line options of tract, or the
     build of onnxruntime-web. ``shared_buffer`` says whether past and present can share a buffer.
     For ONNX Runtime's Python package, ``provider_options`` are those of the execution provider,
@@ -124,7 +127,7 @@ class StandaloneProgram:
     """
 
     template: Template
-    needs: str
+    run: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     provider_options: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
@@ -377,17 +380,31 @@ _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, old
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
+
+def _in_python(packages: str) -> tuple[str, ...]:
+    return (f"python3 -m venv env && env/bin/pip install {packages}", "env/bin/python repro.py")
+
+
+def _in_node(packages: str) -> tuple[str, ...]:
+    python, _ = _in_python("numpy")
+    return (python, f"npm install {packages}", "PYTHON=env/bin/python node repro.mjs")
+
+
 _ORT_SCRIPT: Final = StandaloneProgram(
-    "onnxruntime.py", "pip install numpy onnxruntime==VERSION", shared_buffer=True
+    "onnxruntime.py", _in_python("numpy onnxruntime==VERSION"), shared_buffer=True
 )
 _TRACT_SCRIPT: Final = StandaloneProgram(
     "tract.py",
-    "pip install numpy; tract VERSION on the PATH, or TRACT=its path",
+    (
+        _in_python("numpy")[0],
+        "cargo install tract-cli --version VERSION --locked --root .",
+        "TRACT=bin/tract env/bin/python repro.py",
+    ),
     options="-O --runtime cpu",
 )
 _WEB_SCRIPT: Final = StandaloneProgram(
     "onnxruntime_web.mjs",
-    "pip install numpy; npm install onnxruntime-web@VERSION webgpu, here",
+    _in_node("onnxruntime-web@VERSION webgpu@DAWN"),
     options="webgpu",
     shared_buffer=True,
 )
@@ -424,7 +441,7 @@ def _cuda(
         kernel=kernel,
         script=replace(
             _ORT_SCRIPT,
-            needs="pip install numpy onnxruntime-gpu==VERSION",
+            run=_in_python("numpy 'onnxruntime-gpu[cuda,cudnn]==VERSION'"),
             environment={**chosen, **_REPORT_KERNELS},
             provider_options=options,
         ),
@@ -522,7 +539,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="tract",
         package=_TRACT_PACKAGE,
         kernel_variant_of="tract",
-        script=StandaloneProgram("tract_wheel.py", "pip install numpy tract==VERSION"),
+        script=StandaloneProgram("tract_wheel.py", _in_python("numpy tract==VERSION")),
     ),
     _WEBGPU,
     replace(  # the older WebGPU kernels, in JavaScript
@@ -542,7 +559,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_WEB_NEEDS,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
-            "onnxruntime_web.mjs", _WEB_SCRIPT.needs.replace(" webgpu", ""), options="wasm"
+            "onnxruntime_web.mjs", _in_node("onnxruntime-web@VERSION"), options="wasm"
         ),
     ),
 )
@@ -565,8 +582,8 @@ def script_of(name: str) -> StandaloneProgram | None:
     None if it has none, and for unknown names, which old results files can have.
     """
     if name.startswith(EXEC):
-        needs = "pip install numpy; the command of the runner, behind the name of this program"
-        return StandaloneProgram("exec.py", needs, shared_buffer=True)
+        install, run = _in_python("numpy")
+        return StandaloneProgram("exec.py", (install, f"{run} RUNNER"), shared_buffer=True)
     entry = entry_of(name)
     return entry.script if entry else None
 
@@ -577,6 +594,8 @@ def _plugin(name: str) -> TargetEntry:
         word = os.path.abspath(os.path.expanduser(word))
     built_in = word if word.endswith("ExecutionProvider") else None
     package = "onnxruntime" if built_in is None else f"onnxruntime-{device_word(word)}"
+    is_module = built_in is None and re.fullmatch(r"\w+", word, re.ASCII)
+    plugin = f" {word}==PLUGIN" if is_module else ""
     return TargetEntry(
         name=name,
         runner=_ORT_RUNNER,
@@ -588,7 +607,7 @@ def _plugin(name: str) -> TargetEntry:
         maps_device=True,
         script=replace(
             _ORT_SCRIPT,
-            needs=f"pip install numpy {package}==VERSION{'' if built_in else f', and {word}'}",
+            run=_in_python(f"numpy {package}==VERSION{plugin}"),
             plugin="" if built_in else word,
         ),
     )
