@@ -37,7 +37,10 @@ def about(ep: str, arguments: list[str]) -> dict[str, object]:
     """The answer to describe."""
     if FAULT == "no_adapter" and ep != "wasm":
         return {"outcome": "unavailable", "reason": "There is no adapter.", "fix": "install one"}
-    half = [] if FAULT == "no_float16" else ["float16"]
+    half = [] if FAULT.startswith("no_float16") else ["float16"]
+    lacks = {} if half else {"float16": os.environ["FAKE_NODE_FIX"]}
+    if os.path.exists(os.environ.get("LAVAPIPE", "")):  # what the fake apt-get writes
+        half, lacks = ["float16"], {}
     return {
         "outcome": "described",
         "runtime": "onnxruntime-web",
@@ -45,6 +48,7 @@ def about(ep: str, arguments: list[str]) -> dict[str, object]:
         "execution_provider": PROVIDERS[ep],
         "device": "fake adapter",
         "dtypes": ["float32", *half],
+        "lacks": lacks,
         "features": [],
         "versions": {
             "arguments": json.dumps(arguments),

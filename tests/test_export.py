@@ -47,9 +47,8 @@ def test_a_result_is_run_and_written(gqa: Gqa, desk: Desk) -> None:
     verdict = done.out.split(" on cpu@", 1)[0]
     assert (folder / "repro.py").read_text() in (folder / "issue.md").read_text() + "\n"
     (command,) = re.findall(r"^Program: (.*)$", done.out, re.MULTILINE)
-    assert command == "python3 new/folder/repro.py"
-    program = command.replace("python3", sys.executable).split()
-    ran = subprocess.run(program, cwd=desk.folder, capture_output=True, text=True, timeout=60)
+    assert command == f"{sys.executable} {folder / 'repro.py'}"
+    ran = subprocess.run(command.split(), cwd="/", capture_output=True, text=True, timeout=60)
     assert ran.stdout.splitlines()[-1] == f"verdict: {verdict}"
 
 

@@ -169,7 +169,8 @@ def test_the_program_of_a_result_loads_the_plugin(tmp_path: Path, case: str, ver
     export = [sys.executable, "-m", "conformance", "export", case, str(tmp_path / "out")]
     subprocess.run([*export, "--ep", "ort-plugin:nxrt_ep_cpu"], check=True, capture_output=True)
     program = tmp_path / "out" / "repro.py"
-    assert "needs:    pip install numpy onnxruntime==" in program.read_text()
+    packages = r"numpy onnxruntime==[\d.]+ nxrt_ep_cpu==0\.1\.0\.dev6"
+    assert re.search(rf"env/bin/pip install {packages}\n", program.read_text())
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == f"verdict: {verdict}", done.stderr
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,3 +160,53 @@ def test_cuda_is_installed_once(gqa: Gqa, place: Place, monkeypatch: pytest.Monk
     failed = gqa("setup", "cuda@1.22.4")
     assert (failed.status, failed.out, len(place.there())) == (3, "", 2)
     assert "failed with status 7; what it printed says why." in failed.err
+
+
+# lavapipe
+
+#: Stand-ins for the system's package manager: Mesa 25 can be installed.
+SYSTEM = {
+    "id": 'echo "$FAKE_UID"',
+    "apt-get": 'echo "apt-get $*" >>"$CALLS"; [ "$1" = update ] || : >"$LAVAPIPE"',
+    "apt-cache": 'echo "  Candidate: 25.0.7-2"',
+    "sudo": "exit 1",
+}
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_lavapipe_is_installed_by_root_and_else_its_command_is_printed(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, root: bool
+) -> None:
+    for name, script in SYSTEM.items():
+        program = place.programs / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    lavapipe = place.tools.parent / "lavapipe"
+    uid = 0 if root else 1000
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    for name, value in {
+        "FAKE_UID": str(uid),
+        "LAVAPIPE": str(lavapipe),
+        "FAKE_NODE": "no_float16",
+        "FAKE_NODE_FIX": "gqa setup lavapipe",
+    }.items():
+        monkeypatch.setenv(name, value)
+    first = gqa("setup", "webgpu")
+    assert first.status == 0
+    assert lavapipe.exists() is root
+    about = "" if root else ", without float16\n  fix: gqa setup lavapipe"
+    assert first.out.splitlines()[1:] == [
+        *f"adapter: fake adapter{about}".splitlines(),
+        "use it with: gqa run --ep webgpu",
+    ]
+    done = gqa("setup", "lavapipe")
+    if root:
+        assert (done.status, lavapipe.exists()) == (0, True)
+        assert place.called()[-1].startswith("apt-get install --no-install-recommends -y mesa-")
+    else:
+        assert done.status == 3
+        (command,) = re.findall("(?m)^  as root  sudo (.*)$", done.err)
+        monkeypatch.setenv("FAKE_UID", "0")
+        subprocess.run(command.split(), check=True, capture_output=True)
+        assert lavapipe.exists()
+    assert ", without" not in gqa("setup", "webgpu").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -203,27 +204,32 @@ def suite(shared_cache: Path) -> Iterator[Suite]:
 
 
 def said(result: ResultRecord, target: TargetRecord, case: CaseRecord, folder: Path) -> list[str]:
-    """The program's output, run as a user runs it, without access to the suite."""
+    """The program's output, run by the command that `gqa export` prints, in a fresh shell."""
     made = program_of(case, result, target)
     assert made.missing is None
     program = folder / made.filename
     program.write_text(made.text, encoding="utf-8")
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", CACHE_VARIABLE)}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    environment.setdefault("XDG_RUNTIME_DIR", str(folder))
-    adapter = target.describe.adapter if target.describe else None
-    if adapter in DRIVERS and DRIVERS[adapter].exists():
-        environment["VK_DRIVER_FILES"] = str(DRIVERS[adapter])
-    command = how_to_run(program, made, target_for(target.ep))
+    return in_a_fresh_shell(how_to_run(program, made, target_for(target.ep)), folder)
+
+
+def in_a_fresh_shell(command: str, folder: Path, seconds: float = 120) -> list[str]:
+    """The lines of standard output, and the last of standard error: nothing is set but PATH.
+
+    The exit status is that of the verdict.
+    """
+    home = folder / "home"
+    home.mkdir()
     done = subprocess.run(
-        command,
-        shell=True,
+        ["sh", "-c", command],
         cwd=folder,
-        env=environment,
+        env={"PATH": os.defpath + ":/usr/local/bin", "HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds,
     )
+    *_, last = ["", *done.stdout.splitlines()]
+    if last.startswith("verdict: "):
+        assert done.returncode == (0 if last == "verdict: pass" else 1)
     return [*done.stdout.splitlines(), done.stderr[-2000:]]
 
 
@@ -236,12 +242,6 @@ def runner(tmp_path: Path) -> Path:
     )
     path.chmod(0o755)
     return path
-
-
-DRIVERS = {
-    "lavapipe": Path("/usr/share/vulkan/icd.d/lvp_icd.json"),
-    "swiftshader": Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
-}
 
 
 @pytest.mark.parametrize(("ep", "case_id"), RUNS)
@@ -273,6 +273,45 @@ def test_a_program_for_a_graph_shares_each_past_with_its_present(
     assert program_of(record, result, TargetRecord(name="tract", ep="tract")).missing == (
         "Past and present share memory, which this runtime's interface cannot express."
     )
+
+
+def commands(text: str) -> list[str]:
+    """The commands in the first comment of a program that install what it needs and run it."""
+    _, _, told = text.partition("to run: ")
+    lines = (line.lstrip("#/") for line in told.splitlines()[1:])
+    return [line.strip() for line in itertools.takewhile(lambda line: line[:3] == "   ", lines)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ep", "case_id"),
+    [
+        *itertools.product(["cpu", "exec"], CPU[:2]),
+        *itertools.product(["tract", "tract-wheel"], TRACT[:2]),
+        *itertools.product(["wasm", "webgpu", "webgpu-jsep"], WEB[:2]),
+    ],
+)
+def test_the_commands_in_a_program_install_and_run_it(
+    suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str
+) -> None:
+    """As printed, in an empty folder. tract is not built anew, which takes a quarter of an hour."""
+    case = BY_ID[case_id]
+    result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
+    made = program_of(case_record(case), result, target)
+    (tmp_path / made.filename).write_text(made.text)
+    told = commands(made.text)
+    if ep == "tract":
+        version = target.describe.version if target.describe else ""
+        built = f"cargo install tract-cli --version {version} --locked --root ."
+        assert built in told
+        told.remove(built)
+        program = target_for(ep).program
+        assert program is not None
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "tract").symlink_to(program.path)
+    command = " && ".join(told).replace("RUNNER", str(runner))
+    *lines, errors = in_a_fresh_shell(command, tmp_path, seconds=600)
+    assert lines[-1:] == [f"verdict: {result.verdict}"], f"{lines}\n{errors}"
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,8 @@ def check(
 
     \b
     Exit status: 0 every target runs every layer right, or as --expect says
-                 1 one does not   2 bad input   3 infrastructure failure
+                 1 one does not, or could not be tried   2 bad input
+                 3 infrastructure failure, or a target is not available
     """
     named = {"--html": html, "--json": json_file, "--results": results, "--save-cases": save_cases}
     outputs = [(option, path) for option, path in named.items() if path is not None]

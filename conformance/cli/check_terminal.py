@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -79,7 +80,8 @@ class CheckTerminal(Terminal):
         self.known[ready.name] = known_target(ready)
         self.described.append(ready)
         if self.program is not None:
-            self.seen[ready.name] = see(self.program, ready)
+            lacks = next(filter(None, map(ready.adapter_lacks, self.cases.values())), None)
+            self.seen[ready.name] = Seen(unseen=lacks) if lacks else see(self.program, ready)
 
     @cached_property
     def _corpus(self) -> Sequence[Case]:
@@ -115,7 +117,9 @@ class CheckTerminal(Terminal):
 
     def status(self, summary: RunSummary) -> int:
         """The exit status of ``gqa check``."""
-        status = summary.status()
+        unavailable = {ready.name for ready in self.described if ready.described is None}
+        untried = {name: why for name, why in summary.untried.items() if name in unavailable}
+        status = replace(summary, untried=untried).status()
         if status not in (Status.AS_EXPECTED, Status.UNEXPECTED):
             return status
         every = [one for answers in self.answers.values() for one in answers]

@@ -36,6 +36,9 @@ def doctor(verbose: bool, programs: Programs) -> int:
             lines.append(("version", f"{described.runtime} {described.version}"))
             lines += [("adapter", described.adapter)] if described.adapter else []
             lines.append(("dtypes", ", ".join(described.dtypes)))
+            lines += [("lacks", ", ".join(described.lacks))] if described.lacks else []
+            fixes = dict.fromkeys(filter(None, described.lacks.values()))
+            lines += [("fix", fix) for fix in fixes]
             lines += [("uncalled", text) for text in uncalled_sentences([ready.record()])]
             for number, (name, version) in enumerate(described.versions.items() if verbose else ()):
                 lines.append(("" if number else "versions", f"{name} {version}"))

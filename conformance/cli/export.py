@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ from conformance.report.value_files import arrays_of
 from conformance.report.values import QueryPlace, Returned, read_as, values_of
 from conformance.results.errors import ResultsError
 from conformance.results.shareable import shareable
-from conformance.targets.catalogue import Programs, entry_of
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, target_for
 
 #: The largest size of the arrays of a result.
@@ -73,9 +74,6 @@ def export(
         )
     else:
         one = taken(case, ep, results)
-        # A results file can be of another version, with a target that this one does not know.
-        if entry_of(one.target.ep):
-            target = target_for(one.target.ep, programs)
     program = program_of(one.case, one.result, one.target)
     path = folder / program.filename
     try:
@@ -136,15 +134,21 @@ def _check_empty(folder: Path) -> None:
 
 
 def how_to_run(file: Path, program: Program, target: Target | None) -> str:
-    """The command that runs the program, written to ``file``, on this machine."""
-    path = shlex.quote(str(file))
-    started = shlex.quote(str(target.program.path)) if target and target.program else ""
+    """The command that runs the program, written to ``file``, with what is installed here.
+
+    Without a ``target``, and so without the installation that gave the result: where to read how.
+    """
+    if target is None:
+        return f"{file}, whose first lines say how to run it"
+    path = shlex.quote(os.path.abspath(file))
+    python = shlex.quote(sys.executable)
+    started = shlex.quote(str(target.program.path)) if target.program else ""
     if program.template == "tract.py":
-        return f"TRACT={started or 'tract'} python3 {path}"
+        return f"TRACT={started} {python} {path}"
     if program.template == "onnxruntime_web.mjs":
-        node = f"node {shlex.quote(os.path.abspath(file))}"
-        return f"cd {started or 'FOLDER_WITH_node_modules'} && {node}"
+        beside = os.path.dirname(sys.executable)  # where pip installs it
+        node = shlex.quote(shutil.which("node") or shutil.which("node", path=beside) or "node")
+        return f"cd {started} && PYTHON={python} {node} {path}"
     if program.template == "exec.py":
-        return f"python3 {path} {shlex.join(target.command.argv) if target else 'RUNNER'}"
-    interpreter = target.command.argv[0] if target else sys.executable
-    return f"{'python3' if interpreter == sys.executable else shlex.quote(interpreter)} {path}"
+        return f"{python} {path} {shlex.join(target.command.argv)}"
+    return f"{shlex.quote(target.command.argv[0])} {path}"

@@ -13,6 +13,7 @@ from conformance.targets.registry import targets_for
 from conformance.targets.setup.installed import install, installed
 from conformance.targets.setup.onnxruntime_web import (
     how_to_use_onnxruntime_web,
+    set_up_lavapipe,
     set_up_onnxruntime_web,
 )
 from conformance.targets.setup.programs import NoRelease, Ready, SetupError, Tell
@@ -27,6 +28,9 @@ from conformance.targets.tools import (
 
 _SetUp = Callable[[str, Tell], Ready]
 _HowToUse = Callable[[str], list[str]]
+
+#: What it installs beside the targets: the last word of `LAVAPIPE`.
+_LAVAPIPE: Final = "lavapipe"
 
 #: By `TargetEntry.setup`: a package, its pinned release, and functions to install and explain it.
 _PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
@@ -49,11 +53,14 @@ def setup(names: Sequence[str], listed: bool) -> int:
 
     \b
     gqa setup webgpu                   what a target needs: cuda, tract or webgpu
+    gqa setup lavapipe                 a software adapter for WebGPU, with float16
     gqa setup cpu@1.20.. wasm@1.27.0   releases, for use without a network
     gqa setup --releases               list the releases that are installed
 
     A release is also installed when it is first used. Each has a folder in that of the tools
-    (GQA_TOOLS); to remove a release, delete its folder.
+    (GQA_TOOLS); to remove a release, delete its folder. lavapipe is installed with the system's
+    package manager, which needs root; as root, `gqa setup webgpu` installs it, too, if the adapter
+    has no float16.
 
     \b
     Exit status: 0 installed, even if it cannot be used here yet   2 bad input
@@ -62,8 +69,11 @@ def setup(names: Sequence[str], listed: bool) -> int:
     if listed:
         return _list(names)
     releases = [name for name in names if "@" in name and not is_by_path(name)]
-    entries = [_entry(name) for name in names if name not in releases]
+    entries = [_entry(name) for name in names if name not in (*releases, _LAVAPIPE)]
     targets = targets_for(releases)
+    if _LAVAPIPE in names:
+        set_up_lavapipe()
+        click.echo("lavapipe is installed; --ep webgpu uses it unless there is a GPU.")
     for entry in entries:
         _set_up(entry)
     failed = False
@@ -85,8 +95,8 @@ def _entry(name: str) -> TargetEntry:
     entry = entry_of(name)
     if entry is None:
         raise BadArgument(
-            f"gqa setup does not know '{name}'; known: {', '.join(_PINNED)}, and the targets of"
-            " gqa run."
+            f"gqa setup does not know '{name}'; known: {', '.join((*_PINNED, _LAVAPIPE))}, and the"
+            " targets of gqa run."
         )
     return entry
 

@@ -147,6 +147,9 @@ class DescribedAnswer(_Message):
     """The dtypes that tensors may have; cases of another dtype are skipped."""
     features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = ()
     """What it can do beyond plain runs, such as shared_buffer."""
+    lacks: dict[Name, Name | None] = {}
+    """What the adapter lacks although the runtime supports it, such as float16, each with the
+    exact command that mends it, or null."""
     threads: Annotated[int, Field(ge=1)] | Literal["default"] | None = None
     """With how many threads the runtime computes; default: as many as it chooses."""
     versions: dict[Name, str] = {}

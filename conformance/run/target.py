@@ -177,7 +177,7 @@ class DescribedTarget:
         """The record for the header of the results file."""
         describe = None
         if self.described is not None:
-            values = self.described.model_dump(exclude={"id", "outcome", "operator"})
+            values = self.described.model_dump(exclude={"id", "outcome", "operator", "lacks"})
             describe = TargetDescription(**values, uncalled=_uncalled(self.described.operator))
         return TargetRecord(
             name=self.name,
@@ -191,12 +191,27 @@ class DescribedTarget:
         """Why the target cannot run the case, by the runner's description; None if it can."""
         if self.described is None:
             return self.unavailable or "the target is not available"
-        tensors = (*case.steps[0].inputs, *case.steps[0].outputs)
-        wanted = {tensor.dtype for tensor in tensors if tensor.connected}
-        missing = sorted(wanted - set(self.described.dtypes), key=list(NUMPY).index)
+        missing = self._missing(case)
         if missing:
-            return f"{self.name} cannot take {', '.join(missing)}"
+            return self.adapter_lacks(case) or f"{self.name} cannot take {', '.join(missing)}"
         shares = case.call.shared_buffer or case.relation == "shared_buffer"
         if shares and "shared_buffer" not in self.described.features:
             return f"{self.name} cannot make past and present share a buffer"
         return None
+
+    def adapter_lacks(self, case: Case) -> str | None:
+        """That the adapter has not the dtype of the case, with the command that mends it, or None.
+
+        The runtime has the dtype.
+        """
+        lacks = self.described.lacks if self.described else {}
+        for name in filter(lacks.__contains__, self._missing(case)):
+            return f"this adapter has no {name}" + (f"; fix: {lacks[name]}" if lacks[name] else "")
+        return None
+
+    def _missing(self, case: Case) -> list[str]:
+        """The dtypes of the case that the target cannot take."""
+        tensors = (*case.steps[0].inputs, *case.steps[0].outputs)
+        wanted = {tensor.dtype for tensor in tensors if tensor.connected}
+        known = self.described.dtypes if self.described else ()
+        return sorted(wanted.difference(known), key=list(NUMPY).index)

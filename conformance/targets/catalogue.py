@@ -11,6 +11,7 @@ The pytest plugin imports this module in every pytest run, so it imports only th
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,8 +35,8 @@ PLUGIN: Final = "ort-plugin:"
 #: The words that ``--adapter`` takes instead of a path: two software renderers, and the GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
-#: The command that installs the software adapter with float16 on Debian and Ubuntu.
-LAVAPIPE: Final = "apt-get install mesa-vulkan-drivers libvulkan1"
+#: The command that installs the software adapter with float16; runners know it, too.
+LAVAPIPE: Final = "gqa setup lavapipe"
 
 #: Environment variable that disables the tiled and the decode kernels of ONNX Runtime's CPU
 #: provider, which were added in 1.28 (microsoft/onnxruntime#28962, microsoft/onnxruntime#29216).
@@ -105,7 +106,9 @@ class TargetOption:
 class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
-    ``needs`` are the installation commands, with VERSION in place of the runtime's version.
+    ``run`` are the commands that install what it needs into an empty folder with the program, and
+    run it. VERSION stands for the runtime's version, PLUGIN for that of a plugin, and DAWN for that
+    of the npm package webgpu.
     ``environment`` is set by the program. ``options`` are the command-line options of tract, or the
     build of onnxruntime-web. ``shared_buffer`` says whether past and present can share a buffer.
     For ONNX Runtime's Python package, ``provider_options`` are those of the execution provider,
@@ -114,7 +117,7 @@ class StandaloneProgram:
     """
 
     template: Template
-    needs: str
+    run: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     provider_options: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
@@ -309,7 +312,7 @@ ADAPTER: Final = TargetOption(
     "--adapter",
     "WORD|PATH",
     f"The adapter that WebGPU runs on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file; "
-    "default: the system's own, else SwiftShader; repeat.",
+    "default: a GPU, else lavapipe, else SwiftShader; repeat.",
     _adapter,
 )
 
@@ -343,17 +346,31 @@ _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, old
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
+
+def _in_python(packages: str) -> tuple[str, ...]:
+    return (f"python3 -m venv env && env/bin/pip install {packages}", "env/bin/python repro.py")
+
+
+def _in_node(packages: str) -> tuple[str, ...]:
+    python, _ = _in_python("numpy")
+    return (python, f"npm install {packages}", "PYTHON=env/bin/python node repro.mjs")
+
+
 _ORT_SCRIPT: Final = StandaloneProgram(
-    "onnxruntime.py", "pip install numpy onnxruntime==VERSION", shared_buffer=True
+    "onnxruntime.py", _in_python("numpy onnxruntime==VERSION"), shared_buffer=True
 )
 _TRACT_SCRIPT: Final = StandaloneProgram(
     "tract.py",
-    "pip install numpy; tract VERSION on the PATH, or TRACT=its path",
+    (
+        _in_python("numpy")[0],
+        "cargo install tract-cli --version VERSION --locked --root .",
+        "TRACT=bin/tract env/bin/python repro.py",
+    ),
     options="-O --runtime cpu",
 )
 _WEB_SCRIPT: Final = StandaloneProgram(
     "onnxruntime_web.mjs",
-    "pip install numpy; npm install onnxruntime-web@VERSION webgpu, here",
+    _in_node("onnxruntime-web@VERSION webgpu@DAWN"),
     options="webgpu",
     shared_buffer=True,
 )
@@ -390,7 +407,7 @@ def _cuda(
         kernel=kernel,
         script=replace(
             _ORT_SCRIPT,
-            needs="pip install numpy onnxruntime-gpu==VERSION",
+            run=_in_python("numpy 'onnxruntime-gpu[cuda,cudnn]==VERSION'"),
             environment={**chosen, **_REPORT_KERNELS},
             provider_options=options,
         ),
@@ -428,8 +445,9 @@ _WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
     options=(ONNXRUNTIME_WEB, ADAPTER),
     execution_provider="WebGpuExecutionProvider",
     target_class="gpu",
-    needs=f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader "
-    f"(apt-get install chromium libvulkan1) or, with float16, lavapipe ({LAVAPIPE})",
+    needs=f"{_WEB_NEEDS}; an adapter: a GPU with a Vulkan driver (Metal on macOS), or a software "
+    f"renderer: lavapipe ({LAVAPIPE}), or SwiftShader, without float16 (apt-get install chromium "
+    "libvulkan1)",
     setup="webgpu",
     package=_ONNXRUNTIME_WEB,
     script=_WEB_SCRIPT,
@@ -475,7 +493,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="tract",
         package=_TRACT_PACKAGE,
         kernel_variant_of="tract",
-        script=StandaloneProgram("tract_wheel.py", "pip install numpy tract==VERSION"),
+        script=StandaloneProgram("tract_wheel.py", _in_python("numpy tract==VERSION")),
     ),
     _WEBGPU,
     replace(  # the older WebGPU kernels, in JavaScript
@@ -495,7 +513,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_WEB_NEEDS,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
-            "onnxruntime_web.mjs", _WEB_SCRIPT.needs.replace(" webgpu", ""), options="wasm"
+            "onnxruntime_web.mjs", _in_node("onnxruntime-web@VERSION"), options="wasm"
         ),
     ),
 )
@@ -518,8 +536,8 @@ def script_of(name: str) -> StandaloneProgram | None:
     None if it has none, and for unknown names, which old results files can have.
     """
     if name.startswith(EXEC):
-        needs = "pip install numpy; the command of the runner, behind the name of this program"
-        return StandaloneProgram("exec.py", needs, shared_buffer=True)
+        install, run = _in_python("numpy")
+        return StandaloneProgram("exec.py", (install, f"{run} RUNNER"), shared_buffer=True)
     entry = entry_of(name)
     return entry.script if entry else None
 
@@ -530,6 +548,8 @@ def _plugin(name: str) -> TargetEntry:
         word = os.path.abspath(os.path.expanduser(word))
     built_in = word if word.endswith("ExecutionProvider") else None
     package = "onnxruntime" if built_in is None else f"onnxruntime-{device_word(word)}"
+    is_module = built_in is None and re.fullmatch(r"\w+", word, re.ASCII)
+    plugin = f" {word}==PLUGIN" if is_module else ""
     return TargetEntry(
         name=name,
         runner=_ORT_RUNNER,
@@ -541,7 +561,7 @@ def _plugin(name: str) -> TargetEntry:
         maps_device=True,
         script=replace(
             _ORT_SCRIPT,
-            needs=f"pip install numpy {package}==VERSION{'' if built_in else f', and {word}'}",
+            run=_in_python(f"numpy {package}==VERSION{plugin}"),
             plugin="" if built_in else word,
         ),
     )

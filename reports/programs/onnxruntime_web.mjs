@@ -1,4 +1,5 @@
 import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync, readdirSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { setFlagsFromString } from "node:v8";
 
@@ -8,7 +9,7 @@ const ON_GPU = DATA.runtime.device !== "cpu";
 
 function end(verdict) {
   console.log(`verdict: ${verdict}`);
-  process.stdout.write("", () => process.exit());
+  process.stdout.write("", () => process.exit(verdict === "pass" ? 0 : 1));
   return new Promise(() => {});
 }
 
@@ -47,7 +48,7 @@ calls = [
 print(json.dumps({"model": plain(model()), "calls": calls}))
 `;
 const made = JSON.parse(
-  execFileSync("python3", ["-c", MAKING], { input: TEXT, encoding: "utf8", maxBuffer: 2 ** 30 }),
+  execFileSync(process.env.PYTHON ?? "python3", ["-c", MAKING], { input: TEXT, encoding: "utf8", maxBuffer: 2 ** 30 }),
 );
 
 // ── The runtime ──
@@ -57,15 +58,38 @@ setFlagsFromString("--liftoff-only"); // starts within seconds
 const from = (path) => import(pathToFileURL(`${process.cwd()}/node_modules/${path}`));
 let lost = null;
 
-/** Makes Dawn available as navigator.gpu, as in a browser.
- * Dawn uses the system's adapter. On Linux VK_DRIVER_FILES=FILE.json selects another Vulkan driver:
- * lavapipe's is /usr/share/vulkan/icd.d/lvp_icd.json, SwiftShader's is
- * /usr/lib/chromium/vk_swiftshader_icd.json. */
+/** Where Linux has the files that describe the drivers of software adapters. */
+const FOLDERS = [
+  "/usr/lib/chromium", "/usr/lib/chromium-browser", "/usr/lib64/chromium-browser", "/opt/google/chrome",
+  "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d",
+];
+const DRIVERS = { lavapipe: /^lvp_icd.*\.json$/, swiftshader: /^vk_swiftshader_icd\.json$/ };
+
+/** Selects the driver of the adapter that the result is of, unless VK_DRIVER_FILES names one. */
+function chooseDriver() {
+  const { VK_DRIVER_FILES, VK_ICD_FILENAMES } = process.env;
+  const pattern = process.platform === "linux" && DRIVERS[DATA.runtime.adapter];
+  if (!pattern || VK_DRIVER_FILES || VK_ICD_FILENAMES) return;
+  const files = FOLDERS.filter(existsSync).flatMap((folder) =>
+    readdirSync(folder).filter((name) => pattern.test(name)).map((name) => `${folder}/${name}`),
+  );
+  if (files.length) process.env.VK_DRIVER_FILES = process.env.VK_ICD_FILENAMES = files[0];
+}
+
+/** Makes Dawn available as navigator.gpu, as in a browser. */
 async function addGpu() {
+  chooseDriver();
   const dawn = await from("webgpu/index.js");
   Object.assign(globalThis, dawn.globals);
   if (!globalThis.navigator) Object.defineProperty(globalThis, "navigator", { value: {} });
   const gpu = dawn.create([]);
+  const adapter = await gpu.requestAdapter();
+  if (!adapter) {
+    console.error("Dawn finds no WebGPU adapter: install a Vulkan driver and Vulkan's loader, on");
+    console.error("Debian and Ubuntu: apt-get install mesa-vulkan-drivers libvulkan1 (Mesa 25 or later)");
+    process.exit(2);
+  }
+  console.log(`adapter: ${adapter.info.description}`);
   Object.defineProperty(navigator, "gpu", { value: gpu });
   const { writeBuffer } = GPUQueue.prototype; // Dawn rejects SharedArrayBuffer: copy
   GPUQueue.prototype.writeBuffer = function (buffer, at, data, start = 0, size) {

@@ -23,11 +23,14 @@ export class NoAdapter extends Error {
   }
 }
 
-/** The drivers that compute on the processor, and how to install each. */
-const ENOUGH = {
+/** The drivers that compute on the processor, and how to install each on Linux. */
+const SOFTWARE = {
   swiftshader: "apt-get install chromium libvulkan1",
-  lavapipe: "apt-get install mesa-vulkan-drivers libvulkan1 (Mesa 25 or later)",
+  lavapipe: "gqa setup lavapipe",
 };
+
+/** What kernels of attention use if an adapter has it, and the name of that in WebGPU. */
+const USED = { float16: "shader-f16", subgroups: "subgroups" };
 
 /** The ICD file of a software driver; null if there is none. */
 export function softwareDriver(name) {
@@ -44,54 +47,75 @@ export function softwareDriver(name) {
 
 /**
  * The drivers to try, in this order: files, or null for what the system or the caller's environment
- * has. `wanted` is "swiftshader", "lavapipe", "gpu", an ICD file, or null for whatever there is.
+ * has. `wanted` is "swiftshader", "lavapipe", "gpu", an ICD file, or null for whatever there is; `named`
+ * is whether the environment names drivers, which are then the only ones.
  */
-export function drivers(wanted) {
+export function drivers(wanted, named = false) {
   if (process.platform !== "linux") {
-    if (wanted?.endsWith(".json")) throw new NoAdapter("a Vulkan driver can be chosen on Linux alone.");
+    if (wanted?.endsWith(".json")) throw new NoAdapter("a Vulkan driver can be chosen on Linux only.");
     return [null];
   }
   if (wanted === "gpu") return [null];
-  if (wanted === "swiftshader" || wanted === "lavapipe") {
+  if (wanted in SOFTWARE) {
     const file = softwareDriver(wanted);
-    if (!file) throw new NoAdapter(`there is no ${wanted} here.`, ENOUGH[wanted]);
+    if (!file) throw new NoAdapter(`${wanted} is not installed.`, SOFTWARE[wanted]);
     return [file];
   }
   if (wanted !== null) {
     if (!existsSync(wanted)) throw new NoAdapter(`the driver ${wanted} does not exist.`);
     return [wanted];
   }
-  const brought = softwareDriver("swiftshader");
-  return brought ? [null, brought] : [null];
+  if (named) return [null];
+  return [null, ...["lavapipe", "swiftshader"].map(softwareDriver).filter(Boolean)];
 }
 
 /**
- * `{ gpu, adapter }`: the object that belongs on `navigator`, and the adapter that it gives.
- * `create` is Dawn's. Throws NoAdapter.
+ * `{ gpu, adapter, lacks }`: the object that belongs on `navigator`, the adapter that it gives, and
+ * what that lacks, each with the command that mends it, or null. `create` is Dawn's. A software
+ * adapter without float16 is taken only if no other driver has an adapter. Throws NoAdapter.
  */
 export async function findAdapter(create, wanted) {
-  for (const driver of drivers(wanted)) {
+  const onLinux = process.platform === "linux";
+  const named = wanted === null && Boolean(process.env.VK_DRIVER_FILES || process.env.VK_ICD_FILENAMES);
+  let found = null;
+  for (const driver of drivers(wanted, named)) {
     if (driver) process.env.VK_DRIVER_FILES = process.env.VK_ICD_FILENAMES = driver;
     const gpu = create([]);
     const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
     if (!adapter) continue;
-    checkAdapter(adapter, wanted);
-    return { gpu, adapter };
+    const word = adapterWord(adapter.info);
+    const isFree = wanted === null && !named && word in SOFTWARE;
+    const other = isFree ? SOFTWARE.lavapipe : "use --adapter lavapipe";
+    const fix = onLinux && word !== "lavapipe" ? other : null;
+    const missing = Object.keys(USED).filter((name) => !adapter.features.has(USED[name]));
+    const poor = word in SOFTWARE && missing.includes("float16");
+    if (!poor || !found) found = { gpu, adapter, lacks: Object.fromEntries(missing.map((name) => [name, fix])) };
+    if (!poor) break;
+  }
+  if (found) {
+    checkAdapter(found.adapter, wanted);
+    return found;
   }
   const of = wanted && wanted !== "gpu" ? ` with ${wanted}` : "";
+  if (named) {
+    throw new NoAdapter(
+      "Dawn finds no WebGPU adapter with the drivers that VK_DRIVER_FILES or VK_ICD_FILENAMES names.",
+      "unset VK_DRIVER_FILES VK_ICD_FILENAMES",
+    );
+  }
   throw new NoAdapter(
     `Dawn finds no WebGPU adapter${of} (a Vulkan driver and libvulkan.so.1 are needed).`,
-    ENOUGH[wanted] ?? ENOUGH.swiftshader,
+    onLinux && wanted !== "gpu" ? (SOFTWARE[wanted] ?? SOFTWARE.lavapipe) : null,
   );
 }
 
 /** Throws NoAdapter if `wanted` names another adapter than this one. */
 export function checkAdapter({ info }, wanted) {
   const word = adapterWord(info);
-  if (wanted === "gpu" && (info.isFallbackAdapter || word in ENOUGH)) {
+  if (wanted === "gpu" && (info.isFallbackAdapter || word in SOFTWARE)) {
     throw new NoAdapter(`the only adapter is ${word}, which is no GPU.`);
   }
-  if (wanted in ENOUGH && word !== wanted) {
+  if (wanted in SOFTWARE && word !== wanted) {
     throw new NoAdapter(`the adapter is ${word}, and not ${wanted}, which was asked for.`);
   }
 }

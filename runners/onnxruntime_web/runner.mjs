@@ -62,11 +62,12 @@ async function describe() {
   const packages = new Packages(options.modules);
   let adapter = null;
   let devices = null;
+  let lacks = {};
   if (target.gpu) {
     const folder = options.shaders ? Shaders.keepIn(options.shaders) : null;
     const dawn = await packages.import("webgpu");
     const found = await findAdapter(dawn.create, options.adapter ?? null);
-    adapter = found.adapter;
+    ({ adapter, lacks } = found);
     // Of the known drivers, Mesa's cache the shaders that they build, in a folder that can be set.
     const kept = adapter.info.description.includes("Mesa") ? folder : null;
     shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
@@ -107,7 +108,8 @@ async function describe() {
     execution_provider: target.provider,
     device: adapter ? device(adapter) : processor(),
     adapter: adapter && adapterWord(adapter.info),
-    dtypes: dtypes(!adapter || adapter.features.has("shader-f16")),
+    dtypes: dtypes(!("float16" in lacks)),
+    lacks,
     features: target.gpu ? ["shared_buffer"] : [],
     threads: ort.env.wasm.numThreads,
     versions: {

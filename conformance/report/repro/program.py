@@ -215,6 +215,7 @@ def _runtime(target: TargetRecord, script: StandaloneProgram, alone: bool) -> di
         "provider_options": dict(script.provider_options),
         "plugin": script.plugin,
         "threads": script.threads,
+        "adapter": target.describe.adapter if target.describe else None,
         "environment": dict(script.environment),
     }
 
@@ -339,7 +340,8 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Itera
     if target.describe and target.describe.adapter:
         yield f"adapter:  {one_line(target.describe.adapter, 100)}"
     if script := script_of(target.ep):
-        yield f"needs:    {one_line(_needs(target, script))}"
+        yield "to run:   in an empty folder; the exit status is 0 if the verdict is pass, else 1"
+        yield from (f"          {one_line(command)}" for command in _run(target, script))
 
 
 _EXPECTED: Final = {
@@ -361,11 +363,17 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield "note:     the call is stopped after the time limit of the case"
 
 
-def _needs(target: TargetRecord, script: StandaloneProgram) -> str:
-    """The packages to install, with the version of the target if that is a plain number."""
-    version = ""
-    if target.describe:
-        version = target.describe.versions.get("onnxruntime", target.describe.version)
-    if re.fullmatch(r"\d+(\.\d+){1,3}", version):
-        return script.needs.replace("VERSION", version)
-    return re.sub("(==|@| )VERSION", "", script.needs)
+def _run(target: TargetRecord, script: StandaloneProgram) -> Iterator[str]:
+    """The commands that run the program, with those versions that are plain numbers."""
+    described = target.describe
+    versions = described.versions if described else {}
+    found = {
+        "VERSION": versions.get("onnxruntime", described.version if described else ""),
+        "PLUGIN": described.version if described else "",
+        "DAWN": versions.get("dawn", "").removeprefix("webgpu "),
+    }
+    for command in script.run:
+        for name, version in found.items():
+            if re.fullmatch(r"\d+(\.[a-z0-9]+){1,4}", version):
+                command = command.replace(name, version)
+        yield re.sub("(==|@| --version )(VERSION|PLUGIN|DAWN)", "", command)

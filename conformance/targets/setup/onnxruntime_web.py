@@ -7,13 +7,14 @@ npm changes only the packages that they require in another version.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
 from typing import Final
 
 from conformance.base.paths import data_path
-from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
 from conformance.targets.catalogue import LAVAPIPE, Programs
 from conformance.targets.registry import target_for
 from conformance.targets.setup.described import described, with_fix
@@ -56,27 +57,56 @@ def set_up_onnxruntime_web(version: str, tell: Tell) -> Ready:
     )
 
 
+def set_up_lavapipe() -> None:
+    """Install lavapipe with the system's package manager. Raises :class:`SetupError`."""
+    script = str(_source() / "lavapipe.sh")
+    try:
+        run_installer(("/bin/sh", script))
+    except SetupError:
+        raise SetupError(
+            "lavapipe could not be installed; what is printed above says why.\n"
+            f"  as root  {shlex.join(('sudo', 'sh', script))}"
+        ) from None
+
+
 def how_to_use_onnxruntime_web(version: str) -> list[str]:
     """Lines with the adapter, or how to get one, and with the command that runs cases.
 
-    Starts the runner. Raises :class:`SetupError` if not even ``wasm`` can run.
+    Starts the runner. If lavapipe would help and this user is root, it is installed. Raises
+    :class:`SetupError` if not even ``wasm`` can run.
     """
     programs = Programs(onnxruntime_web=version)
     without_adapter = described(target_for("wasm", programs))
     if not isinstance(without_adapter, DescribedAnswer):
         raise SetupError(with_fix(without_adapter.reason, without_adapter.fix))
-    answer = described(target_for("webgpu", programs))
+    target = target_for("webgpu", programs)
+    answer = described(target)
+    told = []
+    if _fix(answer) == LAVAPIPE and os.geteuid() == 0:
+        try:
+            set_up_lavapipe()
+            answer = described(target)
+        except SetupError as error:
+            told = [str(error)]
     found = find_onnxruntime_web()
     taken = found is not None and found.path == built_onnxruntime_web(version)
     option = "" if taken else f" --onnxruntime-web {version}"
     if isinstance(answer, DescribedAnswer):
-        has = "float16" in answer.dtypes
-        half = "with float16" if has else f"without float16; lavapipe has it: {LAVAPIPE}"
-        return [f"adapter: {answer.device}, {half}", f"use it with: gqa run --ep webgpu{option}"]
+        lacks = f", without {', '.join(answer.lacks)}" if answer.lacks else ""
+        told.append(with_fix(f"adapter: {answer.device}{lacks}", _fix(answer)))
+        return [*told, f"use it with: gqa run --ep webgpu{option}"]
     return [
+        *told,
         f"webgpu cannot be used yet: {with_fix(answer.reason, answer.fix)}",
         f"without an adapter: gqa run --ep wasm{option}",
     ]
+
+
+def _fix(answer: DescribeAnswer) -> str | None:
+    """The command that gets an adapter, or one with everything that this one lacks."""
+    if isinstance(answer, DescribedAnswer):
+        return next(filter(None, answer.lacks.values()), None)
+    return answer.fix
 
 
 def why_it_is_not_whole(folder: Path, version: str) -> str:
