@@ -83,7 +83,7 @@ def environment_with(parts: Path | None) -> dict[str, str]:
     """
     if parts is None:
         return {"PYTHONPATH": _joined([str(ROOT)], "PYTHONPATH")}
-    site = str(unpack(parts.resolve()))
+    site = str(unpack(parts).resolve())
     folders = [folder for path in (site, *sys.path) for folder in glob.glob(f"{path}/nvidia/*/lib")]
     variables = {
         "PYTHONPATH": _joined([str(ROOT), site], "PYTHONPATH"),

@@ -28,6 +28,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "gqa-gpu-pack/2"
 
+#: The most of a part: with the repository, it fits into 64 MiB.
+PART_MB: Final = 42
+
 #: A wheel names the oldest C library that it works with, and pip compares the name.
 OLDEST_GLIBC, NEWEST_GLIBC = 17, 28
 
@@ -209,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--machine", default="x86_64", help="default: x86_64")
     parser.add_argument("--libraries", action="store_true", help="with CUDA's and cuDNN's, 1.4 GB")
     parser.add_argument(
-        "--part-mb", type=float, default=42, metavar="MB", help="the most of a part; default: 42"
+        "--part-mb", type=float, default=PART_MB, metavar="MB", help=f"default: {PART_MB}"
     )
     parser.add_argument(
         "--pip", nargs=argparse.REMAINDER, default=[], help="further arguments of pip install"
