@@ -49,19 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 0 < options.minutes < 1e6:
         parser.error("argument --minutes: a number above 0 is needed")
     end += 60 * options.minutes
-    ep = os.environ.get("EP") or "cuda"
-    own = next((entry for entry in TARGETS if entry.name == ep), None)
-    if own is None:
-        parser.error(f"EP={ep} is no target; gqa run --help lists them")
-    variants = [e.name for e in TARGETS if e.kernel_variant_of == ep and e.runner == own.runner]
-    runs = {ep: [ep]}
-    if not options.no_variants:
-        for at in range(0, len(variants), SIDE_BY_SIDE):
-            runs[f"variants-{at // SIDE_BY_SIDE + 1}"] = variants[at : at + SIDE_BY_SIDE]
-    worst = 0
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         environment = environment_with(options.parts)
+        ep = os.environ.get("EP") or "cuda"
+        if not (runs := runs_of(ep)):
+            parser.error(f"EP={ep} is no target; gqa run --help lists them")
+        if options.no_variants:
+            runs = dict([*runs.items()][:1])
+        worst = 0
         for number, (name, eps) in enumerate(runs.items()):
             now = time.monotonic()
             share = end - now if number == 0 else (end - now) / (len(runs) - number)
@@ -73,18 +69,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (PartsError, OSError) as error:
         print(f".ci/gpu-day: {error}", file=sys.stderr)
         return 3
+    except ImportError as error:
+        print(
+            f".ci/gpu-day: {error.name} is missing: install the suite, or give --parts.",
+            file=sys.stderr,
+        )
+        return 3
     return worst
 
 
+def runs_of(ep: str) -> dict[str, list[str]]:
+    """The targets of each run by its name: ``ep`` alone, then its kernel variants."""
+
+    names = [entry.name for entry in TARGETS]
+    if ep not in names:
+        raise PartsError(f"EP={ep} is none of {', '.join(names)}.")
+    own = TARGETS[names.index(ep)]
+    variants = [e.name for e in TARGETS if e.kernel_variant_of == ep and e.runner == own.runner]
+    runs = {ep: [ep]}
+    for at in range(0, len(variants), SIDE_BY_SIDE):
+        runs[f"variants-{at // SIDE_BY_SIDE + 1}"] = variants[at : at + SIDE_BY_SIDE]
+    return runs
+
+
 def environment_with(parts: Path | None) -> dict[str, str]:
-    """The variables with which Python finds the suite, and what was packed.
+    """The variables with which Python, also this one, finds the suite and what was packed.
 
     ``env.sh`` beside the parts sets them in a shell. Raises `PartsError` and `OSError`.
     """
+    sys.path.insert(0, str(ROOT))
     if parts is None:
         return {"PYTHONPATH": _joined([str(ROOT)], "PYTHONPATH")}
     site = str(unpack(parts).resolve())
-    folders = [folder for path in (site, *sys.path) for folder in glob.glob(f"{path}/nvidia/*/lib")]
+    sys.path.insert(1, site)
+    folders = [folder for path in sys.path for folder in glob.glob(f"{path}/nvidia/*/lib")]
     variables = {
         "PYTHONPATH": _joined([str(ROOT), site], "PYTHONPATH"),
         "LD_LIBRARY_PATH": _joined(folders, "LD_LIBRARY_PATH"),

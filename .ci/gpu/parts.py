@@ -65,8 +65,8 @@ def pack(options: argparse.Namespace) -> dict[str, Any]:
     try:
         if pip.wait():
             raise PartsError("pip could not install what the pack consists of; it says why above.")
-        # Higher presets take four times as long and make it 1 % smaller: it is compiled for GPUs.
-        with tarfile.open(work / "site.tar.xz", "w:xz", preset=0) as archive:
+        # With the presets 0 to 3, it is twice as fast and needs a part more.
+        with tarfile.open(work / "site.tar.xz", "w:xz", preset=6) as archive:
             archive.add(site, ".", filter=_without_owner)
         manifest = {
             "format": FORMAT,
