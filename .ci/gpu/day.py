@@ -23,9 +23,6 @@ from typing import Final
 
 from parts import ROOT, PartsError, unpack
 
-sys.path.insert(0, str(ROOT))
-from conformance.targets.catalogue import TARGETS  # standard library only
-
 #: Variants that run side by side, as many as `gqa run` has runners for in each process.
 SIDE_BY_SIDE: Final = 4
 #: The least that a run can be given, and that is kept for its end, in seconds; and the most.
@@ -70,10 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f".ci/gpu-day: {error}", file=sys.stderr)
         return 3
     except ImportError as error:
-        print(
-            f".ci/gpu-day: {error.name} is missing: install the suite, or give --parts.",
-            file=sys.stderr,
-        )
+        why = f"{error.name} is missing: install the suite, or give --parts"
+        print(f".ci/gpu-day: {why}.", file=sys.stderr)
         return 3
     return worst
 
