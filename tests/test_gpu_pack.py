@@ -120,15 +120,25 @@ def test_a_killed_pack_leaves_nothing(tmp_path: Path, number: signal.Signals) ->
     assert eventually(lambda: not Path(f"/proc/{started.read_text()}/exe").exists())
 
 
-def start_day(out: Path, *arguments: str) -> subprocess.Popen[str]:
+def start_day(out: Path, *arguments: str, ep: str = "cpu") -> subprocess.Popen[str]:
     """Record a day without a GPU."""
     return subprocess.Popen(
         [ROOT / ".ci" / "gpu-day", *arguments[:2], out, *arguments[2:]],
-        env={**os.environ, "EP": "cpu", "PYTHON": sys.executable},
+        env={**os.environ, "EP": ep, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def test_a_day_without_the_device_ends_at_once(tmp_path: Path) -> None:
+    """No variant is tried, and no skipped case is taken for a result when the day goes on."""
+    day = start_day(tmp_path, "--minutes", "4", "-k", "smoke and prompt", ep="cuda")
+    said, _ = day.communicate(timeout=200)
+    assert day.returncode == 3, said
+    assert "every case was skipped" in said
+    assert "cuda-flash" not in said
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ class Recording:
                     break
                 status = self._run(command, arguments)
         finally:
-            if status != 3 or self._has_tried():
+            if self._file.exists() and (status != 3 or self._has_tried()):
                 self._pack()
             for file in (self._file, self._file.with_name(f"{self._file.name}.part")):
                 file.unlink(missing_ok=True)
@@ -177,7 +177,7 @@ class Recording:
                     late = True
                     process.send_signal(signal.SIGINT)
                 kill = self._left() < spare / 3
-                if self._left() > 2 * MOST and self._has_new_theme():
+                if self._left() > 2 * MOST and self._has_new_theme() and self._has_tried():
                     self._pack()
         finally:
             process.kill()
@@ -205,13 +205,11 @@ class Recording:
 
     def _has_tried(self) -> bool:
         """Whether any case could be tried on any target."""
-        verdicts = rb'"verdict":"(?!skip)'
-        return self._file.exists() and bool(re.search(verdicts, self._file.read_bytes()))
+        tried = rb'^\{"kind":"result","case":"[^"]*","target":"[^"]*","verdict":"(?!skip)'
+        return bool(re.search(tried, self._file.read_bytes(), re.MULTILINE))
 
     def _pack(self) -> None:
         """Pack the whole lines that there are."""
-        if not self._file.exists():
-            return
         before = self._left()
         content = self._file.read_bytes()
         part = self._packed.with_name(f"{self._packed.name}.part")
