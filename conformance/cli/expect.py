@@ -51,8 +51,8 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
 
     A results file says what fails, and the expectations file gets a line for it.
     What people wrote stays: comments, order, reasons and links. A line that a newer release mended
-    ends there. New lines cover cases with one cause in as few patterns, features and ranges of
-    versions as possible, and never one that passed. Replace their TODO by a reason and a link.
+    ends there. New lines name entries and ids of cases with one cause, and never one that passed.
+    Replace their TODO by a reason and a link.
 
     \b
     Exit status: 0 the file is as the results are   2 bad input

@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from conformance.judge.expectations import Expectation, Known, known_result
 from conformance.maintain.known.causes import Cause, Causes, Point, fields_of, flaky_share
-from conformance.maintain.known.descriptions import CaseTable, Features, Mask
 from conformance.maintain.known.observed import Observation, Observed
 from conformance.results.verdicts import TABLE
 
 #: What a new line has until a person has written its reason and its link.
 TODO: Final = "TODO"
 TODO_WHY: Final = f"{TODO}: why"
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -92,7 +94,10 @@ class _Updater:
     def __init__(self, observed: Observed, file: Path, unexpected: list[tuple[int, int]]) -> None:
         self._observed = observed
         self._file = file
-        self._table = CaseTable(observed.cases)
+        #: The places of the cases of each entry.
+        self._entries: dict[str, list[int]] = {}
+        for number, case in enumerate(observed.cases):
+            self._entries.setdefault(f"{case.theme}/{case.name}", []).append(number)
         shape = len(observed.cases), len(observed.columns)
         #: The number of each result among the different ones, `_points`; the last is that of none.
         self._kinds = np.full(shape, -1, np.intp)
@@ -230,7 +235,7 @@ class _Updater:
     def _add_lines(self, place: int, fields: dict[str, Any], results: Mask) -> None:
         """Add lines with ``fields`` before ``place`` until they cover all ``results`` that such
         lines may cover."""
-        line = self._line(fields, ("*",), {}, "")
+        line = self._line(fields, ("*",), "")
         on, agrees = self._on(line), self._agreeing(line) & self._tried
         allowed = self._allowed(line, place, agrees, results) | ~on
         demands = TABLE[line.known.verdict].demands
@@ -247,14 +252,22 @@ class _Updater:
                     wanted[run.case] = True
             seen = (self._kinds[:, here] >= 0).any(axis=1)
             refused = possible & ~wanted & ~(allowed[:, here].all(axis=1) & seen)
-            before = len(self._update.new)
-            for patterns, features in self._table.describe(wanted, refused):
-                line = self._line(fields, patterns, features, "")
-                good = self._covered(line) & here & agrees & np.isinf(self._decided)
-                if good.any():
-                    self._add(place, fields, line, good)
-            if len(self._update.new) == before:
-                return  # no line of these fields can be: the check of the file says so
+            line = self._line(fields, [*self._patterns(wanted, refused)], "")
+            good = self._covered(line) & here & agrees & np.isinf(self._decided)
+            if not good.any():
+                return  # no line can express this; reading the file back reports it
+            self._add(place, fields, line, good)
+
+    def _patterns(self, wanted: Mask, refused: Mask) -> Iterator[str]:
+        """The entries of which no case is refused, and the ids of the other wanted cases."""
+        for entry, places in self._entries.items():
+            cases = [self._observed.cases[number] for number in places]
+            if not refused[places].any() and all(case.axes for case in cases):
+                yield from (f"{entry}[*",) if wanted[places].any() else ()
+            else:
+                yield from (
+                    case.id for case, mine in zip(cases, wanted[places], strict=True) if mine
+                )
 
     def _add(self, place: int, fields: dict[str, Any], line: Expectation, good: Mask) -> None:
         """Add a line, for the releases in which it covers a result that is as it says."""
@@ -263,7 +276,7 @@ class _Updater:
             fields = fields | {"flaky": fields["flaky"] | share}
         releases = self._releases(good)
         versions = self._observed.releases.range_of(min(releases), max(releases))
-        known = self._line(fields, line.known.cases, line.known.features, versions).known
+        known = self._line(fields, line.known.cases, versions).known
         self._update.new.append((place, known))
         self._decided[good] = place - 0.5  # before what is at this place
 
@@ -293,10 +306,8 @@ class _Updater:
                 if possible and needed:
                     yield _Run(case, needed[0], needed[-1], run[0], run[-1])
 
-    def _line(
-        self, fields: dict[str, Any], patterns: Sequence[str], features: Features, versions: str
-    ) -> Expectation:
-        shared = {"versions": versions, "features": dict(features), "link": TODO, "why": TODO_WHY}
+    def _line(self, fields: dict[str, Any], patterns: Sequence[str], versions: str) -> Expectation:
+        shared = {"versions": versions, "link": TODO, "why": TODO_WHY}
         known = Known.model_validate({"cases": tuple(patterns), **fields, **shared})
         observed = self._observed
         return Expectation(known, self._file, 0, observed.execution_provider, observed.target)
