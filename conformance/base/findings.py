@@ -37,7 +37,8 @@ class Workaround(BaseModel):
     @property
     def text(self) -> str:
         """The advice with a warning."""
-        return f"{self.advice} Not on {listed(self.worse)}." if self.worse else self.advice
+        warning = f" This makes the call worse on {listed(self.worse)}." if self.worse else ""
+        return f"{self.advice}{warning}"
 
 
 class FindingFacts(BaseModel):

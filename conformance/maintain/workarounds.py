@@ -27,6 +27,19 @@ STATES: Final = ("right", "refused", "fallback", "wrong", "crash")
 _STATE: Final = {"unsupported": "refused", "timeout": "crash", "pass": "right"}
 #: Targets with the results of another one, to which theirs are added.
 _SAME: Final = {"cpu-threads": "cpu", "tract-wheel": "tract"}
+_HEAD: Final = """\
+# Workarounds
+
+The advice of the [findings](findings/README.md). It was tried by a call before and after it, on
+each [recorded release](../reports/recorded/README.md) of cpu, tract, wasm and webgpu (on lavapipe),
+and on webgpu-jsep if the call is not one of the corpus. cuda was not tried.
+`python -m conformance.maintain.workarounds` says what became of each call.
+
+Written by `python -m conformance.maintain.generate` from [findings.yaml](findings/findings.yaml).
+
+| finding | advice | right after it on | worse after it on |
+| --- | --- | --- | --- |
+"""
 _RESULT: Final = b'{"kind":"result","case":"'
 
 #: The state of a call, by target, version and case.
@@ -106,7 +119,9 @@ def worse_on(workaround: Workaround, results: Results) -> Iterator[str]:
             version: ("", state if worse else "", worse)
             for version, (_, state, worse) in outcomes(workaround, releases).items()
         }
-        yield from (f"{target} {which} ({what})" for which, _, what, bad in _runs(after) if bad)
+        for which, _, state, worse in _runs(after):
+            if worse:
+                yield f"{target} {which} ({'silently wrong' if state == 'wrong' else state})"
 
 
 def broken_on(workaround: Workaround, results: Results) -> list[str]:
@@ -125,24 +140,14 @@ def broken_on(workaround: Workaround, results: Results) -> list[str]:
 
 def page() -> str:
     """The content of ``docs/workarounds.md``."""
-    lines = [
-        "# Workarounds\n",
-        "The advice of the [findings](findings/README.md), where it helps, and where it makes a call worse that was right",
-        "or refused. It was tried on every [recorded release](../reports/recorded/README.md) of cpu, tract, wasm, webgpu",
-        "(lavapipe) and, in part, webgpu-jsep; cuda was not tried. Written by `python -m conformance.maintain.generate`;",
-        "`python -m conformance.maintain.workarounds` prints each target.\n",
-        "| finding | advice | helps on | do not follow it on |",
-        "| --- | --- | --- | --- |",
-    ]
+    lines = []
     for link, facts in finding_facts().items():
         name = link.removeprefix(PREFIX).removesuffix(".md")
         for each in facts.workarounds:
-            holds = listed(
-                [f"{target} {versions}".strip() for target, versions in each.holds.items()]
-            )
+            holds = listed([f"{target} {within}".strip() for target, within in each.holds.items()])
             row = f"[{name}](findings/{name}.md)", each.advice, holds, listed(each.worse)
-            lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines) + "\n"
+            lines.append(f"| {' | '.join(row)} |\n")
+    return f"{_HEAD}{''.join(lines)}"
 
 
 def main() -> int:
@@ -158,7 +163,7 @@ def main() -> int:
                 ]
                 if told:
                     print(f"  {target}: {'; '.join(told)}")
-            print(f"  {each.tried or 'cuda: not tried'}")
+            print(f"  {each.tried}\n  cuda: not tried" if each.tried else "  cuda: not tried")
             worse, broken = [*worse_on(each, results)], broken_on(each, results)
             if worse != [*each.worse] and each.calls:
                 print(f"  The file does not say: worse: {worse}")
