@@ -23,7 +23,6 @@ from conformance.judge.expectations import expectations_schema
 from conformance.maintain import (
     coverage,
     looked_at,
-    workarounds,
 )
 from conformance.results.records import results_schema
 
@@ -40,7 +39,6 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "runners/schema/request.json": _json(lambda: protocol_schemas()["request.json"]),
     "runners/schema/answer.json": _json(lambda: protocol_schemas()["answer.json"]),
     "docs/relations.md": relations_page,
-    "docs/workarounds.md": workarounds.page,
     "docs/inputs.md": lambda: looked_at.text(load([data_path("cases")])),
     "docs/coverage.md": lambda: coverage.text(load([data_path("cases")]), looked_at.recorded()),
     f"cases/{sensitivity.RECORD}": lambda: sensitivity.record_text(load([data_path("cases")])),
