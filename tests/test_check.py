@@ -19,7 +19,7 @@ from conformance.base.paths import data_path
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.model import exports
-from conformance.model.answers import answer, short, where_of, workaround
+from conformance.model.answers import answer, short, where_of
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.forms import Form
@@ -27,7 +27,6 @@ from conformance.model.groups import Group, groups_of
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
-from conformance.report.findings import page_of
 from conformance.results.records import ResultRecord
 
 needs_onnxruntime = pytest.mark.skipif(
@@ -192,15 +191,6 @@ def test_presents_that_nothing_reads_may_be_wrong() -> None:
 def test_messages_are_shortened(message: str, text: str) -> None:
     assert short(message).endswith(text)
     assert "\n" not in short(message)
-
-
-def test_the_workaround_of_a_finding_is_quoted() -> None:
-    link = "docs/findings/webgpu-borrowed-window.md"
-    assert "attention_bias" in workaround(link)
-    page = " ".join((page_of(link) or "").split())
-    assert all(sentence in page for sentence in workaround(link).split(". "))
-    assert "below" not in workaround(link)  # there is nothing below in an answer
-    assert workaround("https://example.org/") == ""
 
 
 # Parts of a model as one graph

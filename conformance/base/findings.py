@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from conformance.base.paths import data_path
+from conformance.base.words import listed
 from conformance.base.yaml_source import read_yaml
 
 #: The prefix of an expectation's link to a finding.
@@ -16,13 +17,28 @@ PREFIX: Final = "docs/findings/"
 
 
 class Workaround(BaseModel):
-    """A way round a defect: calls that have it, and the same calls with the way round."""
+    """A way round a defect, and where it was tried.
+
+    ``advice`` is a sentence or two of the page. ``calls`` has the id of a call with the defect, and
+    that of the same call with the way round; ``tried`` says how advice was tried that is no call.
+    ``holds`` has the targets that it is for, with the versions in which it helps, and ``worse`` the
+    releases in which following it makes a call worse, in the words of
+    `conformance.maintain.workarounds`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     advice: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    calls: Mapping[str, str] = {}
+    tried: str = ""
+    holds: Mapping[str, str] = {}
+    worse: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The advice with a warning."""
+        warning = f" This makes the call worse on {listed(self.worse)}." if self.worse else ""
+        return f"{self.advice}{warning}"
 
 
 class FindingFacts(BaseModel):
@@ -44,3 +60,9 @@ def finding_facts() -> Mapping[str, FindingFacts]:
     data = read_yaml(data_path("docs") / "findings" / "findings.yaml").data
     entries = TypeAdapter(dict[str, FindingFacts]).validate_python(data)
     return {f"{PREFIX}{page}.md": facts for page, facts in entries.items()}
+
+
+def workaround(link: str) -> str:
+    """All advice of the finding at ``link``, with its warnings; "" if it has none."""
+    facts = finding_facts().get(link, FindingFacts())
+    return " ".join(each.text for each in facts.workarounds)

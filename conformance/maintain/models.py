@@ -141,7 +141,7 @@ def on_runtimes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: {"answers": answers, "causes": causes} for name, answers in runtimes.items()}
 
 
-_CAUSE: Final = ("where", "verdict", "what", "said", "example", "why", "link", "workaround")
+_CAUSE: Final = ("where", "verdict", "what", "said", "example", "why", "link")
 
 
 def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[str, str]:

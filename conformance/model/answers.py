@@ -13,7 +13,6 @@ from conformance.base.words import listed, plural
 from conformance.harness.runner import Limits
 from conformance.model.groups import BORROWER, Group, layers_of
 from conformance.model.stages import Stage
-from conformance.report.findings import page_of
 from conformance.report.model_table import USES, WORDS, Kind, Use
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
@@ -33,7 +32,6 @@ SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
 #: A result that took this time was compiling: cases of models have far less time.
 _COMPILING: Final = Limits().compile_seconds
 _MOST_MESSAGE: Final = 300
-_WORKAROUND: Final = re.compile(r"^\*\*Workaround\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
 #: Prefixes that runtimes write before the reason of an error.
 _PREFIX: Final = re.compile(
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Can't create a session\. ERROR_CODE: \d+, "
@@ -306,10 +304,3 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
         ]
         told = f"for {listed(named)}"
     return told
-
-
-def workaround(link: str) -> str:
-    """The workaround in the finding at ``link``, "" if it has none."""
-    found = _WORKAROUND.search(page_of(link) or "")
-    sentences = re.split(r"(?<=\.)\s+", " ".join(found[1].split())) if found else []
-    return " ".join(each for each in sentences if " below" not in each)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Final, NamedTuple
 
+from conformance.base.findings import workaround
 from conformance.base.words import plural
 from conformance.maintain.known.update import TODO
-from conformance.model.answers import Answer, Part, at_fault, short, workaround
+from conformance.model.answers import Answer, Part, at_fault, short
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.headline import (
     Column,

@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.base.findings import workaround
 from conformance.base.paths import data_path
 from conformance.base.versions import release_key
 from conformance.report.history import short
@@ -71,7 +72,8 @@ class RecordedCause:
     """A cause of results that are not right, as ``gqa check`` describes it.
 
     ``where`` names the releases. ``why``, ``link`` and ``workaround`` describe the known defect;
-    they are empty if none is known. ``of_adapter``: it is known only on some adapters.
+    they are empty if none is known. The file has no workaround: it is that of the finding today.
+    ``of_adapter``: it is known only on some adapters.
     """
 
     where: str
@@ -306,7 +308,10 @@ def _on_runtime(those: Mapping[str, Any]) -> OnRuntime:
         for group in those["answers"]
         for version in group["releases"]
     }
-    causes = (RecordedCause(**cause) for cause in those["causes"])
+    causes = (
+        RecordedCause(**{"workaround": workaround(cause.get("link", "")), **cause})
+        for cause in those["causes"]
+    )
     newest = [*answers][-1]
     return OnRuntime(answers, sorted(causes, key=lambda cause: newest not in cause.where))
 
