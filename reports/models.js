@@ -13,6 +13,7 @@ addEventListener("DOMContentLoaded", () => {
         about.dataset.first = runtime;
         const own = about.querySelector(`section[data-runtime="${runtime}"]`);
         own.parentElement.prepend(own);
+        about.querySelector(".reasons").prepend(...about.querySelectorAll(`.cause[data-runtime="${runtime}"]`));
         if (own.getBoundingClientRect().top > innerHeight - 120) own.querySelector("h3").scrollIntoView({ block: "center" });
       }
       for (const button of table.querySelectorAll(`[aria-controls="${id}"]`)) {
@@ -32,28 +33,47 @@ function searchTerms(text) {
   return text.toLowerCase().replace(/^.*status message:/s, "").match(/(?<![\w/])[a-z_]{3,}(?!\w)/g) ?? terms;
 }
 
-// Shows the rows that have each of the words; returns of how many models they are. Case, spaces and
-// points do not count.
+// Shows the rows that a search means, and the columns if it names runtimes; returns of how many models they are.
+// `conformance/report/model_query.py` describes the rules, and has the words with a meaning of their own.
 function findModels(text) {
+  const table = document.querySelector("table.models");
+  if (!table) return 0;
+  const { types, runtimes, ignored } = JSON.parse(table.dataset.rules);
+  const releases = table.dataset.releases.split(" ");
   const plain = (some) => some.toLowerCase().replace(/[^a-z0-9]/g, "");
-  const words = text.split(/\s+/).map(plain).filter(Boolean);
-  const families = [...document.querySelectorAll(".models .family")];
-  // The first words name a model, as far as one has them: the others must be in its row.
+  const id = text.toLowerCase().replace(/(?<!\S)[\w.-]+\/(?=[\w.-]+(?!\S))/g, "").replace(/\b([48])[ -]bits?\b/g, "$1bit");
+  const words = id.split(/[\s/@+_,-]+/).filter((word) => plain(word) && !Object.hasOwn(ignored, word));
+  const families = [...table.querySelectorAll(".family")];
+  // The first words name a model, as far as one has them.
   let [named, rest] = [families, words];
   for (let n = words.length; n > 0 && rest === words; n--) {
-    const start = words.slice(0, n).join("");
+    const start = plain(words.slice(0, n).join(""));
     const found = families.filter((family) => plain(family.dataset.name).includes(start));
     if (found.length) [named, rest] = [found, words.slice(n)];
   }
+  const own = words.length <= 8; // or it is a message
+  const meant = (of) => (own ? rest.filter((word) => Object.hasOwn(of, word)).map((word) => of[word]) : []);
+  const isRelease = (word) => word.includes(".") && releases.some((one) => `${one}.`.startsWith(`${word}.`));
+  const others = rest.filter((word) => !own || !(Object.hasOwn(types, word) || Object.hasOwn(runtimes, word) || isRelease(word)));
+  const [wanted, columns] = [meant(types), meant(runtimes)];
+  let rows = named
+    .flatMap((family) => [...family.querySelectorAll(".exported")])
+    .filter((row) => wanted.every((type) => row.dataset.types.split(" ").includes(type)))
+    .filter((row) => others.every((word) => plain(row.dataset.words).includes(plain(word))));
+  const made = rows.filter((row) => columns.includes(row.dataset.for));
+  if (made.length) rows = made;
+  const cells = [...table.querySelectorAll("thead [data-runtime], .exported > [data-runtime]")];
+  const chosen = ({ dataset }) => columns.includes(dataset.runtime.split("+")[0]);
+  const choose = cells.some(chosen);
+  for (const cell of cells) cell.hidden = choose && !chosen(cell);
   for (const family of families) {
-    const rows = [...family.querySelectorAll(".exported")];
-    for (const row of rows) {
-      const own = plain(row.dataset.words);
-      row.hidden = !named.includes(family) || !rest.every((word) => own.includes(word));
+    const own = [...family.querySelectorAll(".exported")];
+    for (const row of own) {
+      row.hidden = !rows.includes(row);
       const unfold = row.querySelector(".unfold");
       row.nextElementSibling.hidden = row.hidden || unfold.getAttribute("aria-expanded") !== "true";
     }
-    const first = rows.find((row) => !row.hidden);
+    const first = own.find((row) => !row.hidden);
     first?.prepend(family.querySelector("[scope=rowgroup]"));
     family.hidden = !first;
   }

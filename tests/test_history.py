@@ -66,8 +66,14 @@ def only(table: Table) -> CaseHistory:
         # A release that is unknown is passed over, and never right.
         ("- pass pass", "≤1.21.0", "", "", "since ≤1.21"),
         ("skip pass", "≤1.21.0", "", "", "since ≤1.21"),
-        ("wrong - pass", "1.22.0", "", "1.22.0", "since 1.22"),
-        ("pass skip wrong", None, "1.22.0", "", "right until 1.20.1, wrong since 1.22"),
+        ("wrong - pass", "≤1.22.0", "", "1.22.0", "right in 1.22; 1.21 not tried"),
+        (
+            "pass skip wrong",
+            None,
+            "1.22.0",
+            "",
+            "right until 1.20.1, wrong in 1.22; 1.21 not tried",
+        ),
         ("pass pass -", "≤1.20.1", "", "", "since ≤1.20.1"),
         ("- -", None, "", "", ""),
         # An instability is a state of its own, and breaks nothing.

@@ -12,6 +12,7 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 from browsing import Open
+from model_searches import SEARCHES
 from reported import Parsed
 from synthetic_runs import case, of_results, result, target
 from test_report_browser import rows, violations
@@ -152,6 +153,21 @@ def test_a_search_for_a_row_hides_the_others_and_what_they_unfolded(show: Open) 
     assert tab.locator(".exported:visible").count() == 2
     assert tab.locator(".about:visible").count() == 1
     assert tab.locator(".exported").first.locator("[scope=rowgroup]").count() == 1
+
+
+@pytest.mark.parametrize(("typed", "graphs", "columns"), SEARCHES)
+def test_the_page_understands_a_search_as_the_command_does(
+    show: Open, site: Path, typed: str, graphs: set[str], columns: set[str]
+) -> None:
+    tab = show((site / "index.html").read_text(encoding="utf-8"), wait=False)
+    tab.locator("#find").fill(typed)
+    found = tab.locator(".exported:visible + .about")
+    assert {*found.evaluate_all("all => all.map(row => row.id)")} == graphs
+    heads = tab.locator("thead [data-runtime]:visible")
+    there = {*heads.evaluate_all("all => all.map(head => head.dataset.runtime.split('+')[0])")}
+    if graphs:
+        every = {name.partition("+")[0] for name in load_models().runtimes}
+        assert there == (columns & every or every)
 
 
 # ── Rows ────────────────────────────────────────────────────────────────────────────────────────

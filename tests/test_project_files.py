@@ -17,7 +17,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "runners" / "
 MAX_WORDS = {
     **dict.fromkeys((ROOT / "docs").glob("*.md"), 1_500),
     **dict.fromkeys((ROOT / "docs" / "oracle.md", ROOT / "docs" / "tolerance.md")),
-    ROOT / "README.md": 1_300,
+    ROOT / "README.md": 1_130,  # without the table that is generated
     ROOT / "CONTRIBUTING.md": 1_800,
 }
 
@@ -51,7 +51,9 @@ COMMANDS = re.compile(r"""(?m)(?:^|\s)(gqa [a-z]+(?:"[^"\n]*"|'[^'\n]*'|[^\n`|&;
 @pytest.mark.parametrize("page", MAX_WORDS, ids=lambda page: page.name)
 def test_a_page_is_short_and_its_commands_are_commands(page: Path) -> None:
     """In examples with their options, which are not run."""
-    assert len(page.read_text(encoding="utf-8").split()) <= (MAX_WORDS[page] or 10_000)
+    text = page.read_text(encoding="utf-8")
+    own = re.sub(r"(?s)<!-- Written by .*<!-- The end of what it writes. -->", "", text)
+    assert len(own.split()) <= (MAX_WORDS[page] or 10_000)
     text = page.read_text(encoding="utf-8").replace("\\\n", "")
     commands = gqa.list_commands(gqa.make_context("gqa", [], resilient_parsing=True))
     assert set(re.findall(r"(?m)(?:^|[`&|] ?)gqa ([a-z]+)\b", text)) <= {*commands}

@@ -24,8 +24,8 @@ def test_requested_calls_and_untried_ones_are_counted_apart(tmp_path: Path) -> N
     table = tabulate([run])
     found = table.scores([column.label for column in table.columns])
     assert found.specified.numbers() == {
-        "asked": 6, "right": 1, "rejected": 1, "accepted": 2, "presents": 0, "silent": 1, "none": 1,
-        "not_tried": 2,
+        "asked": 6, "right": 1, "rejected": 1, "accepted": 2, "software": 0, "presents": 0,
+        "silent": 1, "none": 1, "not_tried": 2,
     }  # fmt: skip
     assert (found.requested.right, found.requested.asked, found.requested.not_tried) == (1, 2, 0)
     themes = {theme: (score.right, score.asked) for theme, score in found.themes.items()}

@@ -44,6 +44,7 @@ from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import (
     ACCEPTANCES,
     PRESENTS,
+    SOFTWARE,
     TABLE,
     VERDICTS,
     ExpectedVerdict,
@@ -170,7 +171,7 @@ def test_the_worst_is_the_first_of_the_most_severe() -> None:
 
 def test_the_page_has_a_drawing_of_each_and_of_nothing_else() -> None:
     drawings = re.findall(r'<symbol id="([\w-]+)"', DRAWINGS.read_text(encoding="utf-8"))
-    wanted = sorted((*VERDICTS, PRESENTS))
+    wanted = sorted((*VERDICTS, PRESENTS, SOFTWARE))
     must(sorted(drawings) == wanted, "reports/sprite.html", f"draw a <symbol id=…> of {wanted}")
 
 
@@ -179,7 +180,7 @@ def test_the_page_has_colours_of_each_and_of_nothing_else() -> None:
     style = STYLE.read_text(encoding="utf-8")
     for strength in ("ink", "tint", "loud"):
         coloured = re.findall(rf"--(\w+)-{strength}: #[0-9a-f]{{6}};", style)
-        wanted = sorted(2 * (*VERDICTS, PRESENTS))
+        wanted = sorted(2 * (*VERDICTS, PRESENTS, SOFTWARE))
         must(sorted(coloured) == wanted, "reports/report.css", f"set --…-{strength} of {wanted}")
 
 
@@ -276,9 +277,13 @@ def test_the_markdown_counts_each_and_all_silent_failures(joined: Table) -> None
 
 def test_a_badge_has_a_colour_for_each(joined: Table) -> None:
     file = "conformance/report/badges.py"
-    must(tuple(verdict_colours()) == VERDICTS, file, "verdict_colours() follows the table")
+    must(
+        tuple(verdict_colours()) == (*VERDICTS, SOFTWARE),
+        file,
+        "verdict_colours() follows the table",
+    )
     (badge,) = badges(joined)
-    for verdict, colour in verdict_colours().items():
+    for verdict, colour in verdict_colours().items() - {(SOFTWARE, verdict_colours()[SOFTWARE])}:
         must(f'fill="{colour}"' in badge.svg, file, f"the strip lacks {verdict}")
 
 

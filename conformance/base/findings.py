@@ -15,6 +15,9 @@ from conformance.base.yaml_source import read_yaml
 #: The prefix of an expectation's link to a finding.
 PREFIX: Final = "docs/findings/"
 
+#: The adapters that render in software, where shaders can behave as they do on no GPU.
+SOFTWARE_ADAPTERS: Final = ("swiftshader", "lavapipe")
+
 
 class Workaround(BaseModel):
     """A way round a defect, and where it was tried.
@@ -45,12 +48,13 @@ class FindingFacts(BaseModel):
     """The entry of one finding in ``docs/findings/findings.yaml``.
 
     ``depends_on_adapter``: the defect is known on software adapters, and whether a real GPU has
-    it is not known.
+    it is not known. ``from_tokens``: the new tokens of a call from which on it shows, 0 for any.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     depends_on_adapter: bool = False
+    from_tokens: int = 0
     workarounds: tuple[Workaround, ...] = ()
 
 
@@ -60,6 +64,18 @@ def finding_facts() -> Mapping[str, FindingFacts]:
     data = read_yaml(data_path("docs") / "findings" / "findings.yaml").data
     entries = TypeAdapter(dict[str, FindingFacts]).validate_python(data)
     return {f"{PREFIX}{page}.md": facts for page, facts in entries.items()}
+
+
+def on_software_only(link: str, target: str) -> FindingFacts | None:
+    """The entry of the finding at ``link`` if its defect depends on the adapter.
+
+    None if it does not, or if ``target``, such as ``webgpu@1.30.0+lavapipe``, is on no software
+    adapter.
+    """
+    if target.rpartition("+")[2] not in SOFTWARE_ADAPTERS:
+        return None
+    facts = finding_facts().get(link)
+    return facts if facts and facts.depends_on_adapter else None
 
 
 def workaround(link: str) -> str:

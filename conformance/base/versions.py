@@ -1,10 +1,19 @@
-"""The order of versions of any kind of package."""
+"""The order of versions of any kind of package, and the releases that are known."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from packaging.version import Version
+
+#: The published series of releases that the suite can test, by the first letters of targets. A
+#: series of ONNX Runtime is a minor version, and each release of tract is its own.
+_SERIES: Final = (
+    (("cpu", "cuda"), [f"1.{minor}" for minor in range(20, 33)]),
+    (("wasm", "webgpu"), ["1.25", "1.26", "1.27", "1.29", "1.30"]),
+    (("tract",), ["0.22.5", *(f"0.23.{patch}" for patch in (0, 1, 2, 3, 5, 6, 7, 8, 9))]),
+)
 
 
 def ordered_version(version: str) -> Version | None:
@@ -23,3 +32,20 @@ def release_key(version: str) -> tuple[bool, Version]:
     """A sort key by version; texts that are not a version come first, in the order given."""
     ordered = ordered_version(version)
     return ordered is not None, ordered or Version("0")
+
+
+def series_between(target: str, older: str, newer: str) -> tuple[str, ...]:
+    """The published series of a target between those of two releases.
+
+    Empty for a target, or versions, of which nothing is known.
+    """
+    known = next((of for names, of in _SERIES if target.startswith(names)), [])
+    before, after = ordered_version(older), ordered_version(newer)
+    if before is None or after is None:
+        return ()
+    places = [(text, Version(text).release) for text in known]
+    return tuple(
+        text
+        for text, place in places
+        if before.release[: len(place)] < place < after.release[: len(place)]
+    )

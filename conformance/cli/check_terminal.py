@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
+from conformance.base.findings import FindingFacts, on_software_only
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
@@ -34,7 +35,7 @@ from conformance.model.subject import Subject
 from conformance.model.table import table_of
 from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelTable
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import TABLE
+from conformance.results.verdicts import LOOKS
 from conformance.run.target import DescribedTarget
 
 
@@ -72,6 +73,7 @@ class CheckTerminal(Terminal):
         self.pins = {(expectations_place(line.file), line.line) for line in pinned}
         self.answers: dict[str, list[Answer]] = {}
         self.better: list[ResultRecord] = []
+        self.near: dict[tuple[str, str], Similar | None] = {}
         self.table: ModelTable | None = None
 
     def target(self, ready: DescribedTarget) -> None:
@@ -89,8 +91,19 @@ class CheckTerminal(Terminal):
 
     def _similar(self, record: ResultRecord) -> Similar | None:
         """A known defect of the corpus that is similar to that of a result."""
-        known = self.known[record.target]
-        return similar_defect(self.cases[record.case], record, known, self._corpus)
+        known, key = self.known[record.target], (record.case, record.target)
+        if key not in self.near:
+            case = self.cases[record.case]
+            self.near[key] = similar_defect(case, record, known, self._corpus)
+        return self.near[key]
+
+    def _of_software(self, record: ResultRecord) -> FindingFacts | None:
+        """The finding of a defect that is known on software adapters only, if it is of one."""
+        if not self.known[record.target].is_software:
+            return None
+        own = record.known if record.known and record.known.link != TODO else None
+        found = own or self._similar(record)
+        return on_software_only(found.link, record.target) if found else None
 
     def summary(self, summary: RunSummary) -> None:
         """Print the answers."""
@@ -224,6 +237,7 @@ class CheckTerminal(Terminal):
                         for stage in self.subject.stages[group.name]
                     ),
                     self._is_known,
+                    self._of_software,
                 )
                 for group in self.subject.groups
             ]
@@ -306,5 +320,5 @@ def _grid(table: ModelTable) -> Table:
 
 
 def _cell(cell: ModelCell) -> str:
-    row = TABLE[cell.verdict]
-    return f"[{row.style}]{row.sign} {escape(cell.sentence)}[/]"
+    sign, style = LOOKS[cell.verdict]
+    return f"[{style}]{sign} {escape(cell.sentence)}[/]"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
-from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
@@ -18,50 +19,114 @@ from conformance.base.words import listed
 from conformance.cli.common import BadArgument, Status
 from conformance.cli.console import make_console, plain_table
 from conformance.report.history import short
+from conformance.report.model_query import matching
 from conformance.report.model_table import USES
 from conformance.report.models import (
+    CUDA,
     FORMAT,
+    NO_CUDA,
+    NOT_TRIED,
     AnswerCell,
     Models,
     RecordedModel,
     load_models,
-    matching,
 )
-from conformance.results.verdicts import TABLE
+from conformance.results.timeline import OR_EARLIER
+from conformance.results.verdicts import LOOKS
 
 
 @click.command()
 @click.argument("model", metavar="[MODEL]", required=False)
 @click.option("--ep", "eps", multiple=True, metavar="TARGET", help="Only this runtime; repeat.")
+@click.option("-v", "--verbose", is_flag=True, help="All uses and releases, causes, workarounds.")
 @click.option("--json", "as_json", is_flag=True, help="The rows as JSON.")
-def models(model: str | None, eps: Sequence[str], as_json: bool) -> int:
+def models(model: str | None, eps: Sequence[str], verbose: bool, as_json: bool) -> int:
     """Look up which runtime runs which model right, and since when.
 
-    MODEL is a name, such as gemma4 or "llama int4", or the config.json or genai_config.json of a
-    model that is not in the list. Without it all models are listed.
+    MODEL is a name, such as gemma4, "llama int4 webgpu", "qwen3 cpu 1.27" or Qwen/Qwen3-0.6B, or
+    the config.json or genai_config.json of a model that is not in the list. Without it all models
+    are listed.
 
     The answers are recorded ones: nothing is run, and no runtime is needed.
     """
     known = load_models()
-    runtimes = _runtimes(known, eps)
     if model is not None and _is_file(model):
         from conformance.cli.models_of_config import print_config
 
-        return print_config(Path(model), known, runtimes, as_json)
-    rows = [*chain(*known.families.values())] if model is None else matching(known, model)
+        return print_config(Path(model), known, _runtimes(known, eps), as_json)
+    found = matching(known, model or "")
+    rows, runtimes = found.rows, _runtimes(known, eps or found.runtimes)
     if not rows:
-        raise BadArgument(_unknown(known, model or ""))
+        raise BadArgument(_unknown(known, model or "", found.named))
     if as_json:
         click.echo(json.dumps(deep_clean(document(known, rows, runtimes)), ensure_ascii=False))
         return Status.AS_EXPECTED
     console = make_console()
-    if model is None:
+    if verbose:
+        for row in rows:
+            draw_row(console, row, runtimes)
+    else:
         draw_rows(console, rows, runtimes)
-        console.print("\ngqa models NAME says more of one; ≤ means that nothing is known before.")
-    for row in rows if model is not None else ():
-        draw_row(console, row, runtimes)
-    console.print(_age(known), soft_wrap=True, highlight=False)
+        if model is not None:
+            _draw_causes(console, rows, runtimes)
+        more = shlex.join(["gqa", "models", model or "NAME", *(f"--ep={ep}" for ep in eps), "-v"])
+        _line(console, f"Releases, causes and workarounds: {more}")
+    _line(console, f"{_age(known)} {OR_EARLIER}: older releases were not tried.")
     return Status.AS_EXPECTED
+
+
+#: The most causes that are named without ``-v``, and other uses.
+_FEW: Final = 2
+
+
+def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
+    """Print the answers for one chat on each runtime; exports with equal ones share a line."""
+    alike: dict[tuple[str, ...], list[RecordedModel]] = {}
+    for row in rows:
+        cells = _cells(row, runtimes, USES[0])
+        words = (cells[name].words if name in cells else "" for name in runtimes)
+        alike.setdefault((row.family, *words), []).append(row)
+    table = plain_table()
+    for title in ("model, one chat", "exports", *runtimes):
+        table.add_column(clean(title), overflow="fold")
+    before = ""
+    for (family, *_), those in alike.items():
+        cells = _cells(those[0], runtimes, USES[0])
+        name = family if family != before else ""
+        before = family
+        table.add_row(name, _exports(those), *(_sign(cells.get(each), each) for each in runtimes))
+    console.print(table, highlight=False)
+
+
+def _draw_causes(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
+    """Print a few causes in the newest releases, and the uses that differ from one chat."""
+    causes: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for name, on in ((name, on) for row in rows for name, on in row.runtimes.items()):
+        if name in runtimes and on.answers:
+            cell = on.cell(USES[0])
+            told = (each for each in on.causes if each.why and each.is_of(on.newest))
+            why = next((each for each in told if each.drawn(name) == cell.verdict), None)
+            causes |= {clean(f"{name}: {why.why} {why.link}"): None} if why else {}
+            others |= {f"{use} on {name}: {cell.words}": None for use, cell in on.otherwise()}
+    for text in [*causes][:_FEW]:
+        _line(console, text)
+    if others:
+        more = f"; {len(others) - 1} more" if len(others) > 1 else ""
+        _line(console, f"Other uses differ: {next(iter(others))}{more}.")
+
+
+def _exports(rows: Sequence[RecordedModel]) -> str:
+    """``mobius float32 for cpu; mobius float16 for cuda and webgpu``: the exports in few words."""
+    made: dict[str, list[str]] = {}
+    for row in rows:
+        what = f"{row.exporter.partition(' ')[0]} {row.weights or row.dtype}"
+        made.setdefault(what, []).append(row.made_for or "any")
+    return "; ".join(f"{what} for {listed(providers)}" for what, providers in made.items())
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def document(
@@ -83,25 +148,10 @@ def document(
     return {
         "format": FORMAT,
         "recorded": known.recorded,
-        "runtimes": {name: known.runtimes[name] for name in runtimes},
+        "runtimes": {name: known.runtimes.get(name, []) for name in runtimes},
         "software": sorted(known.software),
         "models": documents,
     }
-
-
-def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
-    """Print a line for each row, with its answer for one chat on each runtime."""
-    table = plain_table()
-    for title in ("model", "type", "exported for, by", *map(clean, runtimes)):
-        table.add_column(title, overflow="fold")
-    before = ""
-    for row in rows:
-        cells = _cells(row, runtimes, USES[0])
-        family = row.family if row.family != before else ""
-        before = row.family
-        export = f"{row.made_for}, {row.exporter}"
-        table.add_row(family, row.type, export, *(_sign(cells.get(name)) for name in runtimes))
-    console.print(table, highlight=False)
 
 
 def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> None:
@@ -114,7 +164,7 @@ def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> N
         table.add_column(title, overflow="fold")
     for name in runtimes:
         cells = (_cells(row, [name], use).get(name) for use in USES)
-        table.add_row(name, *map(_sign, cells))
+        table.add_row(name, *(_sign(cell, name) for cell in cells))
     console.print(table, highlight=False)
     for name in runtimes:
         if name not in row.runtimes:
@@ -143,19 +193,19 @@ def _cells(row: RecordedModel, runtimes: Sequence[str], use: str) -> Mapping[str
     return {name: row.runtimes[name].cell(use) for name in runtimes if name in row.runtimes}
 
 
-def _sign(cell: AnswerCell | None) -> Text:
+def _sign(cell: AnswerCell | None, name: str = "") -> Text:
     """The cell with its sign, in the colour of its verdict."""
     if cell is None:
-        return Text("– not tried", style=TABLE["skip"].style)
-    look = TABLE[cell.verdict]
-    return Text(f"{look.sign} {cell.words}", style=look.style)
+        cell = replace(NOT_TRIED, words=NO_CUDA) if name == CUDA else NOT_TRIED
+    sign, style = LOOKS[cell.verdict]
+    return Text(f"{sign} {cell.words}", style=style)
 
 
 def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
     """The runtimes that are shown; ``webgpu`` stands for any adapter. Raises `BadArgument`."""
     shown: dict[str, None] = {}
     for ep in eps or known.runtimes:
-        names = [name for name in known.runtimes if ep in (name, name.partition("+")[0])]
+        names = [name for name in (*known.runtimes, CUDA) if ep in (name, name.partition("+")[0])]
         if not names:
             raise BadArgument(
                 f"--ep: nothing is recorded of '{ep}', only of {listed([*known.runtimes])}."
@@ -165,10 +215,15 @@ def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
 
 
 def _is_file(wanted: str) -> bool:
-    return wanted.endswith(".json") or "/" in wanted or Path(wanted).is_dir()
+    """Whether it is a path, and not the id of a model on Hugging Face, which has one slash."""
+    path = wanted.startswith((".", "/", "~")) or wanted.count("/") > 1
+    return path or wanted.endswith(".json") or Path(wanted).exists()
 
 
-def _unknown(known: Models, wanted: str) -> str:
+def _unknown(known: Models, wanted: str, named: Sequence[RecordedModel]) -> str:
+    if named:
+        families = listed(list(dict.fromkeys(row.family for row in named)))
+        return f"No recorded export of {families} is like '{wanted}'. There are {_exports(named)}."
     near = get_close_matches(wanted.lower(), {f.lower(): f for f in known.families}, 3, 0.4)
     names = [name for name in known.families if name.lower() in near] or [*known.families]
     return (

@@ -23,7 +23,6 @@ from conformance import __version__
 from conformance.base.paths import data_path, file_to_write
 from conformance.base.versions import release_key
 from conformance.base.words import listed
-from conformance.judge.expectations import load_expectations
 from conformance.model.configuration import Configuration
 from conformance.model.exports import recipes
 from conformance.model.forms import Form
@@ -33,14 +32,17 @@ from conformance.model.profiles import family_of, real_models
 from conformance.model.reading import ModelError, read_model
 from conformance.report.model_table import DRAWN, USES, WORDS
 from conformance.report.models import (
+    CUDA,
     FILE,
     FORMAT,
-    OTHERS_MAY_DIFFER,
+    NO_CUDA,
+    NOT_TRIED,
     Models,
+    OnRuntime,
     RecordedModel,
     load_models,
 )
-from conformance.results.verdicts import Verdict
+from conformance.results.verdicts import Drawn
 
 #: The recorded runtimes, with the options of ``gqa check``.
 RECORDED: Final[Mapping[str, Sequence[str]]] = {
@@ -138,6 +140,10 @@ def on_runtimes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if uses:
             runtimes.setdefault(f"{target['base']}{adapter}", {})[target["version"]] = uses
     causes = [{key: cause[key] for key in _CAUSE if cause.get(key)} for cause in document["causes"]]
+    for cause in causes:  # whether only software GPUs have it follows from the finding
+        if cause["verdict"] == "software":
+            cause["verdict"] = "wrong"
+            cause["what"] = cause["what"].replace(WORDS["software"], WORDS["wrong"])
     return {name: {"answers": answers, "causes": causes} for name, answers in runtimes.items()}
 
 
@@ -163,8 +169,9 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
             break
     if faulty:
         layer, worst = min(faulty, key=lambda item: order.index(item[1]["answer"]))
+        kind = worst["answer"]
         answer = {
-            "answer": worst["answer"],
+            "answer": "wrong" if kind == "software" else kind,
             "where": worst["where"],
             "layers": ranges(layer["layers"]),
             "message": worst["message"],
@@ -211,17 +218,6 @@ def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
     return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "rows": [\n{lines}\n]}}\n'
 
 
-def with_adapters(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row, with a mark on causes that are known only on some adapters."""
-    for runtime, those in one["runtimes"].items():
-        lines = load_expectations([data_path("expectations") / f"{runtime.partition('+')[0]}.yaml"])
-        links = {line.known.link for line in lines if line.known.adapters}
-        for cause in those["causes"]:
-            if cause.get("link") in links:
-                cause["of_adapter"] = True
-    return one
-
-
 def _grouped(one: Mapping[str, Any]) -> dict[str, Any]:
     """The row, with consecutive releases that have the same answers in one entry."""
     runtimes = {
@@ -251,17 +247,18 @@ def _ungrouped(one: Mapping[str, Any]) -> dict[str, Any]:
     return {**one, "runtimes": runtimes}
 
 
-_KINDS: Final[Mapping[Verdict, str]] = {
-    DRAWN[kind]: words for kind, words in WORDS.items() if kind != "right"
+_KINDS: Final[Mapping[Drawn, str]] = {
+    DRAWN[kind]: words for kind, words in WORDS.items() if kind not in ("right", "software")
 }
 #: The columns of the table in README, with the provider for which their models are exported.
 IN_README: Final[Mapping[str, str]] = {
     "cpu": "cpu",
+    "cuda": "cuda",
     "tract-wheel": "cpu",
     "wasm": "cpu",
     "webgpu": "webgpu",
 }
-_MOST_LINES: Final = 12
+_MOST_LINES: Final = 14
 #: The lines before and after the table in README.
 TABLE_BEGINS: Final = "<!-- Written by `python -m conformance.maintain.models`. -->\n"
 TABLE_ENDS: Final = "<!-- The end of what it writes. -->\n"
@@ -271,7 +268,8 @@ def readme_table(models: Models) -> str:
     """The table in README: one chat with each family; families with equal answers share a line."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for family, rows in models.families.items():
-        cells = tuple(_in_readme(rows, name, made_for) for name, made_for in IN_README.items())
+        known = models.runtimes
+        cells = tuple(_in_readme(rows, *column, known) for column in IN_README.items())
         lines.setdefault(cells, []).append(family)
     # If there are more lines, those with the most families are kept.
     most = sorted(lines, key=lambda cells: -len(lines[cells]))[:_MOST_LINES]
@@ -280,32 +278,42 @@ def readme_table(models: Models) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in table)
 
 
-def _in_readme(rows: Sequence[RecordedModel], runtime: str, made_for: str) -> str:
+def _in_readme(
+    rows: Sequence[RecordedModel], runtime: str, made_for: str, known: Iterable[str]
+) -> str:
     """The cell of a runtime in README: the answers for the models of each exporter.
 
-    Models for the provider ``made_for`` are used if there are any, and of several data types the
-    first of float32, int4 and float16. Exporters are named if their answers differ.
+    They are those exported for the provider ``made_for``, or else, with an asterisk, for another
+    one. Of several data types it is the first of float32, int4 and float16 that was tried.
+    Exporters are named if their answers differ. ``known`` are the recorded runtimes.
     """
+    if runtime not in {name.partition("+")[0] for name in known}:
+        return NO_CUDA if runtime == CUDA else WORDS["untried"]
 
     def place(row: RecordedModel) -> tuple[bool, bool, bool]:
-        return row.made_for != made_for, row.dtype != "float32", row.weights != ""
+        return runtime not in _bases(row), row.dtype != "float32", row.weights != ""
 
-    there = [(row, at) for row in rows for at in row.runtimes if at.partition("+")[0] == runtime]
-    best: dict[str, tuple[RecordedModel, str]] = {}
-    for row, name in sorted(there, key=lambda pair: place(pair[0])):
-        best.setdefault(row.exporter.partition(" ")[0], (row, name))
-    any_made_for_it = any(row.made_for == made_for for row, _ in best.values())
+    best: dict[str, RecordedModel] = {}
+    own = [row for row in rows if row.made_for == made_for]
+    others = [row for row in rows if runtime in _bases(row)]
+    for row in sorted(own or others or rows, key=place):
+        best.setdefault(row.exporter.partition(" ")[0], row)
     exporters: dict[str, list[str]] = {}
-    for exporter, (row, name) in best.items():
-        if row.made_for == made_for or not any_made_for_it:
-            cell = row.runtimes[name].cell(USES[0])
-            words = cell.words if " since " in cell.words else _KINDS.get(cell.verdict, cell.words)
-            mark = " \\*" if cell.words.endswith(OTHERS_MAY_DIFFER) else ""
-            exporters.setdefault(f"{words}{mark}", []).append(exporter)
+    for exporter, row in best.items():
+        cell = _bases(row)[runtime].cell(USES[0]) if runtime in _bases(row) else NOT_TRIED
+        words = cell.words if " since " in cell.words else _KINDS.get(cell.verdict, cell.words)
+        if row.made_for != made_for and cell is not NOT_TRIED:
+            words += " \\*"
+        exporters.setdefault(words, []).append(exporter)
     if len(exporters) < 2:
         return next(iter(exporters), "–")
     parts = (f"{words} ({listed(by)})" for words, by in sorted(exporters.items(), reverse=True))
     return "; ".join(parts)
+
+
+def _bases(row: RecordedModel) -> dict[str, OnRuntime]:
+    """The answers by the names of runtimes without their adapters."""
+    return {name.partition("+")[0]: there for name, there in row.runtimes.items()}
 
 
 def with_table(readme: str, table: str) -> str:
@@ -346,7 +354,7 @@ def main() -> None:
                     software.add(f"{target['base']}+{target['adapter']}")
             for runtime, those in on_runtimes(document).items():
                 one["runtimes"][runtime] = merged(one["runtimes"].get(runtime, {}), those)
-        ordered = [with_adapters(rows[each]) for each in names if each in rows]
+        ordered = [rows[each] for each in names if each in rows]
         place.write_text(text(ordered, software), encoding="utf-8")
         print(f"{name}: {', '.join(document['headlines'])}")
     if options.output is None:

@@ -8,26 +8,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Final
 
+from conformance.base.findings import FindingFacts
 from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.harness.runner import Limits
 from conformance.model.groups import BORROWER, Group, layers_of
 from conformance.model.stages import Stage
-from conformance.report.model_table import USES, WORDS, Kind, Use
+from conformance.report.model_table import USES, WORDS, Kind, Use, kind_in_words
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
 from conformance.results.wrong_outputs import is_beyond, only_presents
-
-SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
-    "wrong": ("✗", "bold red"),
-    "crash": ("☠", "bold magenta"),
-    "timeout": ("⧗", "bold magenta"),
-    "fallback": ("↷", "yellow"),
-    "refused": ("○", "yellow"),
-    "untried": ("–", "dim"),
-    "right": ("✓", "green"),
-}
-"""The sign of each kind and its style in the terminal, as rich writes it."""
 
 #: A result that took this time was compiling: cases of models have far less time.
 _COMPILING: Final = Limits().compile_seconds
@@ -42,10 +32,6 @@ _PREFIX: Final = re.compile(
 _SOURCE: Final = re.compile(r"\S*\.(?:cc|h|cpp|rs|cu):\d+ .*?\) (?=\S)")
 #: A cause in the chain that tract writes, each the cause of the one before.
 _CAUSE: Final = re.compile(r"^\s+(?:\d+: )?(?=\S)")
-
-#: Where the model itself is refused: when it is loaded, and when it is called.
-LOADING: Final = "to load the model"
-IN_MODEL: Final = "as it stands in the model"
 
 #: A result of a stage; no result: the target had none for it.
 Result = tuple[Stage, ResultRecord | None]
@@ -73,9 +59,10 @@ class Part:
     @property
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
+        if self.kind != "wrong" or self.results:
+            return kind_in_words(self.kind, self.where)
         layers = f" in {layers_of([self.only])}" if self.only else ""
-        colon = ":" if self.kind == "wrong" and not self.results else ""
-        return f"{WORDS[self.kind]}{layers}{colon} {self.where}".rstrip()
+        return f"{WORDS[self.kind]}{layers}: {self.where}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +99,7 @@ class Answer:
         right calls of its nodes do not show that the model is right.
         """
         if self.bad:
-            return min((part.kind for part in self.bad), key=[*SIGNS].index)
+            return min((part.kind for part in self.bad), key=[*WORDS].index)
         return "untried" if self.unseen or not self.right else "right"
 
     @property
@@ -185,21 +172,28 @@ def answer(
     target: str,
     results: Iterable[Result],
     pinned: Callable[[ResultRecord], bool] = lambda record: False,
+    of_software: Callable[[ResultRecord], FindingFacts | None] = lambda record: None,
 ) -> Answer:
     """The answer for the ``results`` of a group's stages.
 
-    ``pinned`` says whether a result is a defect that the user knows.
+    ``pinned`` says whether a result is a defect that the user knows, and ``of_software`` has the
+    finding of one that is known on software adapters only.
     """
     found: dict[Use, dict[Kind, list[tuple[Stage, ResultRecord]]]] = {use: {} for use in USES}
+    least = 0
     for stage, record in results:
         if record is not None:
-            kinds = found[stage.use]
-            kinds.setdefault(kind_of(group, record), []).append((stage, record))
+            kind = kind_of(group, record)
+            if kind == "wrong" and (facts := of_software(record)):
+                kind, least = "software", max(least, facts.from_tokens)
+            found[stage.use].setdefault(kind, []).append((stage, record))
     parts = []
     for use, by_kind in found.items():
-        for kind in filter(by_kind.__contains__, SIGNS):
+        for kind in filter(by_kind.__contains__, WORDS):
             stages = [stage for stage, _ in by_kind[kind]]
             where = "" if kind == "right" else where_of(stages, _others(kind, by_kind))
+            if kind == "software" and 0 < least <= min(stage.new for stage in stages):
+                where = f"from {least} tokens"
             known = all(pinned(record) for _, record in by_kind[kind])
             parts.append(Part(use, kind, where, tuple(by_kind[kind]), known))
     return Answer(group, target, tuple(parts))

@@ -7,12 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
-from conformance.base.versions import ordered_version
+from conformance.base.versions import ordered_version, series_between
 from conformance.base.words import listed, plural
-from conformance.model.answers import LOADING, SIGNS, Answer, Part, at_fault, why_untried
+from conformance.model.answers import Answer, Part, at_fault, why_untried
 from conformance.model.groups import Group, layers_of
 from conformance.model.known import KnownTarget
-from conformance.report.model_table import USES, WORDS, Use
+from conformance.report.history import since_words
+from conformance.report.model_table import (
+    IN_MODEL,
+    LOADING,
+    NO_GPU,
+    USES,
+    WORDS,
+    Use,
+    kind_in_words,
+)
 
 _IN: Final[Mapping[Use, str]] = {
     "one chat": "in one chat",
@@ -105,11 +114,10 @@ def _runs(
     return [(found, list(run)) for found, run in groupby(targets, key)]
 
 
-def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = ()) -> str:
+def headline(columns: Sequence[Column], faults: int) -> str:
     """Whether a target, in the releases of ``columns``, runs the whole model right.
 
-    ``faults`` is the number of nodes that were not checked, and ``elsewhere`` has links to defects
-    that are known to differ on other adapters.
+    ``faults`` is the number of nodes that were not checked.
     """
     releases = [(target, column.answers) for column in columns for target in column.targets]
     every = [target for target, _ in releases]
@@ -122,9 +130,7 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
     changes = any(len({*texts}) > 1 for texts in uses)
     label = _name(every[0]) if changes else label_of(every)
     if every[-1].is_software:
-        label += (
-            f" (software adapter; a GPU may differ{''.join(f', {link}' for link in elsewhere)})"
-        )
+        label += " (software adapter; a GPU may differ)"
     told = [_over_time(every, texts) for texts in uses]
     if len(uses) > 1:
         told = [f"{listed(words)} {text}" for words, text in zip(uses.values(), told, strict=True)]
@@ -155,8 +161,10 @@ def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str]) -> str:
     now = texts[-1]
     if not earlier:
         return now
-    since = f"since {run[0].version}"
-    first = f"{now} {since}" if now == _RIGHT else f"{since} {now}"
+    last = earlier[-1][1][-1].version
+    untried = series_between(run[0].base, last, run[0].version)
+    since = since_words(run[0].version, run[-1].version, untried)
+    first = f"{now} {since}" if now == _RIGHT or untried else f"{since} {now}"
     return f"{first} ({'; '.join(f'{_range(run)}: {text}' for text, run in reversed(earlier))})"
 
 
@@ -200,16 +208,20 @@ def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
 
 def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
     """``silently wrong from 513 tokens on in layers 0–3``, a part for each kind of failure."""
-    for kind in SIGNS:
+    for kind in WORDS:
         found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
         if found:
             wheres = {part.where for _, part in found}
             told = min(wheres) if len(wheres) == 1 and (where or wheres == {LOADING}) else ""
             of_graph = all(part.kind == "wrong" and not part.results for _, part in found)
-            text = f"{WORDS[kind]} {'' if of_graph else told}"
-            layers = f" in {layers_of(_at_fault(*each) for each in found)}"
+            text = f"{WORDS[kind]} {'' if of_graph else told}".rstrip()
+            at = "in"
+            if told in (LOADING, IN_MODEL):
+                text, at = kind_in_words(kind, told), "at"
+            layers = f" {at} {layers_of(_at_fault(*each) for each in found)}"
             why = f": {told}" if of_graph and told else ""
-            yield f"{text.rstrip()}{'' if wheres == {LOADING} else layers}{why}"
+            untried = f" ({NO_GPU})" if kind == "software" else ""
+            yield f"{text}{'' if wheres == {LOADING} else layers}{why}{untried}"
 
 
 def _at_fault(one: Answer, part: Part) -> Group:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME
 from conformance.case.nearest import nearest
 from conformance.judge.expectations import Expectation
 from conformance.results.records import ResultRecord
-from conformance.targets.catalogue import ADAPTERS
 
 #: The number of nearest cases that are searched for a known defect …
 _LOOKED_AT: Final = 400
@@ -47,11 +47,7 @@ class KnownTarget:
     @property
     def is_software(self) -> bool:
         """Whether it renders in software, where shaders can behave as they do on no GPU."""
-        return self.adapter in ADAPTERS and self.adapter != "gpu"
-
-    def differs_by_adapter(self, link: str) -> bool:
-        """Whether the defect at ``link`` is known on some adapters only."""
-        return any(line.known.link == link and line.known.adapters for line in self.expectations)
+        return self.adapter in SOFTWARE_ADAPTERS
 
     def expected(self, case: Case) -> Expectation | None:
         """The first expectation that covers a case of the corpus."""

@@ -11,7 +11,7 @@ from typing import Final
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.model.answers import IN_MODEL, LOADING, Answer, Part, short
+from conformance.model.answers import Answer, Part, short
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
 from conformance.model.findings import Finding, disagreements, findings
@@ -19,7 +19,7 @@ from conformance.model.groups import Group
 from conformance.model.program import Program, Run, Step, job_of, with_outputs
 from conformance.model.reading import ReadModel, reason_of
 from conformance.model.skeleton import part, whole
-from conformance.report.model_table import USES, Kind, Use
+from conformance.report.model_table import IN_MODEL, LOADING, USES, Kind, Use
 from conformance.run.target import DescribedTarget
 
 #: ONNX Runtime takes weights as inputs; others want constants.
@@ -205,7 +205,9 @@ def with_seen(
     already is not repeated.
     """
     made = []
-    wrong = {part.use for one in answers for part in one.parts if part.kind == "wrong"}
+    wrong = {
+        part.use for one in answers for part in one.parts if part.kind in ("wrong", "software")
+    }
     for one in answers:
         parts = [*one.parts]
         names = {node.name for node in one.group.nodes}

@@ -64,6 +64,11 @@ class Stage:
         return "total_sequence_lengths" in self.fields
 
     @property
+    def new(self) -> int:
+        """The most new tokens of a call."""
+        return int(max(self.fields.get("loop") or [self.fields.get("sequence_length", 1)]))
+
+    @property
     def use(self) -> Use:
         """The use that makes such a call."""
         if self.batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,7 +90,8 @@ def _subject_of(
             left_out = "; ".join(_left_out(group.form, lengths, stages[group.name], beyond))
             every.append(replace(group, left_out=left_out))
             if why:
-                notes.append(f"Of {layers_of([group])} some calls are left out: {why}.")
+                where = f" in {layers_of([group])}" if len(groups) > 1 else ""
+                notes.append(f"Not tested{where}: {why}.")
         else:
             faults |= {node.name: why for node in group.nodes}
     if not every:
@@ -99,7 +101,7 @@ def _subject_of(
         stages[cut.name], why = possible_stages(cut, few)
         if why:
             why = why.rstrip(".")
-            notes.append(f"As one graph, {layers_of([cut])} were not tried in some calls: {why}.")
+            notes.append(f"Not tested, {layers_of([cut])} as one graph: {why}.")
         if stages[cut.name]:
             every.append(cut)
     return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
@@ -131,6 +133,12 @@ def _left_out(
         yield f"not tried beyond its window of {form.window}"
 
 
+def _shortly(words: str) -> str:
+    """``2,048 tokens after 2,048`` for 2048 tokens on a past of 2048."""
+    words = words.replace(" on a past of ", " after ")
+    return re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", words)
+
+
 def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
     """The ``stages`` that the oracle can compute, and why it cannot compute the others."""
     possible = []
@@ -140,7 +148,9 @@ def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
             call = Call.model_validate({**group.form.fields, **stage.fields})
             steps_of(call)
         except ValueError as error:
-            why = f"{stage.words}: {reason_of(error)}"
+            too_large = "too many for the oracle" in str(error)
+            reason = "too large for the reference" if too_large else reason_of(error)
+            why = f"{_shortly(stage.words)}; {reason}"
             continue
         wrong = [sentence.partition(";")[0] for _, sentence in misfits(call, "computes")]
         if wrong:

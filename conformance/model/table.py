@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 from conformance.report.model_table import (
     DRAWN,
+    LOADING,
     USES,
     WORDS,
     Kind,
@@ -37,7 +38,7 @@ from conformance.report.model_table import (
 from conformance.results.causes import symptom
 from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
-from conformance.results.verdicts import Verdict
+from conformance.results.verdicts import Drawn
 from conformance.results.wrong_outputs import is_beyond
 
 _NUMBER: Final = re.compile(r"\d+")
@@ -71,13 +72,13 @@ def table_of(
         sentences=tuple(
             (
                 _worst(some[-1].answers),
-                headline(some, len(subject.faults), _elsewhere(some[-1].targets[-1], causes)),
+                headline(some, len(subject.faults)),
             )
             for some in by_series
         ),
         targets=tuple(label_of(column.targets) for column in columns),
         rows=tuple(_row(group, number, columns, told) for number, group in enumerate(groups)),
-        causes=tuple(cause for _, cause in causes),
+        causes=tuple(causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
     )
 
@@ -101,14 +102,6 @@ def _row(
     return ModelRow(ranges(group.layers), group.what, tuple(lines))
 
 
-def _elsewhere(
-    target: KnownTarget, causes: Iterable[tuple[Set[str], ModelCause]]
-) -> tuple[str, ...]:
-    """The links of those causes on the target that are known on some adapters only."""
-    links = (cause.link for names, cause in causes if target.name in names and cause.link)
-    return tuple(dict.fromkeys(filter(target.differs_by_adapter, links)))
-
-
 def _insensitive(answers: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
     """The faults that some calls could not show, with the number of these calls."""
     parts: dict[str, set[str]] = {}
@@ -117,7 +110,7 @@ def _insensitive(answers: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
             for part in _INSENSITIVE.findall(record.insensitive):
                 parts.setdefault(part, set()).add(record.case)
     for part, cases in parts.items():
-        yield f"{plural(len(cases), 'call')} could hardly show a fault in {part}: {min(cases)}."
+        yield f"A fault in {part} would hardly show in {plural(len(cases), 'call')}: {min(cases)}."
 
 
 def _reason(group: Group, record: ResultRecord) -> str:
@@ -134,14 +127,14 @@ def _reason(group: Group, record: ResultRecord) -> str:
     return record.reason
 
 
-def _worst(answers: Sequence[Answer]) -> Verdict:
+def _worst(answers: Sequence[Answer]) -> Drawn:
     order = list(DRAWN)
     return DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
 def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
     told = sentence + (" (expected)" if one.pinned else "")
-    if target.is_software and one.kind != "untried":
+    if target.is_software and one.kind not in ("software", "untried"):
         told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
     return ModelCell(
@@ -165,8 +158,8 @@ def _causes(
     answers: Mapping[str, Sequence[Answer]],
     series: Sequence[Sequence[KnownTarget]],
     similar: Callable[[ResultRecord], Similar | None],
-) -> Iterator[tuple[Set[str], ModelCause]]:
-    """Each cause of the defects once, with the names of the targets that it concerns.
+) -> Iterator[ModelCause]:
+    """Each cause of the defects once.
 
     A cause is a known defect, identified by its link, or else the property that the results share.
     """
@@ -192,12 +185,12 @@ def _causes(
     for own, key in known_of.items():  # a message with a known reason elsewhere
         found[key] += found.pop(own, []) if own != key else []
     for key, members in found.items():
-        yield {each.record.target for each in members}, _cause(members, series, near[key])
+        yield _cause(members, series, near[key])
 
 
 def _refusals(
     answers: Mapping[str, Sequence[Answer]], series: Sequence[Sequence[KnownTarget]]
-) -> Iterator[tuple[Set[str], ModelCause]]:
+) -> Iterator[ModelCause]:
     """Each message with which targets refuse the model itself, or crash on it, once."""
     found: dict[tuple[Kind, str], list[tuple[str, Answer, Part]]] = {}
     for target in (target for each in series for target in reversed(each)):
@@ -208,18 +201,16 @@ def _refusals(
                     found.setdefault((part.kind, part.message), []).append(member)
     for (kind, message), members in found.items():
         names = dict.fromkeys(name for name, _, _ in members)
-        layers = layers_of(one.group for _, one, _ in members)
-        yield (
-            names.keys(),
-            ModelCause(
-                target=members[0][0],
-                where=in_words(names, series),
-                verdict=DRAWN[kind],
-                what=f"{members[0][2].sentence} in {layers}",
-                said=message,
-                example=f"the model itself, {members[0][2].call or 'without a call'}",
-                case="",
-            ),
+        part, layers = members[0][2], layers_of(one.group for _, one, _ in members)
+        loading = part.where == LOADING
+        yield ModelCause(
+            target=members[0][0],
+            where=in_words(names, series),
+            verdict=DRAWN[kind],
+            what=part.sentence if loading else f"{part.sentence} at {layers}",
+            said=message,
+            example="" if loading else f"the model itself, {part.call}",
+            case="",
         )
 
 

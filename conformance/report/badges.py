@@ -14,7 +14,13 @@ from conformance.base.paths import data_path
 from conformance.base.text import one_line
 from conformance.results.score import Score
 from conformance.results.table import Cell, Table
-from conformance.results.verdicts import VERDICTS, Verdict, ranks_as
+from conformance.results.verdicts import (
+    SOFTWARE,
+    VERDICTS,
+    Drawn,
+    is_of_software,
+    ranks_as,
+)
 
 #: Longer names are cut to this many characters.
 _MOST: Final = 60
@@ -54,11 +60,15 @@ def badges(table: Table) -> tuple[Badge, ...]:
     return tuple(made)
 
 
-def verdict_colours() -> dict[Verdict, str]:
-    """The strongest colour of each verdict in the report, on which white can be read."""
+#: The parts of the strip, worst first.
+_PARTS: Final[tuple[Drawn, ...]] = (*VERDICTS, SOFTWARE)
+
+
+def verdict_colours() -> dict[Drawn, str]:
+    """The strongest colour of each verdict, and of `SOFTWARE`, on which white can be read."""
     style = (data_path("reports") / "report.css").read_text(encoding="utf-8")
     light = dict(reversed(re.findall(r"--(\w+)-loud: (#[0-9a-f]{6})\b", style)))  # dark is last
-    return {verdict: light[verdict] for verdict in VERDICTS}
+    return {part: light[part] for part in _PARTS}
 
 
 def _file_name(label: str, taken: set[str]) -> str:
@@ -77,7 +87,7 @@ def _badge(
     score: Score,
     tried: int,
     incomplete: bool,
-    colours: dict[Verdict, str],
+    colours: dict[Drawn, str],
 ) -> str:
     unexpected = [cell for cell in cells if cell.mark == "unexpected"]
     text = f"{score.right:,} of {score.asked:,} calls right" if tried else "not tried"
@@ -88,15 +98,17 @@ def _badge(
     if incomplete:
         text += ", run incomplete"
     # Grey where the results say nothing about the runtime.
-    otherwise: Verdict = "pass" if tried and not incomplete else "skip"
+    otherwise: Drawn = "pass" if tried and not incomplete else "skip"
     worst = min(unexpected, key=lambda cell: cell.severity, default=None)
     colour = colours[ranks_as(worst.result) if worst else otherwise]
-    strip = Counter(ranks_as(cell.result) for cell in cells)
+    strip: Counter[Drawn] = Counter(
+        SOFTWARE if is_of_software(cell.result) else ranks_as(cell.result) for cell in cells
+    )
     return _svg(one_line(label, _MOST), text, colour, strip, colours)
 
 
 def _svg(
-    left: str, right: str, colour: str, counts: Counter[Verdict], colours: dict[Verdict, str]
+    left: str, right: str, colour: str, counts: Counter[Drawn], colours: dict[Drawn, str]
 ) -> str:
     """Two texts beside each other, and the strip below them."""
     first, second = _width(left) + 16, _width(right) + 16
@@ -109,11 +121,11 @@ def _svg(
     _box(svg, first, 0, second, _HEIGHT, colour)
     total = sum(counts.values())
     at = 0.0
-    for verdict in VERDICTS:
-        if counts[verdict]:
-            part = width * counts[verdict] / total
-            _box(svg, at, _HEIGHT - _STRIP, part, _STRIP, colours[verdict])
-            at += part
+    for part in _PARTS:
+        if counts[part]:
+            share = width * counts[part] / total
+            _box(svg, at, _HEIGHT - _STRIP, share, _STRIP, colours[part])
+            at += share
     for x, text, wide in ((8, left, first - 16), (first + 8, right, second - 16)):
         # With a fixed length, a wider font on another system still fits the box.
         place = {"x": str(x), "y": "14", "textLength": str(wide), "fill": "#fff"}

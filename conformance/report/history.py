@@ -16,6 +16,7 @@ from conformance.results.timeline import (
     ChangeKind,
     GroupHistory,
     History,
+    K,
     Release,
     Span,
 )
@@ -51,6 +52,21 @@ def short(version: str) -> str:
     return version.removesuffix(".0") if version.count(".") > 1 else version
 
 
+def since_words(first: str, last: str, untried: Sequence[str]) -> str:
+    """``since 1.27.0``, or ``in 1.32.0; 1.27 to 1.31 not tried``: only releases before, all of
+    which were tried, tell since when it is so."""
+    if not untried:
+        return f"since {first}"
+    there = " to ".join(dict.fromkeys((first, last)))
+    return f"in {there}; {' to '.join(dict.fromkeys((untried[0], untried[-1])))} not tried"
+
+
+def since(span: Span[K]) -> str:
+    """The same of a span: ``since ≤1.25.1`` where nothing is known before."""
+    first = short(span.first if span.untried else span.since)
+    return since_words(first, short(span.last), [*map(short, span.untried)])
+
+
 def sentence(history: CaseHistory) -> str:
     """The history of a case in a few words: ``wrong 1.28–1.30, right since 1.31``.
 
@@ -60,14 +76,12 @@ def sentence(history: CaseHistory) -> str:
     if not history.spans:
         return ""
     last = history.spans[-1]
-    since = short(last.since)
     if last.state == "pass":
         broken = _broken_before(history)
-        return f"{broken}, right since {since}" if broken else f"since {since}"
-    if last.state == UNSTABLE:
-        return f"unstable since {since}"
-    state = f"{last.state} since {since}"
-    if history.regressed:
+        right = f"right {since(last)}" if broken or last.untried else since(last)
+        return f"{broken}, {right}" if broken else right
+    state = f"{last.state} {since(last)}"
+    if history.regressed and last.state != UNSTABLE:
         *_, change = history.changes
         return f"right until {short(change.last)}, {state}"
     return state

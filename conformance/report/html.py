@@ -25,6 +25,7 @@ from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import with_neighbours
 from conformance.report.history import short
+from conformance.report.model_query import RULES
 from conformance.report.model_table import USES, ModelTable
 from conformance.report.models import CALLED, Models, load_models, slug
 from conformance.report.view import entries, page
@@ -39,6 +40,7 @@ from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     PRESENTS,
+    SOFTWARE,
     TABLE,
     VERDICTS,
     colour_of,
@@ -108,7 +110,7 @@ def _environment() -> Environment:
         instability_text, quoted, short, slug, symptom, uncalled_sentences, when, where_wrong,
     ):  # fmt: skip
         made.filters[each.__name__] = each
-    made.globals |= {"query": _query, "uses": USES, "called": CALLED}
+    made.globals |= {"query": _query, "uses": USES, "called": CALLED, "model_rules": RULES}
     return made
 
 
@@ -143,10 +145,10 @@ def _source(name: str) -> str:
 
 
 def verdict_rules() -> str:
-    """The style rules for the colours of the verdicts, and of `PRESENTS`."""
+    """The style rules for the colours of the verdicts, of `PRESENTS` and of `SOFTWARE`."""
     rules = {
         verdict: " ".join(f"--{n}: var(--{verdict}-{n});" for n in ("ink", "tint", "loud"))
-        for verdict in (*VERDICTS, PRESENTS)
+        for verdict in (*VERDICTS, PRESENTS, SOFTWARE)
     }
     return "".join(f".{verdict} {{ {rule} }}\n" for verdict, rule in rules.items())
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conformance.results.verdicts import Verdict
+from conformance.results.verdicts import Drawn
 
 #: How a program uses a model: one sequence at a time, a prompt and then single tokens; prompts in
 #: parts, or a further prompt after cached tokens; several sequences at a time.
@@ -14,7 +14,7 @@ Use = Literal["one chat", "chunked prompts", "batches"]
 USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
 
 #: The outcome of a call, worst first.
-Kind = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
+Kind = Literal["wrong", "crash", "timeout", "fallback", "refused", "software", "untried", "right"]
 
 WORDS: Final[Mapping[Kind, str]] = {
     "wrong": "silently wrong",
@@ -22,20 +22,45 @@ WORDS: Final[Mapping[Kind, str]] = {
     "timeout": "does not answer",
     "fallback": "runs on another provider",
     "refused": "refused",
+    "software": "wrong on a software GPU",
     "untried": "not tried",
     "right": "right",
 }
 
-#: The verdict whose symbol and colours each kind has.
-DRAWN: Final[Mapping[Kind, Verdict]] = {
+#: The verdict whose symbol and colours each kind has, or a word for wrong on a software GPU.
+DRAWN: Final[Mapping[Kind, Drawn]] = {
     "wrong": "wrong",
     "crash": "crash",
     "timeout": "timeout",
     "fallback": "fallback",
     "refused": "unsupported",
+    "software": "software",
     "untried": "skip",
     "right": "pass",
 }
+
+#: What follows the description of calls that are wrong on a software GPU.
+NO_GPU: Final = "real GPUs not tried"
+
+
+#: Where the model itself is refused, or ends the process: when it is loaded, and when it is called.
+LOADING: Final = "to load the model"
+IN_MODEL: Final = "as it stands in the model"
+
+_OF_MODEL: Final[Mapping[tuple[Kind, str], str]] = {
+    ("refused", LOADING): "the model does not load",
+    ("refused", IN_MODEL): "the model's own graph fails",
+    ("crash", IN_MODEL): "the model's own graph ends the process",
+}
+
+
+def kind_in_words(kind: Kind, where: str) -> str:
+    """``silently wrong from 513 tokens on``: a kind with ``where``, the calls in words."""
+    if of_model := _OF_MODEL.get((kind, where)):
+        return of_model
+    if kind == "software":
+        return f"{f'software GPU: wrong {where}'.rstrip()}; {NO_GPU}"
+    return f"{WORDS[kind]} {where}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -46,7 +71,7 @@ class ModelCell:
     else the first case; ``target`` is the target that ran it.
     """
 
-    verdict: Verdict
+    verdict: Drawn
     sentence: str
     case: str
     target: str
@@ -81,7 +106,7 @@ class ModelCause:
 
     target: str
     where: str
-    verdict: Verdict
+    verdict: Drawn
     what: str
     said: str
     example: str
@@ -103,7 +128,7 @@ class ModelTable:
 
     heading: str
     notes: tuple[str, ...]
-    sentences: tuple[tuple[Verdict, str], ...]
+    sentences: tuple[tuple[Drawn, str], ...]
     targets: tuple[str, ...]
     rows: tuple[ModelRow, ...]
     causes: tuple[ModelCause, ...]

@@ -17,15 +17,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.base.findings import workaround
+from conformance.base.findings import on_software_only, workaround
 from conformance.base.paths import data_path
 from conformance.base.versions import release_key
-from conformance.report.history import short
-from conformance.report.model_table import DRAWN, USES, WORDS, Kind
+from conformance.report.history import short, since
+from conformance.report.model_table import DRAWN, USES, WORDS, Kind, kind_in_words
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.records import TargetRecord
 from conformance.results.timeline import spans
-from conformance.results.verdicts import Verdict
+from conformance.results.verdicts import Drawn, Verdict
 
 FORMAT: Final = "gqa-models/1"
 FILE: Final = "recorded/models.json"
@@ -39,17 +39,8 @@ CALLED: Final[Mapping[str, str]] = {
 }
 
 
-#: Short names of data types, by which rows can be found.
-SHORT_TYPES: Final[Mapping[str, str]] = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "float32": "fp32",
-    "int4": "q4",
-    "int8": "q8",
-}
-
-#: The end of the words of a cell if all its defects are known only on some adapters.
-OTHERS_MAY_DIFFER: Final = "; other GPUs may differ"
+#: Prompts in the words of an answer, with the number of tokens.
+_PROMPTS: Final = re.compile(r"(?:prompts from|a prompt of) (\d+) tokens(?: on)?")
 
 
 @dataclass(frozen=True)
@@ -73,18 +64,31 @@ class RecordedCause:
 
     ``where`` names the releases. ``why``, ``link`` and ``workaround`` describe the known defect;
     they are empty if none is known. The file has no workaround: it is that of the finding today.
-    ``of_adapter``: it is known only on some adapters.
     """
 
     where: str
     verdict: Verdict
     what: str
     said: str
-    example: str
+    example: str = ""
     why: str = ""
     link: str = ""
     workaround: str = ""
-    of_adapter: bool = False
+
+    def same_as(self, other: RecordedCause) -> bool:
+        """Whether the other one says the same, apart from its example and its figures."""
+        said = (self.why or self.said) == (other.why or other.said)
+        return said and (self.where, self.what) == (other.where, other.what)
+
+    def drawn(self, runtime: str) -> Drawn:
+        """Its verdict, or that only a software GPU is known to have it."""
+        return "software" if on_software_only(self.link, runtime) else self.verdict
+
+    def is_of(self, version: str) -> bool:
+        """Whether a release is among those of ``where``: ``webgpu on lavapipe 1.25.1–1.29.0``."""
+        place = release_key(version)
+        ranges = re.findall(r"(?<![\w.])(\d+\.[\w.]*)(?:–(\d[\w.]*))?", self.where)
+        return any(release_key(a) <= place <= release_key(b or a) for a, b in ranges)
 
 
 @dataclass(frozen=True)
@@ -92,14 +96,21 @@ class AnswerCell:
     """The answer of a runtime for one use of a model, in words; ``verdict`` gives the colours."""
 
     words: str
-    verdict: Verdict
+    verdict: Drawn
     releases: tuple[tuple[str, str], ...]
     """The answers by ranges of releases, the oldest first: versions, and a few words."""
 
 
+#: The cell of a runtime on which a model was not tried.
+NOT_TRIED: Final = AnswerCell(WORDS["untried"], "skip", ())
+#: A runtime that people look for, although it was tried on no GPU so far.
+CUDA: Final = "cuda"
+NO_CUDA: Final = f"{WORDS['untried']}: no GPU so far"
+
+
 @dataclass(frozen=True)
 class OnRuntime:
-    """The answers of a runtime for a model.
+    """The answers of a runtime, ``name``, for a model.
 
     ``answers`` has them by release, the oldest first, and by use. ``causes`` begins with those in
     the newest release.
@@ -107,34 +118,58 @@ class OnRuntime:
 
     answers: Mapping[str, Mapping[str, UseAnswer]]
     causes: Sequence[RecordedCause] = ()
+    name: str = ""
 
     def cell(self, use: str) -> AnswerCell:
         """The cell of one use."""
-        states = [(version, _words(those.get(use))) for version, those in self.answers.items()]
-        tried = [(version, state) for version, state in states if state is not None]
+        told = ((version, self._told(version, use)) for version in self.answers)
+        tried = [(version, each) for version, each in told if each is not None]
         if not tried:
-            return AnswerCell("not tried", "skip", ())
-        ranges = spans(tried)
+            return NOT_TRIED
+        ranges = spans(((version, words) for version, (_, words) in tried), self.name)
         last = ranges[-1]
-        answer = self.answers[last.last][use].answer
-        since = short(last.since)
+        kind = tried[-1][1][0]
         words = last.state
-        if answer == "right":
-            words = f"right since {since}" if len(tried) > 1 else f"right in {short(last.last)}"
+        if kind == "right":
+            words = f"right {since(last)}" if len(tried) > 1 else f"right in {short(last.last)}"
         elif len(ranges) > 1 and ranges[-2].state == "right":
-            words = f"{last.state} since {since}, right until {short(ranges[-2].last)}"
-        causes = [
-            cause
-            for cause in self.causes
-            if cause.verdict == DRAWN[answer] and last.last in cause.where
-        ]
-        if causes and all(cause.of_adapter for cause in causes):
-            words += OTHERS_MAY_DIFFER
+            words = f"{last.state} {since(last)}, right until {short(ranges[-2].last)}"
         releases = (
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in ranges
         )
-        return AnswerCell(words, DRAWN[answer], tuple(releases))
+        return AnswerCell(words, DRAWN[kind], tuple(releases))
+
+    def _told(self, version: str, use: str) -> tuple[Kind, str] | None:
+        """The answer of a release, and its words; None if the use was not tried.
+
+        It is wrong on a software GPU only if all its causes are known on such adapters only.
+        """
+        one = self.answers[version].get(use)
+        if one is None or one.answer == "untried":
+            return None
+        if one.answer != "wrong":
+            return one.answer, kind_in_words(one.answer, one.where)
+        causes = [each for each in self.causes if each.verdict == "wrong" and each.is_of(version)]
+        facts = [on_software_only(cause.link, self.name) for cause in causes]
+        least = max((each.from_tokens for each in facts if each), default=0)
+        if least and all(int(n) >= least for n in _PROMPTS.findall(one.where)):
+            # The defect begins below the shortest prompt that was tried and is wrong.
+            if all(facts):
+                return "software", kind_in_words("software", f"from {least} tokens")
+            where = _PROMPTS.sub(f"prompts from {least} tokens on", one.where, count=1)
+            return "wrong", kind_in_words("wrong", where)
+        kind: Kind = "software" if facts and all(facts) else "wrong"
+        return kind, kind_in_words(kind, one.where)
+
+    def at(self, releases: Sequence[str]) -> OnRuntime:
+        """The answers of these releases only; ``1.27`` is each release of that series."""
+        answers = {
+            version: uses
+            for version, uses in self.answers.items()
+            if not releases or any(f"{version}.".startswith(f"{each}.") for each in releases)
+        }
+        return replace(self, answers=answers)
 
     def by_use(self) -> Sequence[tuple[Sequence[str], AnswerCell]]:
         """The cells of all uses; uses with equal cells are together."""
@@ -153,13 +188,6 @@ class OnRuntime:
     def newest(self) -> str:
         """The newest release that was tried."""
         return [*self.answers][-1]
-
-
-def _words(one: UseAnswer | None) -> str | None:
-    """The answer in words, with the affected calls; None if the use was not tried."""
-    if one is None or one.answer == "untried":
-        return None
-    return f"{WORDS[one.answer]} {one.where}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -207,8 +235,7 @@ class RecordedModel:
         runtimes = (f"{name} {CALLED.get(name.partition('+')[0], '')}" for name in self.runtimes)
         causes = (cause for there in self.runtimes.values() for cause in there.causes)
         messages = dict.fromkeys(c.said for c in causes if c.verdict == DRAWN["refused"])
-        types = (SHORT_TYPES.get(each, "") for each in (self.dtype, self.weights))
-        return " ".join([self.name, self.graph, *types, *calls, *runtimes, *messages])
+        return " ".join([self.name, self.graph, *calls, *runtimes, *messages])
 
     @property
     def right_on(self) -> Mapping[str, str]:
@@ -297,44 +324,31 @@ def models_of(data: Mapping[str, Any]) -> Models:
 
 
 def _row(row: Mapping[str, Any]) -> RecordedModel:
-    runtimes = {name: _on_runtime(those) for name, those in row["runtimes"].items()}
+    runtimes = {name: _on_runtime(name, those) for name, those in row["runtimes"].items()}
     calls = tuple(LayerCall(**call) for call in row["calls"])
     return RecordedModel(**{**row, "runtimes": runtimes, "calls": calls})
 
 
-def _on_runtime(those: Mapping[str, Any]) -> OnRuntime:
+def _on_runtime(name: str, those: Mapping[str, Any]) -> OnRuntime:
     answers = {
         version: {use: UseAnswer(**one) for use, one in group["uses"].items()}
         for group in those["answers"]
         for version in group["releases"]
     }
-    causes = (
+    causes = [
         RecordedCause(**{"workaround": workaround(cause.get("link", "")), **cause})
         for cause in those["causes"]
-    )
+    ]
+    causes = [
+        replace(cause, what=cause.what.replace(WORDS["wrong"], WORDS["software"]))
+        if on_software_only(cause.link, name)
+        else cause
+        for cause in causes
+    ]
     newest = [*answers][-1]
-    return OnRuntime(answers, sorted(causes, key=lambda cause: newest not in cause.where))
-
-
-def matching(models: Models, wanted: str) -> list[RecordedModel]:
-    """The rows that match the words ``wanted``; ``models.js`` does the same.
-
-    As many of the first words as possible must be in the name of the family, and the others
-    anywhere in the row. Case, spaces and points are ignored: ``gemma4 webgpu`` finds Gemma 4 E2B.
-    """
-    words = [_plain(word) for word in wanted.split()]
-    for number in range(len(words), -1, -1):
-        start, rest = "".join(words[:number]), words[number:]
-        named = [row for row in models.rows if start in _plain(row.family)]
-        if named:
-            return [row for row in named if all(word in _plain(row.words) for word in rest)]
-    return []
+    return OnRuntime(answers, sorted(causes, key=lambda cause: not cause.is_of(newest)), name)
 
 
 def slug(name: str) -> str:
     """A name as part of an address: ``gemma-4-e2b`` for Gemma 4 E2B."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -22,7 +22,7 @@ from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.html import findings_html, rendered
 from conformance.report.model_table import USES
-from conformance.report.models import Models, RecordedModel, models_text, slug
+from conformance.report.models import Models, RecordedCause, RecordedModel, models_text, slug
 
 SCHEMAS: Final = ("results.schema.json", "check.schema.json")
 
@@ -76,7 +76,10 @@ class Site:
         for family, rows in self.models.families.items():
             place, title = f"models/{slug(family)}.html", f"{family}: where it runs"
             about = summary(self.models, rows)
-            yield self._page(place, "model", title, about, rows=rows, models=self.models)
+            causes = causes_of(rows)
+            yield self._page(
+                place, "model", title, about, rows=rows, models=self.models, causes=causes
+            )
         known = {f"{PREFIX}{one.name}.md" for one in findings}
         for one in findings:
             html = findings_html(one.text, known, lambda file: f"{file.removesuffix('.md')}.html")
@@ -152,6 +155,19 @@ def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
         if parts:
             sentences.append(f"{name.partition('+')[0]}: {'; '.join(parts)}")
     return f"{rows[0].family} on {'. '.join(sentences)}."
+
+
+def causes_of(
+    rows: Sequence[RecordedModel],
+) -> dict[tuple[str, RecordedCause], list[RecordedModel]]:
+    """The causes of all exports of a model by runtime, each once, with the exports that have it."""
+    causes: dict[tuple[str, RecordedCause], list[RecordedModel]] = {}
+    for row in rows:
+        for name, on in row.runtimes.items():
+            for cause in on.causes:
+                alike = (key for key in causes if key[0] == name and key[1].same_as(cause))
+                causes.setdefault(next(alike, (name, cause)), []).append(row)
+    return causes
 
 
 @dataclass(frozen=True)

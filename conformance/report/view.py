@@ -386,7 +386,7 @@ def _history_details(history: CaseHistory, series: str) -> dict[str, Any]:
     return {
         "text": clean(sentence(history)),
         "since": clean(last.first) if last and history.since else None,
-        "earliest": last is not None and last.earliest,
+        "earliest": last is not None and (last.earliest or bool(last.untried)),
         "filters": [clean(value) for value, has in filters.items() if has],
     }
 

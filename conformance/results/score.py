@@ -14,10 +14,17 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import PRESENTS, TABLE, is_silent_failure, was_tried
+from conformance.results.verdicts import (
+    PRESENTS,
+    SOFTWARE,
+    TABLE,
+    is_of_software,
+    is_silent_failure,
+    was_tried,
+)
 from conformance.results.wrong_outputs import only_presents
 
-Part = Literal["right", "rejected", "accepted", "presents", "silent", "none"]
+Part = Literal["right", "rejected", "accepted", "software", "presents", "silent", "none"]
 #: The parts of the asked calls, best first.
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
@@ -29,7 +36,7 @@ class PartRow:
     label: str
     sentence: str
     colour: str
-    """The verdict whose colour and symbol it has, or `PRESENTS`."""
+    """The verdict whose colour and symbol it has, `SOFTWARE` or `PRESENTS`."""
 
 
 SHOWN: Final[Mapping[Part, PartRow]] = {
@@ -42,6 +49,11 @@ SHOWN: Final[Mapping[Part, PartRow]] = {
         "ran although it must be rejected, with correct values or none to compare, or ran on "
         "another execution provider",
         "accepted",
+    ),
+    "software": PartRow(
+        "wrong on a software GPU",
+        "returned wrong results and no error on a software GPU; no real GPU was tried",
+        SOFTWARE,
     ),
     "presents": PartRow(
         "only presents wrong", "returned the right output, wrong presents and no error", PRESENTS
@@ -63,6 +75,8 @@ def part_of(result: ResultRecord) -> Part | None:
     """The part in which a result is counted; None if the call was not tried."""
     if not was_tried(result):
         return None
+    if is_of_software(result):
+        return "software"
     if is_silent_failure(result):
         return "presents" if only_presents(result) else "silent"
     return _BY_GROUP[TABLE[result.verdict].group]

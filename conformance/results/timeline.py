@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import dropwhile, groupby, pairwise
 from typing import Final, Generic, Literal, TypeVar, get_args
 
-from conformance.base.versions import ordered_version, release_key
+from conformance.base.versions import ordered_version, release_key, series_between
 from conformance.case.features import BY_NAME
 from conformance.results.records import ResultRecord
 from conformance.results.table import Column, Table
@@ -123,7 +123,8 @@ class Span(Generic[K]):
     """Releases in a row that have one state, as far as it is known.
 
     ``earliest``: nothing is known before ``first``, so the state may be older. ``unknown``: the
-    releases from ``first`` to ``last`` of which the state is not known.
+    releases from ``first`` to ``last`` of which the state is not known. ``untried``: the published
+    series of releases just before ``first`` of which it is not known either.
     """
 
     state: K
@@ -131,23 +132,28 @@ class Span(Generic[K]):
     last: str
     earliest: bool
     unknown: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
 
     @property
     def since(self) -> str:
-        """``1.27.0``, or ``≤1.27.0`` where nothing is known before."""
-        return f"{OR_EARLIER if self.earliest else ''}{self.first}"
+        """``1.27.0``, or ``≤1.27.0`` where nothing is known of the release before."""
+        return f"{OR_EARLIER if self.earliest or self.untried else ''}{self.first}"
 
 
-def spans(states: Iterable[tuple[str, K | None]]) -> list[Span[K]]:
-    """The spans of the states in each release, the oldest first; None: it is not known."""
+def spans(states: Iterable[tuple[str, K | None]], target: str = "") -> list[Span[K]]:
+    """The spans of the states in each release, the oldest first; None: it is not known.
+
+    ``target`` is the one whose releases these are.
+    """
     tried = list(states)
     known = [(number, state) for number, (_, state) in enumerate(tried) if state is not None]
-    found = []
+    found: list[Span[K]] = []
     for state, members in groupby(known, key=lambda item: item[1]):
         numbers = [number for number, _ in members]
         first, last = numbers[0], numbers[-1]
         between = tuple(tried[number][0] for number in range(first, last) if number not in numbers)
-        found.append(Span(state, tried[first][0], tried[last][0], first == 0, between))
+        before = series_between(target, found[-1].last, tried[first][0]) if found else ()
+        found.append(Span(state, tried[first][0], tried[last][0], first == 0, between, before))
     return found
 
 
@@ -180,6 +186,7 @@ class CaseHistory:
     versions: tuple[str, ...]
     states: tuple[str | None, ...]
     results: tuple[ResultRecord | None, ...]
+    target: str = ""
 
     @cached_property
     def spans(self) -> list[Span[str]]:
@@ -188,7 +195,7 @@ class CaseHistory:
         What was not tried before the first known release is no state, so that span is earliest.
         """
         of_release = zip(self.versions, self.states, strict=True)
-        return spans(dropwhile(lambda each: each[1] is None, of_release))
+        return spans(dropwhile(lambda each: each[1] is None, of_release), self.target)
 
     @cached_property
     def changes(self) -> tuple[CaseChange, ...]:
@@ -230,21 +237,21 @@ class CaseHistory:
 
 def _case_history(
     joined: Table,
-    releases: Sequence[Release],
+    series: Series,
     case: str,
     unstable: set[tuple[str, str]],
 ) -> CaseHistory:
     states: list[str | None] = []
     results: list[ResultRecord | None] = []
-    for release in releases:
+    for release in series.tried:
         every = [(case, column.label) for column in release.columns]
         there = [r for key in every if (r := joined.results.get(key)) and was_tried(r)]
         result = worst(there) if there else None
         shaken = not unstable.isdisjoint(every) or any(r.flaky is not None for r in there)
         results.append(result)
         states.append(UNSTABLE if shaken else result.verdict if result else None)
-    versions = tuple(release.version for release in releases)
-    return CaseHistory(case, versions, tuple(states), tuple(results))
+    versions = tuple(release.version for release in series.tried)
+    return CaseHistory(case, versions, tuple(states), tuple(results), series.name)
 
 
 # A group of cases
@@ -274,7 +281,8 @@ class GroupHistory:
     def spans(self) -> list[Span[GroupState]]:
         """The ranges of releases in which all, some or none of its cases are right."""
         return spans(
-            (version, self._state(number)) for number, version in enumerate(self._versions)
+            ((version, self._state(number)) for number, version in enumerate(self._versions)),
+            self.members[0].target if self.members else "",
         )
 
     @property
@@ -356,7 +364,7 @@ def history_of(joined: Table, series: Series) -> History:
     unstable = {
         (record.case, label) for label, records in joined.instability.items() for record in records
     }
-    cases = {id: _case_history(joined, series.tried, id, unstable) for id in joined.ids}
+    cases = {id: _case_history(joined, series, id, unstable) for id in joined.ids}
     entries: dict[str, list[CaseHistory]] = {}
     for id, one in cases.items():
         case = joined.cases.get(id)

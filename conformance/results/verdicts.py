@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from conformance.base.findings import on_software_only
 from conformance.results.wrong_outputs import only_presents, where_wrong
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ ExpectedVerdict = Literal[
     "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass"
 ]
 Verdict = Literal[ExpectedVerdict, "skip"]
+#: What a symbol and colours stand for: a verdict, or a wrong result that only a software GPU has.
+Drawn = Literal[Verdict, "software"]
 
 _ANY_CONTRACT: Final = ("computes", "rejects", "either")
 
@@ -185,9 +188,11 @@ def ranks_as(result: ResultRecord) -> Verdict:
 def severity(result: ResultRecord) -> int:
     """The place of a result in the order of severity; 0 is worst.
 
-    Of two results with the same rank, one whose presents alone are wrong is less severe.
+    Of results with the same rank, one whose presents alone are wrong is less severe, and one that
+    only a software GPU is known to have is the least severe.
     """
-    return 2 * VERDICTS.index(ranks_as(result)) + only_presents(result)
+    less = 2 if is_of_software(result) else only_presents(result)
+    return 3 * VERDICTS.index(ranks_as(result)) + less
 
 
 def worst(results: Iterable[ResultRecord]) -> ResultRecord:
@@ -211,21 +216,42 @@ def was_tried(result: ResultRecord) -> bool:
 
 
 def is_silent_failure(result: ResultRecord) -> bool:
-    """Whether the call returned wrong results without an error."""
-    return ranks_as(result) == "wrong"
+    """Whether the call returned wrong results without an error.
+
+    One of a defect that depends on the adapter says nothing about the runtime on a real GPU.
+    """
+    return ranks_as(result) == "wrong" and not is_of_software(result)
+
+
+def is_of_software(result: ResultRecord) -> bool:
+    """Whether a wrong result has a defect that is known on software adapters, and is of one."""
+    known = result.known if ranks_as(result) == "wrong" else None
+    return known is not None and on_software_only(known.link, result.target) is not None
 
 
 #: Names the symbol, the colours and the part of the score of results with only presents wrong.
 PRESENTS: Final = "presents"
+#: The same of wrong results that only a software GPU is known to have.
+SOFTWARE: Final = "software"
+
+#: The character and the style of each verdict, and of `SOFTWARE`, in the terminal.
+LOOKS: Final[Mapping[Drawn, tuple[str, str]]] = {
+    **{name: (row.sign, row.style) for name, row in TABLE.items()},
+    SOFTWARE: ("?", "cyan"),
+}
 
 
 def colour_of(result: ResultRecord) -> str:
-    """The verdict whose colours a result has, or `PRESENTS`."""
+    """The verdict whose colours a result has, `SOFTWARE` or `PRESENTS`."""
+    if is_of_software(result):
+        return SOFTWARE
     return PRESENTS if only_presents(result) else ranks_as(result)
 
 
 def drawing_of(result: ResultRecord) -> str:
-    """The verdict whose symbol a result has, or `PRESENTS`."""
+    """The verdict whose symbol a result has, `SOFTWARE` or `PRESENTS`."""
+    if is_of_software(result):
+        return SOFTWARE
     return PRESENTS if result.verdict == "wrong" and only_presents(result) else result.verdict
 
 
@@ -238,7 +264,8 @@ def note_of(result: ResultRecord) -> str:
     """The note that reports show beside the verdict; empty for most results.
 
     It says how often a flaky case fails, whether the values of an `accepted` result are correct,
-    whether a `fallback` is only to another kernel, and which outputs are wrong if ``output`` is
+    whether a `fallback` is only to another kernel, whether only a software GPU is known to be
+    wrong, and which outputs are wrong if ``output`` is
     right.
     """
     acceptance = acceptance_of(result)
@@ -247,6 +274,7 @@ def note_of(result: ResultRecord) -> str:
         flaky_text(result.flaky) if result.flaky else "",
         acceptance.note if acceptance else "",
         "another kernel" if result.other_kernel else "",
+        "software GPU" if is_of_software(result) else "",
         where if where.startswith("only") else "",
     )
     return ", ".join(filter(None, notes))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.base.paths import SHADERS, cache_root
 from conformance.targets import tools
 from conformance.targets.tools import Program, as_typed
@@ -33,7 +34,7 @@ EXEC: Final = "exec:"
 PLUGIN: Final = "ort-plugin:"
 
 #: The words that ``--adapter`` takes instead of a path: two software renderers, and the GPU.
-ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
+ADAPTERS: Final = (*SOFTWARE_ADAPTERS, "gpu")
 
 #: The command that installs the software adapter with float16; runners know it, too.
 LAVAPIPE: Final = "gqa setup lavapipe"
