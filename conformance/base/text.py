@@ -7,6 +7,7 @@ formulas, comments) are escaped where that format is written.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import Final
@@ -25,6 +26,9 @@ _ANSI: Final = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-Z\\-~]"
 )
+
+#: The most characters of a name in a model; exporters write up to about 200.
+_LONGEST_NAME: Final = 400
 
 
 def printable(text: str) -> str:
@@ -65,6 +69,20 @@ def one_line(text: str, most: int = 600) -> str:
 def exact_line(text: str, most: int = 120) -> str:
     """Like `one_line`, but terminal sequences are shown, not removed: names stay distinct."""
     return one_line(printable(text), most)
+
+
+def visible(text: str) -> str:
+    """Like `printable`, also for the characters that begin another line or column."""
+    return printable(text).replace("\n", "⟨U+000A⟩").replace("\t", "⟨U+0009⟩")
+
+
+def safe_name(name: str) -> str:
+    """``name`` on one line, as `visible` writes it; a long one is cut, and gets a digest."""
+    line = visible(name)
+    if len(line) <= _LONGEST_NAME:
+        return line
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{line[:_LONGEST_NAME]}…{digest[:8]}"
 
 
 def deep_clean(value: object) -> object:

@@ -66,7 +66,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=options.FilePath())
 @options.EPS
 @click.option("--batch", type=Numbers(1, 64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
@@ -85,14 +85,14 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     "--expect",
     "pins",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=options.FilePath(),
     help="Known results: a file like expectations/webgpu.yaml, or a folder with such; repeat.",
 )
 @click.option(
     "--write-expect",
     "pin_to",
     metavar="PATH",
-    type=click.Path(path_type=Path),
+    type=options.FilePath(),
     help="Pin what is not right today, for --expect: in FILE.yaml, or a file for each target in a"
     " folder.",
 )

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from conformance.base.text import visible
 from conformance.cli import completion
 from conformance.cli.common import say
 from conformance.targets.catalogue import Programs, run_options, target_names
 
 if TYPE_CHECKING:
     from conformance.targets.registry import Target
+
+
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class FilePath(click.Path):
+    """A path that can be shown on a line: a stranger's files can have any names."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if _CONTROLS.search(os.fspath(value)):
+            name = visible(os.fspath(value))
+            self.fail(f"the name {name} has a line feed or another control character; rename it.")
+        return super().convert(value, param, ctx)
+
 
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.case_names)
 EXPRESSION = click.option(
@@ -41,7 +61,7 @@ JOBS = click.option(
     help="Processes, each with a runner; default: one for each core, for a GPU or a runner of"
     " yours 1.",
 )
-FILE = click.Path(path_type=Path, dir_okay=False)
+FILE = FilePath(dir_okay=False)
 RESULTS = click.option("--results", type=FILE, help="Results file.")
 HTML = click.option("--html", type=FILE, help="HTML report.")
 

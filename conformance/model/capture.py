@@ -24,6 +24,7 @@ import onnx
 from onnx import inliner
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
+from conformance.base.model_names import make_names_safe
 from conformance.base.paths import data_path, shown
 from conformance.base.processes import ask
 from conformance.base.text import one_line
@@ -261,14 +262,15 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
 def _file_with(model: ReadModel, values: Mapping[str, None], folder: Path) -> Path:
     """The file of the model, or a changed copy if the file cannot be run as it is.
 
-    A copy is needed for nodes in functions, whose values have no names outside, and for nodes that
-    normalise queries and keys.
+    A copy is needed for nodes in functions, whose values have no names outside, for nodes that
+    normalise queries and keys, and for names that are not safe to show.
     """
     in_functions = not model.outside_functions.issuperset(values)
     has_norms = any(map(has_norm, model.proto.graph.node))
-    if not in_functions and not has_norms:
+    if not in_functions and not has_norms and not model.renamed:
         return model.path.resolve()
     whole = onnx.load(model.path, load_external_data=False)
+    make_names_safe(whole)
     if in_functions:
         whole = inliner.inline_local_functions(whole)
     if has_norms:

@@ -12,7 +12,9 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from conformance.base.array_types import ONNX
+from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
+from conformance.base.text import safe_name
 from conformance.base.words import listed
 from conformance.model.reading import ModelError, ReadModel, nodes_in, reads, subgraphs
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
@@ -32,7 +34,7 @@ ATTENTION: Final = (
 )
 
 #: The number of a layer in the name of a node or a value: `model.layers.12.attn`, `key_values.12`.
-_LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d+)\b")
+_LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d{1,6})\b")
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _without_attention(model: ReadModel) -> str:
         products = every["MatMul"] + every["MatMulNBits"] + every["Gemm"]
         instead = f"it has {every['Softmax']} Softmax and {products} matrix products"
     return (
-        f"{model.path}: no node is a {OP_TYPE} of {DOMAIN}; {instead}. Exporters write"
+        f"{shown(model.path)}: no node is a {OP_TYPE} of {DOMAIN}; {instead}. Exporters write"
         f" {OP_TYPE} when they are asked for ONNX Runtime's fused attention."
     )
 
@@ -236,6 +238,6 @@ def _attributes(node: NodeProto) -> Iterator[tuple[str, int | float | str]]:
     """The attributes with a single value."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.STRING:
-            yield attribute.name, attribute.s.decode("utf-8", "replace")
+            yield attribute.name, safe_name(attribute.s.decode("utf-8", "replace"))
         elif attribute.type in (AttributeProto.INT, AttributeProto.FLOAT):
             yield attribute.name, helper.get_attribute_value(attribute)
