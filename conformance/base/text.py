@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from typing import Final
 
 # Controls other than tab and line feed, characters that are invisible or change the direction, and
@@ -85,12 +86,12 @@ def safe_name(name: str) -> str:
     return f"{line[:_LONGEST_NAME]}…{digest[:8]}"
 
 
-def deep_clean(value: object) -> object:
-    """A JSON value with `clean` applied to every text in it, including keys."""
+def deep_clean(value: object, how: Callable[[str], str] = clean) -> object:
+    """A JSON value with ``how`` applied to every text in it, including keys."""
     if isinstance(value, str):
-        return clean(value)
+        return how(value)
     if isinstance(value, list):
-        return [deep_clean(item) for item in value]
+        return [deep_clean(item, how) for item in value]
     if isinstance(value, dict):
-        return {clean(key): deep_clean(item) for key, item in value.items()}
+        return {how(key): deep_clean(item, how) for key, item in value.items()}
     return value

@@ -11,6 +11,7 @@ import click
 
 from conformance import __version__
 from conformance.base import interrupts
+from conformance.base.text import safe_name
 from conformance.base.tuning import one_thread
 from conformance.cli.common import BadArgument, Status, say
 
@@ -131,6 +132,7 @@ def _run() -> int:
         status: int = gqa.main(prog_name="gqa", standalone_mode=False)
         return status
     except click.ClickException as error:
+        error.message = _with_short_arguments(error.message)
         with suppress(OSError):
             error.show()
         return error.exit_code
@@ -157,5 +159,14 @@ def _run() -> int:
 def _failed(text: str, status: int) -> int:
     """Prints a message on standard error, and returns the status."""
     with suppress(OSError):  # standard error may be gone, too
-        say(text)
+        say(_with_short_arguments(text))
     return status
+
+
+def _with_short_arguments(text: str) -> str:
+    """A message in which each argument that it quotes is short and on one line."""
+    for argument in sys.argv[1:]:
+        for quoted in (argument, argument.partition("=")[2]):
+            if quoted and quoted != safe_name(quoted):
+                text = text.replace(quoted, safe_name(quoted))
+    return text

@@ -17,6 +17,8 @@ from conformance.base.paths import shown
 from conformance.model.configuration import integer, read_object, section
 from conformance.model.reading import ModelError
 
+#: The largest size, and the most heads and layers, that a configuration can have.
+_MOST: Final = 1 << 17
 #: Families in which some layers do not have the window of the configuration: the last layer of each
 #: group of this many (transformers' defaults for configurations without layer_types).
 _PATTERNS: Final[Mapping[str, int]] = {
@@ -167,6 +169,8 @@ def _required(data: Mapping[str, Any], name: str, path: Path) -> int:
     found = integer(data, name)
     if found is None:
         raise ModelError(f"{shown(path)}: it has no {name}, so it does not describe a decoder.")
+    if found > _MOST:
+        raise ModelError(f"{shown(path)}: its {name} is {found:,}, and at most {_MOST:,} is read.")
     return found
 
 
