@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
-from conformance.base.model_names import make_names_safe
+from conformance.base.onnx_models import check_inlined, make_names_safe
 from conformance.base.signature import (
     ATTRIBUTE_BY_NAME,
     DOMAIN,
@@ -228,8 +228,9 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     del model.functions[:]
     model.functions.extend(kept)
     try:
+        check_inlined(model)
         return inliner.inline_local_functions(model)
-    except Exception as error:  # of C++, for a function that calls itself
+    except Exception as error:  # of several classes of ONNX
         raise GraphError(f"its functions cannot be expanded: {error}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -132,10 +133,8 @@ def _run() -> int:
         status: int = gqa.main(prog_name="gqa", standalone_mode=False)
         return status
     except click.ClickException as error:
-        error.message = _with_short_arguments(error.message)
-        with suppress(OSError):
-            error.show()
-        return error.exit_code
+        error.show(text := io.StringIO())
+        return _failed(text.getvalue().rstrip("\n"), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _failed("Interrupted.", Status.INTERRUPTED)
     except SystemExit as error:

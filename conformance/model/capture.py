@@ -24,7 +24,7 @@ import onnx
 from onnx import inliner
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
-from conformance.base.model_names import make_names_safe
+from conformance.base.onnx_models import make_names_safe
 from conformance.base.paths import data_path, shown
 from conformance.base.processes import ask
 from conformance.base.text import one_line
@@ -38,6 +38,8 @@ from conformance.model.reading import ModelError, ReadModel, value_names
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30
+#: The largest batch of a user's own inputs.
+_MOST_BATCH: Final = 1 << 12
 #: The number of rows of a static cache is a multiple of this if the graph leaves it open.
 _ROWS: Final = 64
 #: The most characters of standard error that are quoted if the process gives no reason.
@@ -169,6 +171,8 @@ def _feeds(
     """For each call the files with the values of inputs; None for those that the user gives."""
     own = {} if given is None else check_inputs(interface, given)
     batch = next((shape[0] for shape in own.values() if shape), 1)
+    if batch > _MOST_BATCH:
+        raise CaptureError(f"{given}: a batch of {batch:,}; at most {_MOST_BATCH:,} is run.")
     calls = [ProgramCall("the given inputs", 0, (0,) * batch)]
     if tokens is not None:
         new = [len(tokens.prompt), *[1] * tokens.steps]

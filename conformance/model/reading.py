@@ -17,11 +17,11 @@ from typing import Final
 
 import onnx
 from google.protobuf.message import Message
-from onnx import AttributeProto, TensorProto, inliner
+from onnx import TensorProto, inliner
 
 from conformance.base.explain import reason_of
 from conformance.base.files import open_plain
-from conformance.base.model_names import make_names_safe
+from conformance.base.onnx_models import check_inlined, make_names_safe, nodes_in, subgraphs, within
 from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.base.text import visible
@@ -34,11 +34,6 @@ LARGE: Final = 1 << 20
 _KINDS: Final = ("float", "int32", "string", "int64", "double", "uint64")
 #: The fields with the elements of a tensor.
 _ELEMENTS: Final = ("raw_data", *(f"{kind}_data" for kind in _KINDS))
-#: The most nodes, and bytes of them, after functions are put in place of their calls.
-_MOST_NODES: Final = 1 << 17
-_MOST_INLINED: Final = 1 << 28
-#: The deepest nesting of functions that call each other; ONNX accepts no more.
-_DEEPEST: Final = 100
 
 
 class ModelError(ValueError):
@@ -182,57 +177,11 @@ def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     if not proto.functions:
         return proto
     try:
-        _check_inlined(proto)
+        check_inlined(proto)
         return inliner.inline_local_functions(proto)
     except Exception as error:  # of several classes of ONNX
         first = str(error).splitlines()[0].rstrip(".")
         raise ModelError(f"{shown(path)}: its functions cannot be inlined: {first}.") from None
-
-
-def _check_inlined(proto: onnx.ModelProto) -> None:
-    """Raises ValueError if functions call themselves, or would make the model too large.
-
-    A few functions that call each other twice make millions of nodes. ONNX's inliner cannot be
-    interrupted and would make them all.
-    """
-    functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
-
-    def calls(within: onnx.GraphProto | onnx.FunctionProto) -> list[tuple[str, str, str]]:
-        names = ((node.domain, node.op_type, node.overload) for node in nodes_in(within))
-        return [name for name in names if name in functions]
-
-    called = {name: calls(function) for name, function in functions.items()}
-    try:
-        order = [*TopologicalSorter(called).static_order()]
-    except CycleError as error:
-        names = " → ".join(name for _, name, _ in error.args[1][:4])
-        raise ValueError(f"they call themselves: {names}") from None
-    nodes: dict[tuple[str, str, str], int] = {}
-    sizes: dict[tuple[str, str, str], int] = {}
-    depths: dict[tuple[str, str, str], int] = {}
-    for name in order:
-        nodes[name] = len(functions[name].node) + sum(nodes[each] for each in called[name])
-        sizes[name] = functions[name].ByteSize() + sum(sizes[each] for each in called[name])
-        depths[name] = 1 + max((depths[each] for each in called[name]), default=0)
-    whole = calls(proto.graph)
-    made, size = sum(nodes[each] for each in whole), sum(sizes[each] for each in whole)
-    if made > _MOST_NODES or size > _MOST_INLINED:
-        raise ValueError(f"they would make {made:,} nodes of {size / 2**20:,.0f} MiB")
-    if any(depths[each] > _DEEPEST for each in whole):
-        raise ValueError(f"they call each other, one within the other, more than {_DEEPEST} deep")
-
-
-def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the graph and of its subgraphs."""
-    for node in graph.node:
-        yield from within(node)
-
-
-def within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The node and the nodes of its subgraphs."""
-    yield node
-    for inner in subgraphs(node):
-        yield from nodes_in(inner)
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
@@ -240,14 +189,6 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
     for each in within(node):
         yield from filter(None, each.input)
         yield from (output.name for inner in subgraphs(each) for output in inner.output)
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that the node runs."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _sort(path: Path, graph: onnx.GraphProto) -> None:
