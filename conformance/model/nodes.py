@@ -42,6 +42,10 @@ _MOST_BODIES: Final = 64
 _LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d{1,6})\b")
 
 
+class NoContent(ValueError):
+    """The content of an initializer is left out or not legal; the message names it."""
+
+
 @dataclass(frozen=True)
 class AttentionNode:
     """A node of the model.
@@ -201,7 +205,7 @@ def _sliced_away(
     constants: dict[str, list[int]] = {}
     for tensor in graph.initializer:
         if tensor.name in read and tensor.data_type in (TensorProto.INT32, TensorProto.INT64):
-            with suppress(ValueError):
+            with suppress(NoContent):
                 constants[tensor.name] = array_of(tensor).ravel().tolist()
     for node in slices:
         starts, ends, axes = (constants.get(name, [0, 1]) for name in node.input[1:4])
@@ -214,13 +218,13 @@ def _sliced_away(
 
 
 def array_of(tensor: TensorProto) -> np.ndarray:
-    """The content of an initializer. Raises ValueError for one that is left out or not legal."""
+    """The content of an initializer. Raises :class:`NoContent`."""
     try:
         if not is_empty(tensor):
             return numpy_helper.to_array(tensor)
     except Exception as error:  # of several classes, for data that do not fit dims and type
-        raise ValueError(f"the content of {tensor.name} is not what its shape says") from error
-    raise ValueError(f"the content of {tensor.name} is in another file")
+        raise NoContent(f"the content of {tensor.name} is not what its shape says") from error
+    raise NoContent(f"the content of {tensor.name} is in another file")
 
 
 def is_empty(tensor: TensorProto) -> bool:
