@@ -142,6 +142,7 @@ def capture(
         "types": interface.types,
         "feeds": feeds,
         "given": None if given is None else str(given.resolve()),
+        "given_names": [] if given is None else [*check_inputs(interface, given)],
         "ids": [name for name in interface.inputs if interface.kind(name) == "ids"],
         "states": interface.states if len(feeds) > 1 else {},
         "logits": interface.logits(),
