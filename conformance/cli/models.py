@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
@@ -165,7 +166,7 @@ def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
 
 
 def _is_file(wanted: str) -> bool:
-    return wanted.endswith(".json") or "/" in wanted or Path(wanted).is_dir()
+    return wanted.endswith(".json") or "/" in wanted or os.path.isdir(wanted)
 
 
 def _unknown(known: Models, wanted: str) -> str:

@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,10 +72,10 @@ def read_configuration(path: Path) -> ConfiguredModel:
 
     Raises :class:`ModelError` for a file that is not the configuration of a decoder.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         there = [path / name for name in ("config.json", "genai_config.json")]
         path = next((file for file in there if file.is_file()), there[0])
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ModelError(f"{shown(path)}: there is no such file.")
     data = read_object(path)
     decoder = section(section(data, "model"), "decoder")

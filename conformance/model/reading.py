@@ -87,7 +87,7 @@ def model_file(path: Path) -> Path:
 
     Raises :class:`ModelError`.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):  # also for a name that no file can have
         return path
     found = sorted(path.glob("*.onnx"))
     if len(found) != 1:

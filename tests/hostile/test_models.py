@@ -38,3 +38,23 @@ def test_no_model_ends_a_check_with_a_traceback_or_prints_a_line_of_its_own(
         seen[done.status] += 1
     assert [*(tmp_path / "HOME").iterdir(), *(tmp_path / "TMPDIR").iterdir()] == []
     assert seen[1] + seen[3] >= count // 5, seen
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", f"x\n  fix: {MARK}.onnx"),
+        ("check", "three.yaml", "--ep", f"x\n  fix: {MARK}"),
+        ("check", "three.yaml", "--lengths", "1" * 5000),
+        ("models", f"x\n{MARK}" + "x" * 100_000),
+        ("run", "three.yaml", "--jobs", "9" * 5000),
+        ("run", "three.yaml", "-k", "(" * 100_000),
+    ],
+    ids=["line feed", "target", "digits", "long", "jobs", "parentheses"],
+)
+def test_an_odd_argument_ends_in_a_short_sentence(gqa: Gqa, arguments: tuple[str, ...]) -> None:
+    done = gqa(*arguments)
+    check_ending(done)
+    assert done.status == 2
+    assert len(done.both) < 2000
+    assert [line for line in done.both.splitlines() if line.strip().startswith(("fix", MARK))] == []
