@@ -71,7 +71,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
 
 @click.command()
-@click.argument("model", type=options.FilePath())
+@click.argument("model", type=click.Path(path_type=Path))
 @options.EPS
 @click.option("--batch", type=Numbers(1, 64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
@@ -90,14 +90,14 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     "--expect",
     "pins",
     multiple=True,
-    type=options.FilePath(),
+    type=click.Path(path_type=Path),
     help="Known results: a file like expectations/webgpu.yaml, or a folder with such; repeat.",
 )
 @click.option(
     "--write-expect",
     "pin_to",
     metavar="PATH",
-    type=options.FilePath(),
+    type=click.Path(path_type=Path),
     help="Pin what is not right today, for --expect: in FILE.yaml, or a file for each target in a"
     " folder.",
 )

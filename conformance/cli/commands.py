@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -64,7 +65,6 @@ ERRORS: Final = {
     "conformance.targets.catalogue.TargetError": Status.BAD_INPUT,
     "conformance.targets.setup.programs.NoRelease": Status.BAD_INPUT,
     "conformance.results.errors.ResultsError": Status.INFRASTRUCTURE,
-    "conformance.case.given.GivenError": Status.INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,
     "conformance.results.bisect.CannotBisect": Status.INFRASTRUCTURE,
@@ -165,7 +165,7 @@ def _failed(text: str, status: int) -> int:
 def _with_short_arguments(text: str) -> str:
     """A message in which each argument that it quotes is short and on one line."""
     for argument in sys.argv[1:]:
-        for quoted in (argument, argument.partition("=")[2]):
+        for quoted in (argument, argument.partition("=")[2], os.path.normpath(argument)):
             if quoted and quoted != safe_name(quoted):
                 text = text.replace(quoted, safe_name(quoted))
     return text

@@ -22,7 +22,7 @@ from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import OneResult, returned_of, run_case, taken, the_one
-from conformance.cli.options import FILE, FilePath, program_options
+from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
@@ -39,7 +39,7 @@ MOST_BYTES: Final = 64 << 20
 
 @click.command()
 @click.argument("case_id", shell_complete=case_names)
-@click.argument("folder", metavar="DIR", type=FilePath(file_okay=False))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--ep",
     metavar="TARGET",

@@ -9,13 +9,13 @@ import click
 
 from conformance.base.words import plural
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, say
-from conformance.cli.options import FILE, FilePath
+from conformance.cli.options import FILE
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import packing
 
 
 @click.command()
-@click.argument("results", nargs=-1, required=True, type=FilePath())
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--output",

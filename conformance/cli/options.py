@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from conformance.base.text import visible
 from conformance.cli import completion
 from conformance.cli.common import say
 from conformance.targets.catalogue import Programs, run_options, target_names
 
 if TYPE_CHECKING:
     from conformance.targets.registry import Target
-
-
-class FilePath(click.Path):
-    """A path that can be shown on a line: a stranger's files can have any names."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(path_type=Path, **options)
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if "\n" in os.fspath(value):
-            self.fail(f"{visible(os.fspath(value))}: the name has a line feed; rename it.")
-        return super().convert(value, param, ctx)
-
 
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.case_names)
 EXPRESSION = click.option(
@@ -56,7 +41,7 @@ JOBS = click.option(
     help="Processes, each with a runner; default: one for each core, for a GPU or a runner of"
     " yours 1.",
 )
-FILE = FilePath(dir_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
 RESULTS = click.option("--results", type=FILE, help="Results file.")
 HTML = click.option("--html", type=FILE, help="HTML report.")
 

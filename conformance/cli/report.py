@@ -22,7 +22,7 @@ from conformance.cli.common import (
     write_file,
 )
 from conformance.cli.console import make_console
-from conformance.cli.options import FILE, FilePath
+from conformance.cli.options import FILE
 from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
@@ -150,7 +150,7 @@ def _add_forms(command: click.Command) -> click.Command:
     command.params[1:1] = [
         click.Option(
             [f"--{form.option}"],
-            type=FilePath(dir_okay=form.folder, file_okay=not form.folder),
+            type=click.Path(path_type=Path, dir_okay=form.folder, file_okay=not form.folder),
             metavar="DIR" if form.folder else "FILE",
             help=form.help,
         )
@@ -161,11 +161,11 @@ def _add_forms(command: click.Command) -> click.Command:
 
 @_add_forms
 @click.command()
-@click.argument("results", nargs=-1, required=True, type=FilePath())
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--against",
     multiple=True,
-    type=FilePath(),
+    type=click.Path(path_type=Path),
     metavar="OLD",
     help="Baseline results file, to show what changed; repeat.",
 )
@@ -283,8 +283,8 @@ def _write(
 
 
 @click.command()
-@click.argument("old", type=FilePath())
-@click.argument("new", type=FilePath())
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
 @click.option(
     "--markdown",
     type=FILE,

@@ -19,6 +19,7 @@ from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 from conformance.base.text import safe_name
 from conformance.base.words import listed
+from conformance.model.parts import CannotCut
 from conformance.model.reading import ModelError, ReadModel, reads
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
 
@@ -40,10 +41,6 @@ ATTENTION: Final = (
 _MOST_BODIES: Final = 64
 #: The number of a layer in the name of a node or a value: `model.layers.12.attn`, `key_values.12`.
 _LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d{1,6})\b")
-
-
-class NoContent(ValueError):
-    """The content of an initializer is left out or not legal; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -200,31 +197,33 @@ def _sliced_away(
     graph: onnx.GraphProto, types: Mapping[str, ValueType]
 ) -> Iterator[tuple[str, ValueType]]:
     """The outputs of Slice nodes that take no rows, which shape inference does not report."""
-    slices = [node for node in graph.node if node.op_type == "Slice" and len(node.input) > 3]
-    read = {name for node in slices for name in node.input[1:4]}
-    constants: dict[str, list[int]] = {}
-    for tensor in graph.initializer:
-        if tensor.name in read and tensor.data_type in (TensorProto.INT32, TensorProto.INT64):
-            with suppress(NoContent):
-                constants[tensor.name] = array_of(tensor).ravel().tolist()
-    for node in slices:
-        starts, ends, axes = (constants.get(name, [0, 1]) for name in node.input[1:4])
-        known = types.get(next(iter(node.output), ""), UNKNOWN)
-        if starts == ends and len(axes) == 1 and known.dims is not None:
-            dims = [*known.dims]
-            if -len(dims) <= axes[0] < len(dims):
-                dims[axes[0]] = 0
+    whole = (TensorProto.INT32, TensorProto.INT64)
+    fixed = {each.name: each for each in graph.initializer if each.data_type in whole}
+
+    def constant(name: str) -> list[int]:
+        with suppress(KeyError, CannotCut):
+            return [*array_of(fixed[name]).ravel()]
+        return [0, 1]
+
+    for node in graph.node:
+        if node.op_type == "Slice" and len(node.input) > 3 and node.output:
+            starts, ends, axes = map(constant, node.input[1:4])
+            known = types.get(node.output[0], UNKNOWN)
+            if starts == ends and len(axes) == 1 and known.dims is not None:
+                dims = [*known.dims]
+                with suppress(IndexError):  # an axis that there is not
+                    dims[axes[0]] = 0
                 yield node.output[0], ValueType(known.dtype, tuple(dims))
 
 
 def array_of(tensor: TensorProto) -> np.ndarray:
-    """The content of an initializer. Raises :class:`NoContent`."""
+    """The content of an initializer. Raises :class:`CannotCut`."""
     try:
         if not is_empty(tensor):
             return numpy_helper.to_array(tensor)
     except Exception as error:  # of several classes, for data that do not fit dims and type
-        raise NoContent(f"the content of {tensor.name} is not what its shape says") from error
-    raise NoContent(f"the content of {tensor.name} is in another file")
+        raise CannotCut(f"the content of {tensor.name} is not what its shape says") from error
+    raise CannotCut(f"the content of {tensor.name} is in another file")
 
 
 def is_empty(tensor: TensorProto) -> bool:
