@@ -86,8 +86,9 @@ Text = Annotated[str, BeforeValidator(_writable)]
 
 
 def _shown(value: object) -> object:
-    plain = not isinstance(value, str) or (value.isascii() and value.isprintable())
-    return value if plain else visible(value)
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+        return visible(value)
+    return value
 
 
 Name = Annotated[str, BeforeValidator(_shown)]

@@ -89,8 +89,8 @@ class Capture:
         start = perf_counter()
         session = self.load()
         self.seconds["load"] = perf_counter() - start
-        given = np.load(plan["given"], allow_pickle=False) if plan["given"] else None
-        stored = dict(zip(plan["given_names"], given.files if given else ()))  # noqa: B905
+        given = np.load(plan["given"], allow_pickle=False) if plan["given"] else {}
+        stored = dict(zip(plan["given_names"], given))  # noqa: B905
         chosen: list[int] = []
         states: dict[str, Any] = {}
         for step, files in enumerate(plan["feeds"]):
