@@ -26,6 +26,7 @@ def main() -> None:
     provider = (name, {"device_id": device[0]} if device else {})
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the runtime prints is no answer
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
     from probe import probe_model
 

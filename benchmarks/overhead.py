@@ -79,6 +79,7 @@ def session_of(folder: Path) -> Any:
 
 def floors(cases: Sequence[Case]) -> Floors:
     """Seconds of a bare loop over the cases and their variants."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # not a part of the time
 
     onnxruntime.set_default_logger_severity(4)

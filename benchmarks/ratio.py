@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from conformance.base.paths import data_path
 
 #: The command line, without a dependence on PATH.
-GQA: Final[tuple[str | Path, ...]] = (sys.executable, "-m", "conformance")
+GQA: Final[tuple[str | Path, ...]] = (sys.executable, "-P", "-m", "conformance")
 #: pytest on the CPU.
 PYTEST: Final[tuple[str | Path, ...]] = (sys.executable, "-m", "pytest", "-q", "--ep", "cpu")
 

@@ -125,7 +125,9 @@ class Desk:
 
     def gqa(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Done:
         """``gqa`` in a process of its own."""
-        return self.run(sys.executable, "-m", "conformance", *arguments, environment=environment)
+        return self.run(
+            sys.executable, "-P", "-m", "conformance", *arguments, environment=environment
+        )
 
 
 Gqa = Callable[..., Done]
@@ -223,7 +225,7 @@ def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, s
     """Exit status of ``gqa`` in a terminal of 100 columns, and its whole output."""
     master, slave = pty.openpty()
     process = desk.start(
-        *(sys.executable, "-m", "conformance", *arguments),
+        *(sys.executable, "-P", "-m", "conformance", *arguments),
         environment={"TERM": "xterm-256color", "COLUMNS": "100", **environment},
         stdin=slave,
         stdout=slave,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ __all__ = [
     "browser", "context", "desk", "gqa", "hostile", "oldest_pytest", "packages", "real",
     "real_page", "show",
 ]  # fmt: skip
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # for tests that import onnxruntime
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from as_user import Desk
+from as_user import Desk, Gqa
 from case_files import cases_of
 from onnx import numpy_helper
 from synthetic_runs import described
@@ -168,3 +168,33 @@ def test_the_digest_of_the_case_files_is_that_on_every_target() -> None:
     headers = [header(plan, (), selection_of(plan, "", only_failed=False)) for plan in plans]
     digests = {header.corpus for header in headers}
     assert len(digests) == 1
+
+
+# What cannot be prepared
+
+
+def test_heads_of_no_elements_are_a_case_like_others(tmp_path: Path) -> None:
+    fields = "head_size: 0, past_sequence_length: 3, cache_dtype: int8, k_quant_type: PER_CHANNEL"
+    entry = f"- {{name: nothing, {fields}, v_quant_type: PER_CHANNEL}}"
+    (case,) = cases_of(tmp_path, entry)
+    assert result(case, lambda _: NO).verdict == "unsupported"
+
+
+@pytest.mark.parametrize("name", ["draw_inputs", "tensor_of"])
+def test_what_goes_wrong_in_preparing_is_a_sentence_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gqa: Gqa, name: str
+) -> None:
+    def wrong(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by nothing\n  fix: evil")
+
+    where = "script" if name == "draw_inputs" else "prepare"
+    monkeypatch.setattr(f"conformance.bundle.{where}.{name}", wrong)
+    (case,) = cases_of(tmp_path, "- {name: odd}")
+    record = assessed(case, lambda made: [made.inputs, NO][1]).record
+    assert isinstance(record, InfrastructureRecord)
+    place = f"{case.file}:6:1: odd: it cannot be prepared: by nothing fix: evil ("
+    assert record.message.startswith(place)
+    assert "ZeroDivisionError in test_assessment.py, line " in record.message
+    if name == "draw_inputs":
+        done = gqa("show", f"{case.file}::odd")
+        assert (done.status, done.err.startswith(place)) == (2, True), done.both

@@ -438,3 +438,17 @@ def test_kept_cases_run_without_the_model(
     assert ran.stdout.splitlines()[-1] == "verdict: pass", ran
     tensor = onnx.load_tensor(folder / "out/bundle/test_data_set_0/input_0.pb")
     assert (onnx.numpy_helper.to_array(tensor) == kept(folder, "layer_2.prompt")["query"]).all()
+
+
+def test_names_that_cannot_be_shown_still_feed_the_model(gqa: Gqa, folder: Path) -> None:
+    name, model = "input_ids\n  fix: evil", onnx.load(Decoder().save(folder))
+    for part in (*model.graph.input, *model.graph.node):
+        if isinstance(part, onnx.NodeProto):
+            part.input[:] = [name if each == "input_ids" else each for each in part.input]
+        elif part.name == "input_ids":
+            part.name = name
+    onnx.save(model, folder / "renamed.onnx")
+    file = inputs(folder, attention_mask=MASK, **{name: IDS})
+    done = gqa("check", str(folder / "renamed.onnx"), "--capture", str(file))
+    assert done.status == 0, done.both
+    assert done.out.count("✓ prompt") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.sensitivity import effects
 from conformance.case.call import Call, GivenCall
 from conformance.case.case import Case
-from conformance.case.given import GivenError, given_inputs, write_given
+from conformance.case.given import GivenError, given_inputs, npz_types, write_given
 from conformance.case.tensors import steps_of
 from conformance.run.records import corpus_digest
 
@@ -88,3 +89,10 @@ def test_a_file_that_changes_after_loading_is_not_used(tmp_path: Path) -> None:
     write_given(tmp_path / "values.npz", {**values(), "query": values()["query"] + 1})
     with pytest.raises(GivenError, match=r"has changed since the case was loaded; run it again"):
         prepare(case.call)
+
+
+def test_a_long_header_is_not_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a\n.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + bytes(99))
+    with pytest.raises(GivenError, match=r"a⟨U\+000A⟩\.npy has a header of 2,147,483,647 bytes"):
+        npz_types(tmp_path / "x.npz")

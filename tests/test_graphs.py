@@ -15,6 +15,7 @@ from graph_models import ATTENTION, graph_cases, model_of
 from shipped import cases_of_theme
 
 from conformance.base.paths import data_path
+from conformance.base.yaml_source import InputError
 from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.script import script_of
 from conformance.case.call import GraphCall
@@ -165,3 +166,16 @@ def test_a_standard_attention_computes_what_the_operator_computes() -> None:
             np.testing.assert_array_equal(given[name], array)
         for name in ("output", "borrower_output"):
             np.testing.assert_allclose(one[name].value, other[name].value, rtol=1e-12, atol=1e-12)
+
+
+def test_functions_that_would_make_a_huge_graph_are_refused(tmp_path: Path) -> None:
+    head = '<domain: "local", opset_import: ["" : 18, "local" : 1]>'
+    calls = [
+        f"{head} f{at} (x) => (z) {{ y = local.f{at + 1} (x)\n z = local.f{at + 1} (y) }}"
+        for at in range(40)
+    ]
+    graph = FUNCTION.partition("<domain")[0].replace("local.twice", "local.f0")
+    text = "\n".join((graph, *calls, f"{head} f40 (x) => (y) {{ y = Add (x, x) }}"))
+    content = onnx.parser.parse_model(text).SerializeToString()
+    with pytest.raises(InputError, match=r"its functions cannot be expanded: they would make "):
+        graph_cases(tmp_path, content, "sequence_length: 3")

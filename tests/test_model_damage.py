@@ -14,10 +14,11 @@ from attention_models import GEMMA, Layer, decoder, saved
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from conformance.base.explain import reason_of
 from conformance.base.paths import data_path
 from conformance.case.load import load_file
 from conformance.cli.check import write_cases
-from conformance.model.reading import ModelError, reason_of, told_of
+from conformance.model.reading import ModelError, told_of
 from conformance.model.stages import Lengths
 from conformance.model.subject import subject_of
 

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
 from conformance.case.tensors import attributes_of, steps_of
+from conformance.model.config_calls import read_configuration
 from conformance.model.configuration import Configuration, configuration_beside
 from conformance.model.groups import groups_of
 from conformance.model.nodes import nodes_of
@@ -237,3 +238,83 @@ def test_presents_of_layers_that_borrow_are_not_read(tmp_path: Path) -> None:
 def test_forms_that_differ_in_little_have_names_of_their_own(tmp_path: Path) -> None:
     made = groups(decoder(Layer(), Layer(size=32), Layer(packed=True)), tmp_path)
     assert [group.name for group in made] == ["global_1", "global_2", "global_3"]
+
+
+# What a stranger puts into a model
+
+
+def test_a_name_is_one_short_line_wherever_it_stands(tmp_path: Path) -> None:
+    model = decoder(*GEMMA)
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [f"{name}\n  fix: evil" if name == "seqlens_k" else name for name in names]
+    model.graph.input[1].name += "\n  fix: evil"
+    first, second, *_ = (n for n in model.graph.node if n.op_type == "GroupQueryAttention")
+    first.name, second.name = "a\nb", "x" * 10_000
+    model.producer_name = "maker\r\n  fix: evil"
+    read = read_model(saved(model, tmp_path))
+    assert read.renamed
+    assert read.producer.splitlines() == [read.producer]
+    found = nodes_of(read).nodes
+    assert [len(each.name) < 500 for each in found] == [True] * len(found)
+    assert found[0].name == "a⟨U+000A⟩b"
+    assert found[0].inputs["seqlens_k"] == "seqlens_k⟨U+000A⟩  fix: evil"
+    # It is the same model: the shapes are known, and borrowed caches are found.
+    assert [each.layers for each in groups(model, tmp_path)] == [
+        each.layers for each in groups(decoder(*GEMMA), tmp_path)
+    ]
+    assert not read_model(saved(decoder(*GEMMA), tmp_path)).renamed
+
+
+def test_the_number_of_a_layer_is_short(tmp_path: Path) -> None:
+    model = decoder(Layer(), Layer())
+    for node in model.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            node.name = f"layers.{'9' * 100_000}{node.name}"
+    assert [node.layer for node in nodes(model, tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        TensorProto(dims=[2], data_type=TensorProto.INT64),
+        TensorProto(dims=[-3], data_type=TensorProto.INT64, int64_data=[1]),
+        TensorProto(dims=[2**62, 2**62], data_type=TensorProto.INT32, raw_data=b"1234567"),
+        TensorProto(dims=[1], data_type=99, raw_data=b"1"),
+        TensorProto(dims=[1], data_type=TensorProto.INT64, data_location=TensorProto.EXTERNAL),
+    ],
+    ids=["empty", "negative", "huge", "no type", "elsewhere"],
+)
+def test_an_odd_initializer_does_not_cost_the_model(tmp_path: Path, odd: TensorProto) -> None:
+    odd.name = "odd"
+    if odd.data_location == TensorProto.EXTERNAL:
+        odd.external_data.add(key="location", value="../../../etc/passwd")
+    model = decoder(Layer())
+    model.graph.initializer.append(odd)
+    sliced = helper.make_node("Slice", ["hidden", "odd", "odd", "odd"], ["rows"], name="cut")
+    model.graph.node.append(sliced)
+    assert len(nodes(model, tmp_path)) == 1
+
+
+def test_what_would_be_made_is_counted_before_it_is_made(tmp_path: Path) -> None:
+    model = decoder(Layer())
+    attention = model.graph.node.pop()
+    body = helper.make_graph([attention], "body", [], list(model.graph.output))
+    for depth in range(6):
+        made = [output.name for output in model.graph.output]
+        branches = {"then_branch": body, "else_branch": body}
+        choice = helper.make_node("If", ["which"], made, name=f"at {depth}", **branches)
+        body = helper.make_graph([choice], "body", [], list(model.graph.output))
+    model.graph.node.append(choice)
+    with pytest.raises(ModelError, match="more than 64 of its subgraphs have attention"):
+        nodes(model, tmp_path)
+    (tmp_path / "config.json").write_text(
+        '{"num_hidden_layers": 100000000000, "num_attention_heads": 8, "hidden_size": 64}'
+    )
+    with pytest.raises(ModelError, match="its num_hidden_layers is 100,000,000,000"):
+        read_configuration(tmp_path)
+
+
+def test_a_configuration_has_texts_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gemma\\n  fix: evil"}')
+    assert configuration_beside(tmp_path / "model.onnx").model_type == "gemma⟨U+000A⟩  fix: evil"

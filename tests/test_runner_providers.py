@@ -166,7 +166,7 @@ def test_a_plugin_gets_its_name_from_its_runner() -> None:
 )
 def test_the_program_of_a_result_loads_the_plugin(tmp_path: Path, case: str, verdict: str) -> None:
     pytest.importorskip("nxrt_ep_cpu", reason="needs nxrt-ep-cpu: pip install nxrt-ep-cpu")
-    export = [sys.executable, "-m", "conformance", "export", case, str(tmp_path / "out")]
+    export = [sys.executable, "-P", "-m", "conformance", "export", case, str(tmp_path / "out")]
     subprocess.run([*export, "--ep", "ort-plugin:nxrt_ep_cpu"], check=True, capture_output=True)
     program = tmp_path / "out" / "repro.py"
     packages = r"numpy onnxruntime==[\d.]+ nxrt_ep_cpu==0\.1\.0\.dev6"

@@ -91,6 +91,7 @@ def _run(command: str, work: Path) -> None:
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(Path(__file__).parent),
         "HF_HUB_OFFLINE": "1",
+        "ORT_DISABLE_TELEMETRY": "1",
     }
     log = work / "log"
     with log.open("wb") as file:

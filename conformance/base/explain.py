@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
+import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -33,6 +35,26 @@ _MESSAGES: Final = {
 
 #: Longer words are not compared with the known names, since that takes quadratic time.
 _MOST_SIMILAR: Final = 200
+
+
+#: The most characters of an unforeseen error.
+_MOST_SAID: Final = 300
+
+
+def reason_of(error: Exception) -> str:
+    """The reason of an error, as half a sentence.
+
+    An unforeseen error also says where it was raised: it may be a fault of this program.
+    """
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))} {first['input']!s:.40}: {first['msg']}"
+    said = one_line(str(error), _MOST_SAID)
+    if type(error).__module__.startswith("conformance."):
+        return said
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+    return f"{said} ({where})" if said else where
 
 
 def did_you_mean(word: str, known: Iterable[object]) -> str:

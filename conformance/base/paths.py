@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import platformdirs
 
 from conformance.base.files import open_plain
+from conformance.base.text import visible
 
 #: The environment variable that names the cache folder.
 CACHE_VARIABLE: Final = "GQA_CACHE"
@@ -56,11 +58,10 @@ def cache_root() -> Path:
 
 
 def shown(path: Path) -> str:
-    """``path`` as a user would type it: relative if it lies below the current folder."""
-    try:
-        return path.relative_to(Path.cwd()).as_posix()
-    except (ValueError, OSError):  # elsewhere, or there is no current folder any more
-        return path.as_posix()
+    """``path`` as a user would type it, on one line: relative if it is below the current folder."""
+    with suppress(ValueError, OSError):  # elsewhere, or there is no current folder any more
+        path = path.relative_to(Path.cwd())
+    return visible(path.as_posix())
 
 
 def is_case_file(path: Path) -> bool:

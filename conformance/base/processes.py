@@ -20,6 +20,9 @@ from conformance.base.interrupts import undisturbed
 #: The folder in which programs start, unless they need another one.
 START: Final = "/"
 
+#: What every program gets, unless the user has set it: ONNX Runtime records nothing about the user.
+_PRIVATE: Final = {"ORT_DISABLE_TELEMETRY": "1"}
+
 #: Time between SIGTERM and SIGKILL, in seconds.
 _GRACE: Final = 5.0
 
@@ -92,7 +95,7 @@ def use_absolute_paths() -> None:
 
 
 def _env(more: Mapping[str, str] | None) -> dict[str, str]:
-    return {**os.environ, **_absolute(), **(more or {})}
+    return {**_PRIVATE, **os.environ, **_absolute(), **(more or {})}
 
 
 def _absolute(names: Sequence[str] = (*_FOLDERS, *_PATHS)) -> dict[str, str]:

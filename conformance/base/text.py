@@ -7,8 +7,10 @@ formulas, comments) are escaped where that format is written.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections.abc import Callable
 from typing import Final
 
 # Controls other than tab and line feed, characters that are invisible or change the direction, and
@@ -25,6 +27,9 @@ _ANSI: Final = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-Z\\-~]"
 )
+
+#: The most characters of a name in a model; exporters write up to about 200.
+_LONGEST_NAME: Final = 400
 
 
 def printable(text: str) -> str:
@@ -67,12 +72,26 @@ def exact_line(text: str, most: int = 120) -> str:
     return one_line(printable(text), most)
 
 
-def deep_clean(value: object) -> object:
-    """A JSON value with `clean` applied to every text in it, including keys."""
+def visible(text: str) -> str:
+    """Like `printable`, also for the characters that begin another line or column."""
+    return printable(text).replace("\n", "⟨U+000A⟩").replace("\t", "⟨U+0009⟩")
+
+
+def safe_name(name: str) -> str:
+    """``name`` on one line, as `visible` writes it; a long one is cut, and gets a digest."""
+    line = visible(name)
+    if len(line) <= _LONGEST_NAME:
+        return line
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{line[:_LONGEST_NAME]}…{digest[:8]}"
+
+
+def deep_clean(value: object, how: Callable[[str], str] = clean) -> object:
+    """A JSON value with ``how`` applied to every text in it, including keys."""
     if isinstance(value, str):
-        return clean(value)
+        return how(value)
     if isinstance(value, list):
-        return [deep_clean(item) for item in value]
+        return [deep_clean(item, how) for item in value]
     if isinstance(value, dict):
-        return {clean(key): deep_clean(item) for key, item in value.items()}
+        return {how(key): deep_clean(item, how) for key, item in value.items()}
     return value

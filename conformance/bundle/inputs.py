@@ -131,7 +131,8 @@ def _drawn(
     else:
         numbers = values.low + numbers * (values.high - values.low)
         # Whether the last dim is one or more whole heads:
-        of_heads = numbers.ndim > 0 and numbers.size > 0 and shape[-1] % head_size == 0
+        of_heads = numbers.ndim > 0 and numbers.size > 0 and head_size > 0
+        of_heads = of_heads and shape[-1] % head_size == 0
         if values.odd_heads != 1.0 and of_heads:
             numbers.reshape(*shape[:-1], -1, head_size)[..., 1::2, :] *= values.odd_heads
         if values.kind == "marked":

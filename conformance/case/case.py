@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
+from conformance.base.explain import reason_of
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.call import Call, CallError, Model
@@ -149,7 +150,7 @@ class Case:
     def call(self) -> Call:
         """The call, with the content of its graph and the digest of its file of values."""
         written, folder = self.written_call, self.file.parent
-        with self._place_of_errors():
+        with self.preparing():
             if written.graph is not None:
                 from conformance.case.graph import read_graph  # imports onnx
 
@@ -163,14 +164,14 @@ class Case:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The tensors and lengths of each execution of the model."""
-        with self._place_of_errors():
+        with self.preparing():
             return steps_of(self.call)
 
     @cached_property
     def contract(self) -> Contract:
         """The demands on a runtime: those in the file, or those that follow from the features."""
-        contract = self.written_contract or contract_by_features(self.call, self.steps)
-        with self._place_of_errors():
+        with self.preparing():
+            contract = self.written_contract or contract_by_features(self.call, self.steps)
             if contract is None:
                 sentence = "none follows from the features of this call; write one"
                 raise CallError("contract", sentence)
@@ -179,7 +180,8 @@ class Case:
     @cached_property
     def features(self) -> dict[str, str | None]:
         """The value of each feature."""
-        return features_of(self.call, self.steps)
+        with self.preparing():
+            return features_of(self.call, self.steps)
 
     @cached_property
     def title(self) -> str:
@@ -194,12 +196,20 @@ class Case:
         return title if len(title) <= MAX_TITLE else title[:MAX_TITLE].rpartition(",")[0]
 
     @contextmanager
-    def _place_of_errors(self) -> Iterator[None]:
-        """Turn a :class:`CallError` into an InputError that names the entry's line."""
+    def preparing(self) -> Iterator[None]:
+        """Turn an error while the case is prepared into an InputError that names the entry's line.
+
+        An error of this program that says its reason itself, and one of the system, stay.
+        """
         try:
             yield
         except CallError as error:
             sentence = f"{self.label}: {error.field}: {error}"
+            raise InputError([Problem(self.file, self.line, 1, sentence)]) from error
+        except Exception as error:
+            if isinstance(error, OSError) or type(error).__module__.startswith("conformance."):
+                raise
+            sentence = f"{self.label}: it cannot be prepared: {reason_of(error)}"
             raise InputError([Problem(self.file, self.line, 1, sentence)]) from error
 
     @property

@@ -23,12 +23,15 @@ import numpy as np
 
 from conformance.base.array_types import NUMPY
 from conformance.base.files import open_plain, read_plain
+from conformance.base.text import safe_name, visible
 from conformance.base.words import listed
 from conformance.case.call import Call, CallError, GivenCall
 from conformance.case.tensors import MAX_INPUT_ELEMENTS, Step
 
 #: The size of the values of a call, and of the other parts of the format.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
+#: The longest header of an array, as NumPy has it.
+_MOST_HEADER: Final = 10_000
 #: The exceptions of ``zipfile`` for a damaged archive.
 _DAMAGES: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, UnicodeDecodeError),
@@ -80,7 +83,10 @@ def write_given(file: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def npz_types(file: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Shape and dtype of each array in any .npz file. Raises :class:`GivenError`."""
+    """Shape and dtype of each array in any .npz file, in its order, by names that are safe to show.
+
+    Raises :class:`GivenError`.
+    """
     try:
         with os.fdopen(open_plain(file), "rb") as opened, zipfile.ZipFile(opened) as archive:
             found = {}
@@ -92,8 +98,10 @@ def npz_types(file: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
                         if entry.file_size - stream.tell() != size:
                             raise ValueError(f"has not the {size} bytes that its shape needs")
                     except ValueError as error:
-                        raise GivenError(f"{file}: {entry.filename} {error}") from None
-                found[entry.filename.removesuffix(".npy")] = shape, dtype
+                        raise GivenError(f"{file}: {visible(entry.filename)} {error}") from None
+                found[safe_name(entry.filename.removesuffix(".npy"))] = shape, dtype
+            if len(found) < len(archive.infolist()):
+                raise GivenError(f"{file} has two arrays of one name")
             return found
     except OSError as error:
         raise GivenError(f"{file} cannot be read: {error.strerror}") from None
@@ -118,9 +126,9 @@ def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             there = [name.removesuffix(".npy") for name in archive.namelist()]
             if sorted(there) != sorted(wanted):
+                names = listed([safe_name(name) for name in sorted(there)]) or "no arrays"
                 raise GivenError(
-                    f"{file} has {listed(sorted(there)) or 'no arrays'}; the call has the inputs"
-                    f" {listed(sorted(wanted))}"
+                    f"{file} has {names}; the call has the inputs {listed(sorted(wanted))}"
                 )
             found = {}
             for name, tensor in wanted.items():
@@ -138,6 +146,10 @@ def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether the array is stored column by column, and dtype. Raises ValueError."""
     version = np.lib.format.read_magic(stream)
+    if version == (2, 0):  # NumPy reads a header of any length before it refuses it
+        if (length := int.from_bytes(stream.read(4), "little")) > _MOST_HEADER:
+            raise ValueError(f"has a header of {length:,} bytes")
+        stream.seek(8)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,

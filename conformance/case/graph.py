@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
+from conformance.base.onnx_models import check_inlined, make_names_safe
 from conformance.base.signature import (
     ATTRIBUTE_BY_NAME,
     DOMAIN,
@@ -189,8 +190,10 @@ def parsed(content: bytes) -> Graph:
         raise GraphError("it is not an ONNX model") from None
     if not model.graph.node:
         raise GraphError("it is not an ONNX model, or has no nodes")
-    if not all(isinstance(text, str) for text in _texts(model.graph)):
-        raise GraphError("a name in it is not UTF-8 text")
+    try:
+        make_names_safe(model)
+    except ValueError as error:
+        raise GraphError(f"it is damaged: {error}") from None
     if model.functions:
         model = _inlined(model)
     nodes = tuple(model.graph.node)
@@ -218,17 +221,6 @@ def parsed(content: bytes) -> Graph:
     return graph
 
 
-def _texts(graph: onnx.GraphProto) -> Iterator[object]:
-    """The names in a graph; protobuf gives one that is not UTF-8 as bytes."""
-    for node in graph.node:
-        yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
-        yield from (attribute.name for attribute in node.attribute)
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        yield info.name
-        yield from (dim.dim_param for dim in info.type.tensor_type.shape.dim)
-    yield from (tensor.name for tensor in graph.initializer)
-
-
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with its functions expanded, except those of operators that the oracle knows."""
     known = [f for f in model.functions if f.domain == DOMAIN and f.name in _ROLES]
@@ -236,8 +228,9 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     del model.functions[:]
     model.functions.extend(kept)
     try:
+        check_inlined(model)
         return inliner.inline_local_functions(model)
-    except Exception as error:  # of C++, for a function that calls itself
+    except Exception as error:  # of several classes of ONNX
         raise GraphError(f"its functions cannot be expanded: {error}") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -57,7 +58,11 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         numbers: dict[int, None] = {}
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
-            ends = [int(end) for end in (first, last if dash else first) if end.isdecimal()]
+            ends = [
+                int(end)
+                for end in (first, last if dash else first)
+                if re.fullmatch("[0-9]{1,9}", end)
+            ]
             if len(ends) != 2 or not self.least <= ends[0] <= ends[1] <= self.most:
                 limits = f"from {self.least} to {self.most}"
                 self.fail(f"'{value}' is not a list of numbers {limits}, as in 1,2")

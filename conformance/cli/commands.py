@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -11,6 +13,7 @@ import click
 
 from conformance import __version__
 from conformance.base import interrupts
+from conformance.base.text import safe_name
 from conformance.base.tuning import one_thread
 from conformance.cli.common import BadArgument, Status, say
 
@@ -52,7 +55,6 @@ ERRORS: Final = {
     "conformance.targets.catalogue.TargetError": Status.BAD_INPUT,
     "conformance.targets.setup.programs.NoRelease": Status.BAD_INPUT,
     "conformance.results.errors.ResultsError": Status.INFRASTRUCTURE,
-    "conformance.case.given.GivenError": Status.INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,
     "conformance.results.bisect.CannotBisect": Status.INFRASTRUCTURE,
@@ -119,9 +121,8 @@ def _run() -> int:
         status: int = gqa.main(prog_name="gqa", standalone_mode=False)
         return status
     except click.ClickException as error:
-        with suppress(OSError):
-            error.show()
-        return error.exit_code
+        error.show(text := io.StringIO())
+        return _failed(text.getvalue().rstrip("\n"), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _failed("Interrupted.", Status.INTERRUPTED)
     except SystemExit as error:
@@ -145,5 +146,14 @@ def _run() -> int:
 def _failed(text: str, status: int) -> int:
     """Prints a message on standard error, and returns the status."""
     with suppress(OSError):  # standard error may be gone, too
-        say(text)
+        say(_with_short_arguments(text))
     return status
+
+
+def _with_short_arguments(text: str) -> str:
+    """A message in which each argument that it quotes is short and on one line."""
+    for argument in sys.argv[1:]:
+        for quoted in (argument, argument.partition("=")[2], os.path.normpath(argument)):
+            if quoted and quoted != safe_name(quoted):
+                text = text.replace(quoted, safe_name(quoted))
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -217,7 +218,7 @@ def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
 def _is_file(wanted: str) -> bool:
     """Whether it is a path, and not the id of a model on Hugging Face, which has one slash."""
     path = wanted.startswith((".", "/", "~")) or wanted.count("/") > 1
-    return path or wanted.endswith(".json") or Path(wanted).exists()
+    return path or wanted.endswith(".json") or os.path.exists(wanted)
 
 
 def _unknown(known: Models, wanted: str, named: Sequence[RecordedModel]) -> str:

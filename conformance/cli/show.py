@@ -12,7 +12,7 @@ from conformance.bundle.prepare import prepare
 from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
-from conformance.case.corpus import is_shipped
+from conformance.case.corpus import Corpus, is_shipped
 from conformance.case.excluded import selected_cases
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
@@ -87,8 +87,20 @@ def show(
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
     place = QueryPlace(step, batch, head, token, element)
-    if not (values or everything or results or ep or place != QueryPlace()):
+    with case.preparing():
+        if values or everything or results or ep or place != QueryPlace():
+            return _show_values(corpus, case, place, results, ep, everything)
         return _show_call(case)
+
+
+def _show_values(
+    corpus: Corpus,
+    case: Case,
+    place: QueryPlace,
+    results: Path | None,
+    ep: str | None,
+    everything: bool,
+) -> int:
     if isinstance(case.call, GraphCall):
         raise BadArgument(
             "--values is for cases of a single node, and this one is a graph."

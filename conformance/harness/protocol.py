@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal, overload
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from conformance.base.dtypes import DType
-from conformance.base.text import exact_line
+from conformance.base.text import exact_line, visible
 
 #: Output files are directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.
@@ -45,7 +45,9 @@ class _Message(BaseModel):
 
 
 Id = Annotated[int, Field(ge=0)]
-Name = Annotated[str, Field(min_length=1)]
+#: A runtime's words, on one line.
+Line = Annotated[str, AfterValidator(visible)]
+Name = Annotated[Line, Field(min_length=1)]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=200)]
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Milliseconds = Annotated[float, Field(ge=0)]
@@ -62,7 +64,7 @@ Kernel = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=40)]
 #: Without control characters, since results, reports and terminals use it as a name.
 Version = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=100)]
 #: Of an input, an output or an attribute of the operator, or of a type.
-SchemaName = Annotated[str, Field(min_length=1, max_length=100)]
+SchemaName = Annotated[Line, Field(min_length=1, max_length=100)]
 SchemaTypes = Annotated[frozenset[SchemaName], Field(max_length=50)]
 SchemaParameters = Annotated[dict[SchemaName, SchemaTypes], Field(max_length=200)]
 
@@ -114,7 +116,7 @@ Request = DescribeRequest | RunRequest
 class OperatorSchema(_Message):
     """The schema of com.microsoft.GroupQueryAttention in a runtime."""
 
-    declared_by: Annotated[str, Field(min_length=1, max_length=200)]
+    declared_by: Annotated[Line, Field(min_length=1, max_length=200)]
     """The runtime that has this schema, with its release: onnxruntime 1.31.1."""
     inputs: SchemaParameters
     """Each input, with the types that it can have."""
@@ -129,7 +131,7 @@ class DescribedAnswer(_Message):
 
     id: Id
     outcome: Literal["described"]
-    runtime: Annotated[str, Field(min_length=1, max_length=100)]
+    runtime: Annotated[Line, Field(min_length=1, max_length=100)]
     """The runtime's name, such as onnxruntime or tract."""
     version: Version
     name: Annotated[str, Field(pattern=TARGET_NAME, max_length=MOST_OF_A_NAME)] | None = None
@@ -138,7 +140,7 @@ class DescribedAnswer(_Message):
     execution_provider: Name | None
     """Where nodes are requested to run; null if the runtime has no execution providers. If not
     null, every `ran` answer gives its placement."""
-    device: Annotated[str, Field(min_length=1, max_length=500)]
+    device: Annotated[Line, Field(min_length=1, max_length=500)]
     """In words: the processor and its cores, or the GPU."""
     adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = None
     """One word for the adapter that it computes on, if results may differ by adapter. It is
@@ -152,7 +154,7 @@ class DescribedAnswer(_Message):
     exact command that mends it, or null."""
     threads: Annotated[int, Field(ge=1)] | Literal["default"] | None = None
     """With how many threads the runtime computes; default: as many as it chooses."""
-    versions: dict[Name, str] = {}
+    versions: dict[Name, Line] = {}
     """Versions of everything that may affect a result, for the record."""
     operator: OperatorSchema | None = None
     """The operator as the runtime declares it; null if the runtime cannot say. Parts that no
@@ -206,7 +208,7 @@ class RejectedAnswer(_Message):
     stage: Literal["load", "run"]
     step: int = Field(default=0, ge=0)
     """The step that was rejected; 0 at stage load."""
-    code: str | None = None
+    code: Line | None = None
     """The runtime's error code, if it has one."""
     message: str
     """The full text of the error."""

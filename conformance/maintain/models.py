@@ -120,7 +120,7 @@ def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:
         out = Path(folder) / "answers.json"
         command = ["check", str(graph), *options, "--json", str(out), "-j", str(jobs)]
         done = subprocess.run(
-            [sys.executable, "-m", "conformance", *command],
+            [sys.executable, "-P", "-m", "conformance", *command],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

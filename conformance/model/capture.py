@@ -24,6 +24,7 @@ import onnx
 from onnx import inliner
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
+from conformance.base.onnx_models import make_names_safe
 from conformance.base.paths import data_path, shown
 from conformance.base.processes import ask
 from conformance.base.text import one_line
@@ -37,6 +38,8 @@ from conformance.model.reading import ModelError, ReadModel, value_names
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30
+#: The largest batch of a user's own inputs.
+_MOST_BATCH: Final = 1 << 12
 #: The number of rows of a static cache is a multiple of this if the graph leaves it open.
 _ROWS: Final = 64
 #: The most characters of standard error that are quoted if the process gives no reason.
@@ -139,6 +142,7 @@ def capture(
         "types": interface.types,
         "feeds": feeds,
         "given": None if given is None else str(given.resolve()),
+        "given_names": [] if given is None else [*check_inputs(interface, given)],
         "ids": [name for name in interface.inputs if interface.kind(name) == "ids"],
         "states": interface.states if len(feeds) > 1 else {},
         "logits": interface.logits(),
@@ -168,6 +172,8 @@ def _feeds(
     """For each call the files with the values of inputs; None for those that the user gives."""
     own = {} if given is None else check_inputs(interface, given)
     batch = next((shape[0] for shape in own.values() if shape), 1)
+    if batch > _MOST_BATCH:
+        raise CaptureError(f"{given}: a batch of {batch:,}; at most {_MOST_BATCH:,} is run.")
     calls = [ProgramCall("the given inputs", 0, (0,) * batch)]
     if tokens is not None:
         new = [len(tokens.prompt), *[1] * tokens.steps]
@@ -261,14 +267,15 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
 def _file_with(model: ReadModel, values: Mapping[str, None], folder: Path) -> Path:
     """The file of the model, or a changed copy if the file cannot be run as it is.
 
-    A copy is needed for nodes in functions, whose values have no names outside, and for nodes that
-    normalise queries and keys.
+    A copy is needed for nodes in functions, whose values have no names outside, for nodes that
+    normalise queries and keys, and for names that are not safe to show.
     """
     in_functions = not model.outside_functions.issuperset(values)
     has_norms = any(map(has_norm, model.proto.graph.node))
-    if not in_functions and not has_norms:
+    if not in_functions and not has_norms and not model.renamed:
         return model.path.resolve()
     whole = onnx.load(model.path, load_external_data=False)
+    make_names_safe(whole)
     if in_functions:
         whole = inliner.inline_local_functions(whole)
     if has_norms:

@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from conformance.base.paths import shown
 from conformance.model.configuration import integer, read_object, section
 from conformance.model.reading import ModelError
 
+#: The largest size, and the most heads and layers, that a configuration can have.
+_MOST: Final = 1 << 17
 #: Families in which some layers do not have the window of the configuration: the last layer of each
 #: group of this many (transformers' defaults for configurations without layer_types).
 _PATTERNS: Final[Mapping[str, int]] = {
@@ -69,10 +72,10 @@ def read_configuration(path: Path) -> ConfiguredModel:
 
     Raises :class:`ModelError` for a file that is not the configuration of a decoder.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         there = [path / name for name in ("config.json", "genai_config.json")]
         path = next((file for file in there if file.is_file()), there[0])
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ModelError(f"{shown(path)}: there is no such file.")
     data = read_object(path)
     decoder = section(section(data, "model"), "decoder")
@@ -167,6 +170,8 @@ def _required(data: Mapping[str, Any], name: str, path: Path) -> int:
     found = integer(data, name)
     if found is None:
         raise ModelError(f"{shown(path)}: it has no {name}, so it does not describe a decoder.")
+    if found > _MOST:
+        raise ModelError(f"{shown(path)}: its {name} is {found:,}, and at most {_MOST:,} is read.")
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from conformance.base.files import read_plain
 from conformance.base.paths import shown
+from conformance.base.text import deep_clean, safe_name
 from conformance.model.reading import ModelError
 
 #: Written by transformers, and by ONNX Runtime GenAI.
@@ -178,6 +179,7 @@ def read_object(file: Path) -> dict[str, Any]:
     with suppress(FileNotFoundError, NotADirectoryError):
         try:
             data = json.loads(read_plain(file, _MOST_BYTES), parse_int=_whole)
+            data = deep_clean(data, safe_name)
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{shown(file)}: not JSON: {error}.") from None
         except FileNotFoundError:

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from conformance.base.explain import reason_of
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form, form_of
 from conformance.model.nodes import AttentionNode
-from conformance.model.reading import ModelError, reason_of
+from conformance.model.reading import ModelError
 
 #: The prefix of names of a layer that borrows, in a graph of it and its owner.
 BORROWER: Final = "borrower_"

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from conformance.base.array_types import ONNX
+from conformance.base.onnx_models import nodes_in, subgraphs
+from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
+from conformance.base.text import safe_name
 from conformance.base.words import listed
-from conformance.model.reading import ModelError, ReadModel, nodes_in, reads, subgraphs
+from conformance.model.parts import CannotCut
+from conformance.model.reading import ModelError, ReadModel, reads
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
 
 #: Other operators that compute attention.
@@ -31,8 +37,10 @@ ATTENTION: Final = (
     "LinearAttention",
 )
 
+#: The most subgraphs with attention; the shapes in each are inferred anew.
+_MOST_BODIES: Final = 64
 #: The number of a layer in the name of a node or a value: `model.layers.12.attn`, `key_values.12`.
-_LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d+)\b")
+_LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d{1,6})\b")
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,11 @@ def nodes_of(model: ReadModel) -> FoundNodes:
 
     Raises :class:`ModelError` if there is none.
     """
+    bodies = [inner for node in nodes_in(model.proto.graph) for inner in subgraphs(node)]
+    if sum(map(_has_attention, bodies)) > _MOST_BODIES:
+        raise ModelError(
+            f"{shown(model.path)}: more than {_MOST_BODIES} of its subgraphs have attention."
+        )
     proto, warning = model.inferred
     found = list(_walk(proto.graph, {}, proto.opset_import, ""))
     if not found:
@@ -144,7 +157,7 @@ def _without_attention(model: ReadModel) -> str:
         products = every["MatMul"] + every["MatMulNBits"] + every["Gemm"]
         instead = f"it has {every['Softmax']} Softmax and {products} matrix products"
     return (
-        f"{model.path}: no node is a {OP_TYPE} of {DOMAIN}; {instead}. Exporters write"
+        f"{shown(model.path)}: no node is a {OP_TYPE} of {DOMAIN}; {instead}. Exporters write"
         f" {OP_TYPE} when they are asked for ONNX Runtime's fused attention."
     )
 
@@ -152,6 +165,10 @@ def _without_attention(model: ReadModel) -> str:
 def is_attention(node: NodeProto) -> bool:
     """Whether the node has the operator that the suite checks."""
     return (node.op_type, node.domain) == (OP_TYPE, DOMAIN)
+
+
+def _has_attention(graph: onnx.GraphProto) -> bool:
+    return any(map(is_attention, nodes_in(graph)))
 
 
 _Found = tuple[NodeProto, Mapping[str, ValueType], str]
@@ -171,7 +188,7 @@ def _walk(
         if is_attention(node):
             yield node, types, where
         for inner in subgraphs(node):
-            if any(each.op_type == OP_TYPE for each in nodes_in(inner)):
+            if _has_attention(inner):
                 place = f"{where}{node.name or node.op_type}/{inner.name}/"
                 yield from _walk(_alone(inner, types, opsets), types, opsets, place)
 
@@ -180,19 +197,33 @@ def _sliced_away(
     graph: onnx.GraphProto, types: Mapping[str, ValueType]
 ) -> Iterator[tuple[str, ValueType]]:
     """The outputs of Slice nodes that take no rows, which shape inference does not report."""
-    constants = {
-        tensor.name: [*numpy_helper.to_array(tensor).ravel()]
-        for tensor in graph.initializer
-        if tensor.data_type in (TensorProto.INT32, TensorProto.INT64) and not is_empty(tensor)
-    }
+    whole = (TensorProto.INT32, TensorProto.INT64)
+    fixed = {each.name: each for each in graph.initializer if each.data_type in whole}
+
+    def constant(name: str) -> list[int]:
+        with suppress(KeyError, CannotCut):
+            return [*array_of(fixed[name]).ravel()]
+        return [0, 1]
+
     for node in graph.node:
-        if node.op_type == "Slice" and len(node.input) > 3:
-            starts, ends, axes = (constants.get(name, [0, 1]) for name in node.input[1:4])
+        if node.op_type == "Slice" and len(node.input) > 3 and node.output:
+            starts, ends, axes = map(constant, node.input[1:4])
             known = types.get(node.output[0], UNKNOWN)
             if starts == ends and len(axes) == 1 and known.dims is not None:
                 dims = [*known.dims]
-                dims[axes[0]] = 0
+                with suppress(IndexError):  # an axis that there is not
+                    dims[axes[0]] = 0
                 yield node.output[0], ValueType(known.dtype, tuple(dims))
+
+
+def array_of(tensor: TensorProto) -> np.ndarray:
+    """The content of an initializer. Raises :class:`CannotCut`."""
+    try:
+        if not is_empty(tensor):
+            return numpy_helper.to_array(tensor)
+    except Exception as error:  # of several classes, for data that do not fit dims and type
+        raise CannotCut(f"the content of {tensor.name} is not what its shape says") from error
+    raise CannotCut(f"the content of {tensor.name} is in another file")
 
 
 def is_empty(tensor: TensorProto) -> bool:
@@ -236,6 +267,6 @@ def _attributes(node: NodeProto) -> Iterator[tuple[str, int | float | str]]:
     """The attributes with a single value."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.STRING:
-            yield attribute.name, attribute.s.decode("utf-8", "replace")
+            yield attribute.name, safe_name(attribute.s.decode("utf-8", "replace"))
         elif attribute.type in (AttributeProto.INT, AttributeProto.FLOAT):
             yield attribute.name, helper.get_attribute_value(attribute)

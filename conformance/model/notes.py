@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from math import isclose
 from typing import Final
 
+from conformance.base.onnx_models import nodes_in
 from conformance.base.words import listed
 from conformance.model.configuration import Configuration
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.nodes import ATTENTION
-from conformance.model.reading import ReadModel, nodes_in
+from conformance.model.reading import ReadModel
 from conformance.model.rotary import base_of
 
 #: The models of config.json whose heads rotate by halves.

@@ -10,7 +10,8 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from conformance.base.array_types import ONNX
-from conformance.model.reading import nodes_in, reads
+from conformance.base.onnx_models import nodes_in
+from conformance.model.reading import reads
 from conformance.model.shapes import ValueType
 
 #: The most elements of all random weights; a model with more of them is not run.

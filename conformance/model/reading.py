@@ -7,7 +7,6 @@ is the one place that turns any exception into a sentence.
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +17,14 @@ from typing import Final
 
 import onnx
 from google.protobuf.message import Message
-from onnx import AttributeProto, TensorProto, inliner
-from pydantic import ValidationError
+from onnx import TensorProto, inliner
 
+from conformance.base.explain import reason_of
 from conformance.base.files import open_plain
+from conformance.base.onnx_models import check_inlined, make_names_safe, nodes_in, subgraphs, within
 from conformance.base.paths import shown
 from conformance.base.signature import DOMAIN, OP_TYPE
-from conformance.base.text import one_line
+from conformance.base.text import visible
 from conformance.model.shapes import inferred
 
 #: The largest size of protocol buffers, and so of ONNX files.
@@ -34,15 +34,6 @@ LARGE: Final = 1 << 20
 _KINDS: Final = ("float", "int32", "string", "int64", "double", "uint64")
 #: The fields with the elements of a tensor.
 _ELEMENTS: Final = ("raw_data", *(f"{kind}_data" for kind in _KINDS))
-#: The most nodes, and bytes of them, after functions are put in place of their calls.
-_MOST_NODES: Final = 1 << 17
-_MOST_INLINED: Final = 1 << 28
-#: The deepest nesting of functions that call each other; ONNX accepts no more.
-_DEEPEST: Final = 100
-
-
-#: The most characters of an unforeseen error.
-_MOST_SAID: Final = 300
 
 
 class ModelError(ValueError):
@@ -60,34 +51,20 @@ def told_of(path: Path) -> Iterator[None]:
         raise ModelError(f"{shown(path)}: cannot be understood: {reason_of(error)}.") from error
 
 
-def reason_of(error: Exception) -> str:
-    """The reason of an error, as half a sentence.
-
-    An unforeseen error also says where it was raised: it may be a fault of this program.
-    """
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))} {first['input']!s:.40}: {first['msg']}"
-    said = one_line(str(error), _MOST_SAID)
-    if type(error).__module__.startswith("conformance."):
-        return said
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
-    return f"{said} ({where})" if said else where
-
-
 @dataclass(frozen=True)
 class ReadModel:
     """A model whose large tensors have no content, with its local functions inlined.
 
     ``written`` is the model as it is in the file. ``outside_functions`` are the names of the values
-    in the graph of the file itself.
+    in the graph of the file itself. ``renamed``: the file has names that are not safe to show, and
+    the model has others in place of them.
     """
 
     path: Path
     proto: onnx.ModelProto
     written: onnx.ModelProto
     outside_functions: frozenset[str] = frozenset()
+    renamed: bool = False
 
     @cached_property
     def inferred(self) -> tuple[onnx.ModelProto, str]:
@@ -110,11 +87,11 @@ def model_file(path: Path) -> Path:
 
     Raises :class:`ModelError`.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):  # also for a name that no file can have
         return path
     found = sorted(path.glob("*.onnx"))
     if len(found) != 1:
-        names = ", ".join(each.name for each in found[:8])
+        names = ", ".join(visible(each.name) for each in found[:8])
         what = f"{len(found)} .onnx files; name one of them: {names}" if found else "no .onnx file"
         raise ModelError(f"{shown(path)}: this folder has {what}.")
     return found[0]
@@ -134,7 +111,7 @@ def read_model(path: Path) -> ReadModel:
                     " save its weights as external data."
                 )
             file.seek(0)
-            proto = _parsed(path, file.read())
+            proto, renamed = _parsed(path, file.read())
     except OSError as error:
         raise ModelError(f"{shown(path)}: cannot be read: {error.strerror}.") from None
     if not proto.graph.node:
@@ -143,7 +120,7 @@ def read_model(path: Path) -> ReadModel:
     written.CopyFrom(proto)
     _sort(path, proto.graph)
     names = frozenset(value_names(proto.graph))
-    return ReadModel(path, _inlined(path, proto), written, names)
+    return ReadModel(path, _inlined(path, proto), written, names, renamed)
 
 
 def value_names(graph: onnx.GraphProto) -> Iterator[str]:
@@ -153,7 +130,8 @@ def value_names(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (name for node in graph.node for name in node.output if name)
 
 
-def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
+def _parsed(path: Path, content: bytes) -> tuple[onnx.ModelProto, bool]:
+    """The model without its weights, and whether it has been renamed."""
     if content[4:8] == b"ORTM":
         raise ModelError(
             f"{shown(path)}: a model in ONNX Runtime's own format; give the .onnx file that it was"
@@ -166,9 +144,10 @@ def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
         raise ModelError(f"{shown(path)}: not an ONNX model, or a damaged one: {error}.") from None
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"{shown(path)}: not an ONNX model: it has no graph or no operator sets.")
-    if any(isinstance(text, bytes) for text in _texts(proto)):
-        raise ModelError(f"{shown(path)}: a damaged ONNX model: a name is no text in UTF-8.")
-    return proto
+    try:
+        return proto, make_names_safe(proto)
+    except ValueError as error:
+        raise ModelError(f"{shown(path)}: a damaged ONNX model: {error}.") from None
 
 
 def _leave_out_weights(message: Message) -> None:
@@ -186,18 +165,6 @@ def _leave_out_weights(message: Message) -> None:
         message.data_location = TensorProto.EXTERNAL
 
 
-def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
-    """The names of values and nodes, and the names in nodes; bytes for those that are not UTF-8."""
-    yield from (proto.producer_name, proto.producer_version)
-    graph = proto.graph
-    for each in (graph.input, graph.output, graph.value_info, graph.initializer):
-        yield from (value.name for value in each)
-    for nodes in (nodes_in(proto.graph), *map(nodes_in, proto.functions)):
-        for node in nodes:
-            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-            yield from (attribute.name for attribute in node.attribute)
-
-
 def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with its functions put in place of the nodes that call them.
 
@@ -210,57 +177,11 @@ def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     if not proto.functions:
         return proto
     try:
-        _check_inlined(proto)
+        check_inlined(proto)
         return inliner.inline_local_functions(proto)
     except Exception as error:  # of several classes of ONNX
         first = str(error).splitlines()[0].rstrip(".")
         raise ModelError(f"{shown(path)}: its functions cannot be inlined: {first}.") from None
-
-
-def _check_inlined(proto: onnx.ModelProto) -> None:
-    """Raises ValueError if functions call themselves, or would make the model too large.
-
-    A few functions that call each other twice make millions of nodes. ONNX's inliner cannot be
-    interrupted and would make them all.
-    """
-    functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
-
-    def calls(within: onnx.GraphProto | onnx.FunctionProto) -> list[tuple[str, str, str]]:
-        names = ((node.domain, node.op_type, node.overload) for node in nodes_in(within))
-        return [name for name in names if name in functions]
-
-    called = {name: calls(function) for name, function in functions.items()}
-    try:
-        order = [*TopologicalSorter(called).static_order()]
-    except CycleError as error:
-        names = " → ".join(name for _, name, _ in error.args[1][:4])
-        raise ValueError(f"they call themselves: {names}") from None
-    nodes: dict[tuple[str, str, str], int] = {}
-    sizes: dict[tuple[str, str, str], int] = {}
-    depths: dict[tuple[str, str, str], int] = {}
-    for name in order:
-        nodes[name] = len(functions[name].node) + sum(nodes[each] for each in called[name])
-        sizes[name] = functions[name].ByteSize() + sum(sizes[each] for each in called[name])
-        depths[name] = 1 + max((depths[each] for each in called[name]), default=0)
-    whole = calls(proto.graph)
-    made, size = sum(nodes[each] for each in whole), sum(sizes[each] for each in whole)
-    if made > _MOST_NODES or size > _MOST_INLINED:
-        raise ValueError(f"they would make {made:,} nodes of {size / 2**20:,.0f} MiB")
-    if any(depths[each] > _DEEPEST for each in whole):
-        raise ValueError(f"they call each other, one within the other, more than {_DEEPEST} deep")
-
-
-def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the graph and of its subgraphs."""
-    for node in graph.node:
-        yield from within(node)
-
-
-def within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The node and the nodes of its subgraphs."""
-    yield node
-    for inner in subgraphs(node):
-        yield from nodes_in(inner)
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
@@ -268,14 +189,6 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
     for each in within(node):
         yield from filter(None, each.input)
         yield from (output.name for inner in subgraphs(each) for output in inner.output)
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that the node runs."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _sort(path: Path, graph: onnx.GraphProto) -> None:

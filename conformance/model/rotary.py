@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from conformance.base.onnx_models import make_names_safe
 from conformance.model.nodes import AttentionNode, is_empty
 from conformance.model.reading import ReadModel
 
@@ -40,5 +41,6 @@ def stored(model: ReadModel, name: str) -> np.ndarray:
     tensor.CopyFrom(found)
     if is_empty(tensor) and not tensor.external_data:
         whole = onnx.load(model.path, load_external_data=False)
+        make_names_safe(whole)
         tensor = next(each for each in whole.graph.initializer if each.name == name)
     return numpy_helper.to_array(tensor, str(model.path.parent))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from conformance.base.explain import reason_of
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
@@ -17,7 +18,7 @@ from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
 from conformance.model.findings import Finding, disagreements, findings
 from conformance.model.groups import Group
 from conformance.model.program import Program, Run, Step, job_of, with_outputs
-from conformance.model.reading import ReadModel, reason_of
+from conformance.model.reading import ReadModel
 from conformance.model.skeleton import part, whole
 from conformance.report.model_table import IN_MODEL, LOADING, USES, Kind, Use
 from conformance.run.target import DescribedTarget

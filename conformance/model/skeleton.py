@@ -17,8 +17,10 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from conformance.model.nodes import AttentionNode, is_attention, is_empty
+from conformance.base.onnx_models import nodes_in, subgraphs, within
+from conformance.model.nodes import AttentionNode, array_of, is_attention, is_empty
 from conformance.model.parts import (
+    MOST_WEIGHTS,
     CannotCut,
     declared,
     model_of,
@@ -26,7 +28,7 @@ from conformance.model.parts import (
     reached,
     too_many,
 )
-from conformance.model.reading import ReadModel, nodes_in, reads, subgraphs, within
+from conformance.model.reading import ReadModel, reads
 from conformance.model.rotary import stored
 from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
@@ -181,7 +183,7 @@ def _made(
     return Skeleton(
         bytes(proto.SerializeToString()),
         {each.name: types[each.name] for each in graph.input if each.name not in fixed},
-        {name: numpy_helper.to_array(fixed[name]) for name in seen & fixed.keys()},
+        {name: array_of(fixed[name]) for name in seen & fixed.keys()},
         min((fixed[n].dims[0] for n in tables if n in fixed and fixed[n].dims), default=None),
         why,
         as_written=as_written,
@@ -247,12 +249,16 @@ def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None 
 def _values(tensor: TensorProto, draws: np.random.Generator, table: str) -> np.ndarray:
     """Random numbers for a weight; integers of more than a byte are 0."""
     dims, kind = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if table and len(dims) == 2:
+        dims = (min(dims[0], MOST_TOKENS), dims[1])
+    if math.prod(dims) > MOST_WEIGHTS:
+        raise CannotCut(f"the shape of {tensor.name} is too large")
     if kind.itemsize == 1 and kind.kind in "iu":
         return np.frombuffer(draws.bytes(math.prod(dims)), kind).reshape(dims)
     if kind.kind in "iub":
         return np.zeros(dims, kind)
     if table and len(dims) == 2:
-        return rotary_table(min(dims[0], MOST_TOKENS), dims[1], table).astype(kind)
+        return rotary_table(*dims, table).astype(kind)
     return (draws.standard_normal(dims) / 8).astype(kind)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from conformance.base.explain import reason_of
 from conformance.base.words import plural
 from conformance.case.call import Call
 from conformance.case.case import misfits
@@ -18,7 +19,7 @@ from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of, layers_of, only_layers
 from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
-from conformance.model.reading import ModelError, ReadModel, read_model, reason_of, told_of
+from conformance.model.reading import ModelError, ReadModel, read_model, told_of
 from conformance.model.stages import (
     Lengths,
     Stage,

@@ -76,7 +76,8 @@ def tell_trouble(trouble: InfrastructureRecord) -> str:
     """A sentence about an infrastructure failure, and a line with the command that fixes it."""
     about = f" ({trouble.case})" if trouble.case else ""
     fix = f"\n  fix: {trouble.fix}" if trouble.fix else ""
-    return f"Infrastructure, {trouble.target}{about}: {trouble.message}{fix}"
+    message = "\n  │ ".join(trouble.message.splitlines())
+    return f"Infrastructure, {trouble.target}{about}: {message}{fix}"
 
 
 def worst_element(error: OutputErrorRecord, steps: int) -> str:
@@ -97,8 +98,9 @@ def worst_element(error: OutputErrorRecord, steps: int) -> str:
 
 
 def _block(title: str, text: str) -> Iterator[str]:
+    """The lines of a text from outside, marked so that none looks like one of ours."""
     lines = clean(text).strip().splitlines() or [""]
     for number, line in enumerate(lines[:_MOST_LINES]):
-        yield f"  {title if number == 0 else '':<9} {line[:500]}"
+        yield f"  {title if number == 0 else '':<9} {'│ ' if number else ''}{line[:500]}"
     if len(lines) > _MOST_LINES:
         yield f"            … {len(lines) - _MOST_LINES} more lines; see the results file"

@@ -31,6 +31,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from conformance.base.json_schemas import WithDescriptions
+from conformance.base.text import visible
 from conformance.case.call import State
 from conformance.case.contract import Contract
 from conformance.results.verdicts import Verdict
@@ -84,6 +85,16 @@ Text = Annotated[str, BeforeValidator(_writable)]
 """Untrusted text of any length."""
 
 
+def _shown(value: object) -> object:
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+        return visible(value)
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_shown)]
+"""Untrusted text that stands in a line, such as a name: whatever else is in it has a code point."""
+
+
 class _OnlyTheFirst(FailFast):
     __hash__ = object.__hash__  # a part of a union must have one
 
@@ -107,7 +118,7 @@ class _Part(BaseModel):
 class Selection(_Part):
     """The cases and targets that were selected for the run."""
 
-    text: Text
+    text: Name
     """The selection as in the command: `cases/shared_kv.yaml -k float16`."""
     cases: int
     """The number of cases selected."""
@@ -120,32 +131,32 @@ class Selection(_Part):
 class UncalledParts(_Part):
     """The parts of the operator in a runtime that the suite's signature lacks."""
 
-    declared_by: Text
+    declared_by: Name
     """The runtime that has the schema, with its release: `onnxruntime 1.33.0`."""
-    inputs: Several[Text] = ()
-    outputs: Several[Text] = ()
-    attributes: Several[Text] = ()
-    types: dict[Text, Several[Text]] = {}
+    inputs: Several[Name] = ()
+    outputs: Several[Name] = ()
+    attributes: Several[Name] = ()
+    types: dict[Name, Several[Name]] = {}
     """The types that the signature lacks, by the input, output or attribute."""
 
 
 class TargetDescription(_Part):
     """The description of a target by its runner."""
 
-    runtime: Text
-    version: Text
-    execution_provider: Text | None = None
+    runtime: Name
+    version: Name
+    execution_provider: Name | None = None
     """Null: the runtime has no execution providers."""
-    device: Text | None = None
-    adapter: Text | None = None
+    device: Name | None = None
+    adapter: Name | None = None
     """One word for the adapter, if results may differ by it: `lavapipe`."""
-    name: Text | None = None
+    name: Name | None = None
     """The runner's own name, if it has one: `openvino`."""
     threads: int | Literal["default"] | None = None
     """The number of threads of the runtime; `default`: it chooses itself."""
-    dtypes: Several[Text] = ()
-    features: Several[Text] = ()
-    versions: dict[Text, Text] = {}
+    dtypes: Several[Name] = ()
+    features: Several[Name] = ()
+    versions: dict[Name, Name] = {}
     """The versions of everything else that may affect a result, by name."""
     uncalled: UncalledParts | None = None
     """The parts of the operator that no case calls; null: none, or unknown."""
@@ -154,9 +165,9 @@ class TargetDescription(_Part):
 class TargetRecord(_Part):
     """A target of the run."""
 
-    name: Text
+    name: Name
     """Its name with version and adapter: `cpu@1.31.1`, `webgpu@1.30.0+lavapipe`."""
-    ep: Text
+    ep: Name
     """The argument of `--ep`: `cpu`."""
     describe: TargetDescription | None = None
     unavailable: Text | None = None
@@ -188,18 +199,18 @@ class Header(_Part):
 
     kind: Literal["header"] = "header"
     format: Literal["gqa-results/1"] = FORMAT
-    suite: Text
+    suite: Name
     """Version of the suite."""
-    corpus: Text
+    corpus: Name
     """Digest of the case files."""
     selection: Selection
     targets: Several[TargetRecord]
-    machine: dict[Text, Text]
+    machine: dict[Name, Name]
     """Facts about the machine, by name: system, processor, memory …"""
     start: AwareDatetime
     shard: ShardRecord | None = None
     """Null if the file has a whole run. `selection` counts only the cases of the shard."""
-    left_out: Several[Text] = ()
+    left_out: Several[Name] = ()
     """The details that a compact file omits, each in a few words. Missing fields of results have
     their defaults."""
 
@@ -262,7 +273,7 @@ class Recipe(_Sparse):
     `numbers`: they are listed. `positions`: `count` from each of `starts`, repeated until the
     shape is full. `cosines` and `sines`: of 0.75 * row * 500 ** (-column / columns). `packed`:
     `parts` side by side in the last dim."""
-    stream: Text = ""
+    stream: Name = ""
     """The random stream of `uniform` and `marked`: seed, call of the loop, and input."""
     low: Number = -1.0
     high: Number = 1.0
@@ -296,17 +307,17 @@ class CallInput(_Sparse):
 
     whole = ("shape", "dtype", "values")
 
-    name: Text
+    name: Name
     state: State
-    shape: Several[int | Text] | None = None
-    dtype: Text | None = None
+    shape: Several[int | Name] | None = None
+    dtype: Name | None = None
     constant: bool = False
     """Whether it is a constant of the model instead of an input."""
-    same_as: Text | None = None
+    same_as: Name | None = None
     """The other input that has the same tensor: the node names the tensor twice."""
     values: Text | None = None
     """A description of its values."""
-    dims: Several[Text | None] = ()
+    dims: Several[Name | None] = ()
     """The names of its dims in the graph, null for a fixed dim; empty if all are fixed."""
     recipe: Recipe | None = None
     """How its values are made; null if they are read from a file and too many to list."""
@@ -315,8 +326,8 @@ class CallInput(_Sparse):
 class LaterInput(_Sparse):
     """An input of a later call of a loop that differs from the first call."""
 
-    name: Text
-    shape: Several[int | Text] | None = None
+    name: Name
+    shape: Several[int | Name] | None = None
     """Null if it is the same as in the first call."""
     recipe: Recipe
 
@@ -324,11 +335,11 @@ class LaterInput(_Sparse):
 class CallOutput(_Part):
     """An output of the operator."""
 
-    name: Text
+    name: Name
     state: State
-    shape: Several[int | Text] | None = None
+    shape: Several[int | Name] | None = None
     """Null if the contract does not determine it."""
-    dtype: Text | None = None
+    dtype: Name | None = None
 
 
 class GraphRecord(_Sparse):
@@ -336,11 +347,11 @@ class GraphRecord(_Sparse):
 
     whole = ("nodes",)
 
-    file: Text
+    file: Name
     """The path of the ONNX file in the case."""
-    digest: Text
+    digest: Name
     """The SHA-256 digest of the file."""
-    nodes: dict[Text, int]
+    nodes: dict[Name, int]
     """The number of nodes by operator."""
     weights: Several[CallInput] = ()
     """The constants whose data is not in the file."""
@@ -356,7 +367,7 @@ class CallRecord(_Sparse):
 
     inputs: Several[CallInput]
     outputs: Several[CallOutput]
-    attributes: dict[Text, int | Number | Text] = {}
+    attributes: dict[Name, int | Number | Name] = {}
     """The attributes that are set."""
     steps: int = 1
     """The number of calls. In a loop of several, each past is the present of the call before."""
@@ -372,19 +383,19 @@ class CaseRecord(_Part):
     """A case, written once before its results."""
 
     kind: Literal["case"] = "case"
-    id: Text
-    file: Text
-    theme: Text
+    id: Name
+    file: Name
+    theme: Name
     """The stem of the file's name."""
     question: Text
     """The question that the theme answers."""
-    name: Text
+    name: Name
     title: Text = ""
     """A description of the call: `Borrow a cache: key and value of length 0`."""
-    axes: dict[Text, Text] = {}
+    axes: dict[Name, Name] = {}
     """The label of each axis."""
     why: Text = ""
-    tags: Several[Text] = ()
+    tags: Several[Name] = ()
     links: Several[Text] = ()
     contract: Contract
     relation: Text | None = None
@@ -442,7 +453,7 @@ class ErrorMap(_Sparse):
 class OutputErrorRecord(_Part):
     """The worst element of one output in one step."""
 
-    output: Text
+    output: Name
     step: int = 0
     index: Several[int] | None = None
     """Null if nothing could be compared (wrong shape or dtype)."""
@@ -467,7 +478,7 @@ class OutputErrorRecord(_Part):
 class _Fault(_Part):
     """The common fields of faults."""
 
-    output: Text
+    output: Name
     step: int | None = None
     """The index of the call in a loop; null for a single call."""
 
@@ -482,8 +493,8 @@ class WrongDtype(_Fault):
     """An output does not have the dtype that the operator specifies."""
 
     kind: Literal["dtype"] = "dtype"
-    got: Text
-    want: Text
+    got: Name
+    want: Name
 
 
 class WrongShape(_Fault):
@@ -511,7 +522,7 @@ class RelationBroken(_Fault):
     """A case and its variant are correct on their own, but differ by more than is allowed."""
 
     kind: Literal["relation"] = "relation"
-    name: Text
+    name: Name
     """The name of the relation: `packed_qkv`."""
     index: Several[int]
     got: Number
@@ -557,7 +568,7 @@ class FlakyRecord(_Part):
 class ExpectationRecord(_Part):
     """The line of an expectations file that applies to the result."""
 
-    file: Text
+    file: Name
     line: int
     verdict: Verdict
     link: Text
@@ -569,7 +580,7 @@ class ExpectationRecord(_Part):
 class RelationRecord(_Part):
     """The difference between a call and its variant."""
 
-    name: Text
+    name: Name
     what: Text
     """A description of the variant, to follow "the same call"."""
     share: Number
@@ -595,20 +606,20 @@ class ResultRecord(_Part):
     )
 
     kind: Literal["result"] = "result"
-    case: Text
-    target: Text
+    case: Name
+    target: Name
     verdict: Verdict
     unexpected: bool
     vague: bool = False
     """Whether the call was rejected with a message that has none of the contract's words."""
     hazard: Text | None = None
     """For `pass`: a sentence about a harmful value that the contract leaves undefined."""
-    reading: Text | None = None
+    reading: Name | None = None
     """The reading of the documentation by which the result was judged, one of those that the
     contract names; null: the usual one."""
     outcome: Outcome
     stage: Stage | None = None
-    code: Text | None = None
+    code: Name | None = None
     message: Text | None = None
     """The full message of the runtime; for a crash, the sentence about it."""
     reason: Text
@@ -625,9 +636,9 @@ class ResultRecord(_Part):
     errors."""
     relation: RelationRecord | None = None
     """Set if the case names a relation, and both the case and its variant are correct."""
-    placement: Text | None = None
+    placement: Name | None = None
     """The execution provider on which the node ran."""
-    kernels: Several[Text] | None = None
+    kernels: Several[Name] | None = None
     """The kernels that ran, each once, as the runtime reports them; null if it reports none."""
     other_kernel: bool = False
     """For `fallback`: whether it ran on the requested execution provider, but not, or not provably,
@@ -671,8 +682,8 @@ class InfrastructureRecord(_Part):
     """A failure of the runner or the suite, which is not a result of the case."""
 
     kind: Literal["infrastructure"] = "infrastructure"
-    target: Text
-    case: Text | None = None
+    target: Name
+    case: Name | None = None
     message: Text
     fix: Text | None = None
 

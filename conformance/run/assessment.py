@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Final
 
 from conformance.base.remembered import of_the_last
+from conformance.base.yaml_source import InputError
 from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.sensitivity import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.case.given import GivenError
 from conformance.case.variants import RELATIONS
 from conformance.harness.jobs import OUTPUT_BYTES, Job
 from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
@@ -40,7 +40,7 @@ OUTPUT_BYTES_PER_BYTE: Final = 32
 class PreparedCase:
     """A case and its variant, each prepared when it is first used.
 
-    Raises :class:`conformance.case.given.GivenError`.
+    Raises :class:`conformance.base.yaml_source.InputError`.
     """
 
     def __init__(self, case: Case) -> None:
@@ -50,17 +50,20 @@ class PreparedCase:
     def own(self) -> Prepared:
         """The case itself."""
         case = self.case
-        return prepare(case.call, readings=case.contract.readings, steps=case.steps)
+        with case.preparing():
+            return prepare(case.call, readings=case.contract.readings, steps=case.steps)
 
     @cached_property
     def variant(self) -> Prepared:
         """The variant of the case."""
-        return prepare(self.case.call, self.case.relation)
+        with self.case.preparing():
+            return prepare(self.case.call, self.case.relation)
 
     @cached_property
     def why_insensitive(self) -> str | None:
         """Why the case cannot show a fault; None if it can."""
-        return why_insensitive(self.case)
+        with self.case.preparing():
+            return why_insensitive(self.case)
 
 
 #: The case as it is prepared; the last one stays for its next target.
@@ -108,18 +111,21 @@ def assess(
     outcomes: list[Outcome] = []
 
     def judged(prepared: Prepared) -> Judgement:
-        outcome = run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
+        with case.preparing():
+            job = job_for(case, prepared, only_inputs=ready.target.reads_only_inputs)
+        outcome = run(job)
         outcomes.append(outcome)
         if isinstance(outcome, InfrastructureFailure):
             raise Unjudgeable(outcome.message)
-        return judge(
-            case,
-            prepared,
-            outcome,
-            execution_provider=ready.execution_provider,
-            target_class=ready.target.target_class,
-            kernel=ready.target.kernel,
-        )
+        with case.preparing():  # the expected values, which are made when they are first used
+            return judge(
+                case,
+                prepared,
+                outcome,
+                execution_provider=ready.execution_provider,
+                target_class=ready.target.target_class,
+                kernel=ready.target.kernel,
+            )
 
     def without_result(message: str, fix: str | None = None) -> Assessed:
         record = InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
@@ -135,7 +141,7 @@ def assess(
             variant = judged(made.variant)
             other = _comparable(made.variant, outcomes[1], variant)
             judgement, relation = _related(made, ready, (judgement, own), (variant, other))
-    except GivenError as error:
+    except InputError as error:
         return without_result(f"{error}.")
     except Unjudgeable as error:
         last = outcomes[-1]

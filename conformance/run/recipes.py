@@ -111,7 +111,7 @@ def _filled(
     drawn: dict[str, Any] = {"stream": stream, "low": values.low, "high": values.high}
     if dtype in INTEGER_RANGE:
         return Recipe(**drawn)
-    of_heads = bool(shape) and shape[-1] % call.head_size == 0
+    of_heads = bool(shape) and call.head_size > 0 and shape[-1] % call.head_size == 0
     if values.kind == "marked" and of_heads and len(shape) in (3, 4):
         starts = starts_of(step, name, shape[0])
         return Recipe(

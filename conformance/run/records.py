@@ -195,38 +195,39 @@ def reproduce(case: Case, arguments: Sequence[str]) -> str:
 
 
 def case_record(case: Case) -> CaseRecord:
-    """The case for the results file and for ``gqa show``."""
-    first = case.steps[0]
-    given: dict[str, np.ndarray] = {}
-    if isinstance(case.call, GivenCall):
-        with suppress(GivenError):  # then the record does not have the numbers
-            given = given_inputs(case.call, first)
-    inputs = [_input(case.call, first, each, given.get(each.name)) for each in first.inputs]
-    return CaseRecord.model_validate(
-        {
-            "id": case.id,
-            "file": f"cases/{case.file.name}" if is_shipped(case) else shown(case.file),
-            "theme": case.theme,
-            "question": case.question,
-            "name": case.name,
-            "title": case.title,
-            "axes": case.axes,
-            "why": case.why,
-            "tags": case.tags,
-            "links": case.links,
-            "contract": case.contract,
-            "relation": RELATIONS[case.relation].sentence if case.relation else None,
-            "call": {
-                "inputs": inputs,
-                "outputs": [_place(tensor) for tensor in first.outputs],
-                "attributes": attributes_of(case.call),
-                "steps": len(case.steps),
-                "later": [later_inputs(case.call, step, first) for step in case.steps[1:]],
-                "shared_buffer": case.call.shared_buffer,
-                "graph": _graph(case.call, first),
-            },
-        }
-    )
+    """The case for the results file and for ``gqa show``. Raises InputError."""
+    with case.preparing():
+        first = case.steps[0]
+        given: dict[str, np.ndarray] = {}
+        if isinstance(case.call, GivenCall):
+            with suppress(GivenError):  # then the record does not have the numbers
+                given = given_inputs(case.call, first)
+        inputs = [_input(case.call, first, each, given.get(each.name)) for each in first.inputs]
+        return CaseRecord.model_validate(
+            {
+                "id": case.id,
+                "file": f"cases/{case.file.name}" if is_shipped(case) else shown(case.file),
+                "theme": case.theme,
+                "question": case.question,
+                "name": case.name,
+                "title": case.title,
+                "axes": case.axes,
+                "why": case.why,
+                "tags": case.tags,
+                "links": case.links,
+                "contract": case.contract,
+                "relation": RELATIONS[case.relation].sentence if case.relation else None,
+                "call": {
+                    "inputs": inputs,
+                    "outputs": [_place(tensor) for tensor in first.outputs],
+                    "attributes": attributes_of(case.call),
+                    "steps": len(case.steps),
+                    "later": [later_inputs(case.call, step, first) for step in case.steps[1:]],
+                    "shared_buffer": case.call.shared_buffer,
+                    "graph": _graph(case.call, first),
+                },
+            }
+        )
 
 
 def _input(

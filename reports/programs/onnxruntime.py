@@ -9,6 +9,7 @@ import numpy as np
 DATA = json.loads(r"""__DATA__""")
 RUNTIME = DATA["runtime"]
 os.environ.update(RUNTIME["environment"])
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.32 records its user
 
 import onnxruntime
 

@@ -13,8 +13,8 @@ outputs of both, so the file is neither parsed nor copied. The plan has:
     the TensorProto type of each input
 ``feeds``
     for each call its inputs, each with the file of its tensor, or null if it is in ``given``
-``given``
-    an .npz file with inputs
+``given``, ``given_names``
+    an .npz file with inputs, and their names in the plan, in the order of the file
 ``ids``
     the inputs that get the token that the call before chose
 ``states``, ``logits``
@@ -90,12 +90,14 @@ class Capture:
         session = self.load()
         self.seconds["load"] = perf_counter() - start
         given = np.load(plan["given"], allow_pickle=False) if plan["given"] else {}
+        stored = dict(zip(plan["given_names"], given))  # noqa: B905
         chosen: list[int] = []
         states: dict[str, Any] = {}
         for step, files in enumerate(plan["feeds"]):
             self.place = str(step)
             arrays = {
-                name: given[name] if file is None else read(file) for name, file in files.items()
+                name: given[stored[name]] if file is None else read(file)
+                for name, file in files.items()
             }
             for name in plan["ids"] if step else []:
                 arrays[name][...] = chosen[-1]

@@ -7,6 +7,7 @@ command that installs it. Standard library only.
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import re
 import sys
@@ -46,8 +47,10 @@ def load(provider: str, device: int = 0) -> Any:
 def load_any(provider: str = PROVIDERS["cpu"]) -> Any:
     """The module ``onnxruntime`` of this interpreter; ``provider`` is the one it is needed for.
 
-    Raises `Unavailable` if it is missing, broken or too old.
+    It is told to record nothing about the user (docs/findings/ort-cpu-telemetry.md), unless the
+    user has told it something. Raises `Unavailable` if it is missing, broken or too old.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")
     except ModuleNotFoundError as error:

@@ -58,7 +58,7 @@ def held_run(desk: Desk, results: str = "--results=keep.jsonl") -> subprocess.Po
     desk.runner("waits")
     command = ("run", "slow.yaml", "--ep", "exec:programs/waits", results)
     return desk.start(
-        *(sys.executable, "-m", "conformance", *command),
+        *(sys.executable, "-P", "-m", "conformance", *command),
         environment={"FAULT_ON": "/", "FAULT_GATE": str(desk.folder / "gate")},
     )
 
@@ -233,7 +233,7 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
     """Without root: the system refuses to write files beyond ``size``."""
     desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"))  # fills the cache
     process = desk.start(
-        *(sys.executable, "-m", "conformance", *complete_run(desk), "--html", "keep.html"),
+        *(sys.executable, "-P", "-m", "conformance", *complete_run(desk), "--html", "keep.html"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )
     done = ended(process)
