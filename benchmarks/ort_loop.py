@@ -7,6 +7,7 @@ or "refused". One session stays open from the start, so that CUDA and its librar
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -22,8 +23,11 @@ FLOAT = 1  # a TensorProto.DataType
 
 def main() -> None:
     """Answer lines until there are none."""
-    name, *device = sys.argv[1:]
-    provider = (name, {"device_id": device[0]} if device else {})
+    parser = argparse.ArgumentParser(description="Answers for each bundle on standard input.")
+    parser.add_argument("provider", help="such as CPUExecutionProvider")
+    parser.add_argument("device", nargs="?", help="the number of a GPU")
+    given = parser.parse_args()
+    provider = (given.provider, {"device_id": given.device} if given.device else {})
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the runtime prints is no answer
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -36,7 +40,8 @@ def main() -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     kept = onnxruntime.InferenceSession(probe_model(FLOAT, 1), options, providers=[provider])
-    assert name in kept.get_providers()
+    if given.provider not in kept.get_providers():
+        parser.error(f"ONNX Runtime has no {given.provider} here.")
     print("ready", file=answers)
     for line in sys.stdin:
         try:

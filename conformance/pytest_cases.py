@@ -36,7 +36,7 @@ from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import load_expectations, load_pinned
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.causes import kind_of
-from conformance.results.instability import instability_examples, instability_text
+from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
@@ -90,7 +90,8 @@ class TargetRuns:
         runs: dict[str, TargetRun] = {}
         for target in self.targets:
             lines = tuple(load_expectations(target.expectations))
-            run = TargetRun(TargetPlan(target, (), lines, self._lines), [*runs.values()])
+            plan = TargetPlan(target, (), lines, self._lines, tuple(self._pinned))
+            run = TargetRun(plan, [*runs.values()])
             runs[target.label] = self._open.enter_context(run)
         return runs
 
@@ -233,10 +234,7 @@ class CaseFailed(Exception):
 def tell_instability(records: Sequence[str]) -> Iterator[str]:
     """Lines about results that did not repeat, by target; ``records`` are results as JSON."""
     found = [InstabilityRecord.model_validate_json(record) for record in records]
-    for target in dict.fromkeys(record.target for record in found):
-        those = [record for record in found if record.target == target]
-        yield f"{target}: {instability_text(those)}"
-        yield from (f"  {text}" for text in instability_examples(those))
+    return (text.strip("\n") for text in instability_lines(found))
 
 
 def tell_shared(kinds: Mapping[tuple[str, str], str], files: Iterable[Path]) -> Iterator[str]:
@@ -266,6 +264,7 @@ class CaseItem(pytest.Item):
         try:
             found = run.run_one(self.case)
         except RunnerFailed as error:
+            self.user_properties.append(("gqa_not_run", run.ready.name))
             found = Assessed(run.trouble(error))
         for event in found.instability:  # for `RunCounter` of the controlling process
             self.user_properties.append(("gqa_instability", event.model_dump_json()))
@@ -298,6 +297,7 @@ class CaseItem(pytest.Item):
             ("gqa_reason", record.reason),
             ("gqa_case", self.case.id),
             ("gqa_kind", kind_of(record)),
+            ("gqa_grown_mb", record.grown_mb),
         ]
         told = target_runs(self.config).told
         news = [each for each in uncalled_sentences([ready.record()]) if each not in told]

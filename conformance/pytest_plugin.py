@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -26,6 +27,8 @@ from conformance.base.paths import (
 from conformance.base.processes import use_absolute_paths
 from conformance.base.text import printable
 from conformance.base.tuning import collect_seldom, one_thread
+from conformance.base.words import not_run
+from conformance.results.growth import growth_texts
 from conformance.targets.catalogue import run_options, target_names
 
 #: A target in the id of a test.
@@ -114,6 +117,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
     use_absolute_paths()
+    here = config.rootpath / "conformance" / Path(__file__).name
+    if here.exists() and not here.samefile(__file__):
+        raise pytest.UsageError(
+            f"These cases are of {config.rootpath}, and the suite that runs is in "
+            f"{Path(__file__).parents[1]}: unset PYTHONPATH, or pip install -e {config.rootpath}"
+        )
     if profiles := config.getoption("gqa_profiles"):
         _collect_profiles(config, profiles)
     named = [argument for argument in config.args if is_of_case_file(argument)]
@@ -192,6 +201,8 @@ class RunCounter:
         self._config = config
         self._requested = requested
         self._unstable: list[str] = []
+        self._not_run_on = Counter[str]()  # the cases after a runner was given up
+        self._grown: list[tuple[str, float]] = []
         self._uncalled: dict[str, None] = {}  # in the order of the tests
         self._ran: set[str] = set()
         self._last: dict[str, dict[str, object]] = {}
@@ -207,6 +218,7 @@ class RunCounter:
             self._last[ep] = said
             if said["gqa_tried"]:
                 self._ran.add(ep)
+                self._grown.append((str(said["gqa_target"]), float(str(said["gqa_grown_mb"]))))
             if said["gqa_kind"] is not None:
                 self._kinds[str(said["gqa_case"]), str(said["gqa_target"])] = str(said["gqa_kind"])
                 self._files.add(self._config.rootpath / report.location[0])
@@ -215,6 +227,8 @@ class RunCounter:
         for name, value in report.user_properties:
             if name == "gqa_instability":
                 self._unstable.append(str(value))
+            elif name == "gqa_not_run":
+                self._not_run_on[str(value)] += 1
             elif name == "gqa_uncalled":
                 self._uncalled[str(value)] = None
 
@@ -235,9 +249,14 @@ class RunCounter:
             terminalreporter.write_line(printable(text), red=self._requested, bold=True)
             if fix := self._last[ep].get("gqa_fix"):
                 terminalreporter.write_line(printable(f"  fix: {fix}"))
+        for target, cases in self._not_run_on.items():
+            text = f"{target}: stopped: {not_run(cases)}"
+            terminalreporter.write_line(printable(text), red=True)
         if self._unstable:
             for text in _of_cases().tell_instability(self._unstable):
                 terminalreporter.write_line(printable(text), red=True)
+        for target, text in growth_texts(self._grown).items():
+            terminalreporter.write_line(printable(f"{target}: {text}"), yellow=True)
         if any(self._kinds.values()):
             for text in _of_cases().tell_shared(self._kinds, self._files):
                 terminalreporter.write_line(printable(text))

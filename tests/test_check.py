@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -378,13 +379,41 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
     assert "Not pinned" not in done.out
     pins.write_text("target: cpu\nexpectations: []\n")
     done = check(file, "--expect", str(pins), status=1)
-    assert "Not pinned: one chat of layer 0 on cpu@" in done.out
+    assert "Not pinned: refused on cpu@" in done.out
+    assert done.out.count("Not pinned: ") == 1
     check(file, "--expect", str(pins), "--write-expect", str(pins))
     file.write_bytes(graph_of(KINDS[0]).SerializeToString())
     done = check(file, "--expect", str(pins))
     assert f"Better than pinned as unsupported in {pins}:3: " in done.out
     again = check(file, "--expect", str(pins), "--write-expect", str(pins))
     assert "Pinned:  0 results" in again.out
+
+
+@needs_onnxruntime
+def test_a_pin_of_the_model_holds_from_a_release_on_and_ends_where_it_is_right(
+    check: Check, tmp_path: Path
+) -> None:
+    model = graph_of(KINDS[0])
+    model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
+    file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"
+    file.write_bytes(model.SerializeToString())
+    check(file, "--write-expect", str(pins))
+    assert '"versions": ">=1.' in pins.read_text()
+    older = re.sub('">=[^"]*"', '">=1.0"', pins.read_text())
+    pins.write_text(older)
+    check(file, "--expect", str(pins), "--write-expect", str(pins))
+    assert pins.read_text() == older
+    file.write_bytes(graph_of(KINDS[0]).SerializeToString())
+    check(file, "--expect", str(pins), "--write-expect", str(pins))
+    assert re.search('"versions": ">=1.0,<1[.0-9]*"', pins.read_text())
+
+
+def test_a_target_that_takes_none_of_the_calls_is_an_answer(check: Check, tmp_path: Path) -> None:
+    """tract cannot take bfloat16: that is the runtime's refusal, not the infrastructure's."""
+    pytest.importorskip("tract")
+    file = saved(decoder(Layer(), dtype=TensorProto.BFLOAT16), tmp_path)
+    done = check(file, "--ep", "tract-wheel", *FEW, status=1)
+    assert "cannot take bfloat16" in done.out
 
 
 def test_the_theme_exports_is_what_its_command_writes() -> None:

@@ -17,7 +17,7 @@ from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import Verdict
 
 CPU = "cpu@1.31.1"
-TOLD = "Unstable: 5 results (3 crash, 2 wrong) did not repeat when the case was run alone."
+TOLD = "3 crashes and 2 wrong results did not recur when run alone."
 
 
 def met(case: str, verdict: Verdict = "crash", **fields: Any) -> InstabilityRecord:

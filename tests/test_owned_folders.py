@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance.base.paths import ROOT
-from conformance.harness.folders import OwnedFolder, remove_abandoned
+from conformance.harness.folders import OwnedFolder, remove_abandoned, temporary_folder
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,25 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_n
         assert (kept / "file").is_file()
         mine.remove()
         living.communicate()
+
+
+def test_the_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from conformance.harness.folders import temporary_folder\n"
+        "with temporary_folder() as folder:\n"
+        "    (folder / 'file').touch(); print('there', flush=True); time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    killed = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+    assert killed.stdout is not None
+    assert killed.stdout.readline()
+    killed.kill()
+    killed.communicate()
+    assert len(os.listdir(tmp_path)) == 1
+    remove_abandoned.cache_clear()
+    with temporary_folder(tmp_path) as folder:
+        assert os.listdir(tmp_path) == [folder.name]
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_is_not_such_a_folder_of_this_user_is_kept(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,35 @@ def test_the_index_of_findings_lists_every_page_by_its_title() -> None:
     titles = {page: page.read_text(encoding="utf-8").partition("\n")[0][2:] for page in pages}
     lines = [f"- [{title}]({page.name})" for page, title in titles.items()]
     assert index.split("\n") == ["", *lines, ""], "Edit docs/findings/README.md"
+
+
+MODULES = [
+    file.stem
+    for file in sorted((ROOT / "conformance" / "maintain").glob("*.py"))
+    if "__main__" in file.read_text()
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_command_for_maintainers_has_a_help(name: str) -> None:
+    command = [sys.executable, "-m", f"conformance.maintain.{name}", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ")
+
+
+def test_a_command_for_maintainers_ends_silently_without_a_reader() -> None:
+    pytest.importorskip("onnxruntime")
+    command = [sys.executable, "-m", "conformance.maintain.quotations"]
+    process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(60)) == ("", 141)
+
+
+def test_results_that_cannot_be_read_are_told_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "conformance.maintain.recorded", "nothing.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    said = "Cannot read results from nothing.jsonl: No such file or directory.\n"
+    assert (done.returncode, done.stderr) == (3, said)

@@ -107,3 +107,16 @@ def test_a_node_id_and_an_option_with_a_path(desk: Desk) -> None:
     plugin = ("-p", "conformance.pytest_plugin", "--collect-only", "cases/smoke.yaml")
     done = in_root(desk, "--ep", "cpu", "--ort-python", sys.executable, *plugin)
     assert f"rootdir: {ROOT}\nconfigfile: pyproject.toml" in done.out
+
+
+def test_the_cases_of_another_checkout_are_refused_with_the_remedy(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """To the suite of another checkout they are a stranger's, and known crashes red."""
+    other = tmp_path / "other"
+    (other / "conformance").mkdir(parents=True)
+    (other / "conformance" / "pytest_plugin.py").touch()
+    (other / "pytest.ini").write_text("[pytest]\n")
+    done = py_test(desk, "--rootdir", str(other), str(other), "-q")
+    assert done.status == pytest.ExitCode.USAGE_ERROR
+    assert f"are of {other}, and the suite that runs is in {ROOT}: unset PYTHONPATH" in done.err

@@ -455,6 +455,18 @@ def test_what_is_not_demanded_or_not_asked_is_told(show: Open, tmp_path: Path) -
     assert "basis specified" not in panel
 
 
+def test_from_a_cell_with_failures_one_steps_through_these(show: Open, tmp_path: Path) -> None:
+    verdicts = ["pass", "pass", "wrong", "pass", "unsupported"]
+    results = [result(f"a/b[n={n}]", verdict=verdict) for n, verdict in enumerate(verdicts)]
+    tab = show(render([of_results(tmp_path / "a", results)]))
+    cell(tab, "a/b").click()
+    panel = tab.locator("#panel")
+    assert words(panel.locator(".case")) == "a/b[n=2]"
+    assert "case 1 of 2 that fail" in words(panel.locator(".steps"))
+    panel.get_by_role("button", name="Next").click()
+    assert words(panel.locator(".case")) == "a/b[n=4]"
+
+
 @pytest.mark.slow
 def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
     show: Open, real_page: str

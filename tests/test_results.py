@@ -244,7 +244,7 @@ def test_a_header_that_is_not_understood(path: Path, field: str, value: str, say
 @pytest.mark.parametrize(
     ("line", "fields", "problem"),
     [
-        (4, {"complete": False}, "The run was stopped before its end."),
+        (4, {"complete": False}, "The run was stopped."),
         (
             4,
             {"counts": {"cpu@1.31.1": {"pass": 2}}},
@@ -340,10 +340,8 @@ def test_a_target_in_two_files_gets_two_columns(
 def test_problems_come_with_their_file(tmp_path: Path) -> None:
     good, cut = small(tmp_path / "good.jsonl"), tmp_path / "cut.jsonl"
     write(cut, [case()], [result()], complete=False)
-    assert tabulate([read(cut)]).problems == ("The run was stopped before its end.",)
-    assert tabulate([good, read(cut)]).problems == (
-        "cut.jsonl: The run was stopped before its end.",
-    )
+    assert tabulate([read(cut)]).problems == ("The run was stopped.",)
+    assert tabulate([good, read(cut)]).problems == ("cut.jsonl: The run was stopped.",)
 
 
 def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:

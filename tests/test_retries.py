@@ -75,7 +75,7 @@ def test_what_comes_at_random_is_the_targets_instability(
     assert {record.verdict for record in run.instability} == {kind}
     assert run.footer is not None
     assert run.footer.instability == len(run.instability) >= 2
-    assert f"{len(run.instability)} not repeated" in done.out
+    assert f"{len(run.instability)} unstable" in done.out
     assert marks(desk, runner).stat().st_size <= 12 + 2 * len(run.instability)  # each alone
 
 

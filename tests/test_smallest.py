@@ -260,4 +260,4 @@ def test_a_hang_costs_a_run_that_ends_with_it_one_time_limit(gqa: Gqa, desk: Des
     done = gqa("run", "three.yaml", "-x", "--ep", "exec:programs/hangs")
     assert time.monotonic() - start < 2 * 1.5
     assert done.status == 1
-    assert "It was not tried alone, since the run ends with it." in done.out
+    assert "Not run alone: the run ends with it." in done.out

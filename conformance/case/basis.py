@@ -234,8 +234,7 @@ def _unsaid(said: Sequence[str]) -> str:
     if questions := [words for words in said if words not in sentences]:
         sentences.insert(
             0,
-            f"No text says {_listed(questions, 'or')}; the kernels of ONNX Runtime that do it"
-            " agree, and exporters rely on it.",
+            f"It is undocumented {_listed(questions, 'or')}; ONNX Runtime's kernels agree.",
         )
     return " ".join(sentences)
 

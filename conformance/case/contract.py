@@ -14,7 +14,7 @@ Basis = Literal["specified", "established", "requested"]
 #: The meaning of each basis, as a sentence.
 BASES: Final[dict[Basis, str]] = {
     "specified": "A released text or a merged decision says it in words.",
-    "established": "No text says it; the reference kernels agree on it and exporters rely on it.",
+    "established": "Undocumented; ONNX Runtime's kernels agree, and exporters rely on it.",
     "requested": "An issue asks for it; nobody promised it.",
 }
 

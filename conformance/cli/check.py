@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from conformance.cli.common import BadArgument, Status, check_separate, check_wr
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary
+from conformance.harness.folders import temporary_folder
 from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
@@ -192,7 +192,7 @@ def check(
         check_pins(pin_to, [*dict.fromkeys(target.base or target.ep for target in targets)])
     pinned = load_pinned(pins)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-")))
+        folder = stack.enter_context(temporary_folder())
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
         beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
         if wanted is not None:
@@ -204,7 +204,10 @@ def check(
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
         if explain is not None:
             return _explain(subject, explain, cases, targets)
-        plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, targets)]
+        plans = [
+            replace(plan, pinned=tuple(of_cases), pinned_files=tuple(pins))
+            for plan in target_plans(cases, targets)
+        ]
         program = None
         if wanted is None:
             single = [group for group in subject.groups if group.graph is None]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
+from conformance.base.versions import ordered_version
 from conformance.judge.expectations import Expectation
 from conformance.maintain.known.update import TODO
 from conformance.model.answers import Answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget
 from conformance.report.model_table import DRAWN, Kind
+from conformance.targets.releases import is_in_range
 
 #: The use of a pin for a model that was not judged.
 NOT_RUN: Final = "not run"
@@ -60,27 +63,30 @@ class ModelPins:
 
         ``before`` is the text without them; ``targets`` have one base name.
         """
-        versions = {f"=={target.version}" for target in targets}
-        lines = dict.fromkeys(
-            self._written(target, *each)
-            for target in targets
-            for each in failures_of_model(answers[target.name])
-        )
-        kept = [each for each in before.splitlines() if not _is_replaced(each, versions)]
-        if lines:
-            kept = [each.replace("expectations: []", "expectations:") for each in kept]
-        return "\n".join([*kept, *lines, ""]), len(lines)
-
-    def _written(self, target: KnownTarget, group: Group, use: str, kind: Kind, why: str) -> str:
-        known = {
-            "cases": _id(self._theme, group, use),
-            "versions": f"=={target.version}",
-            "verdict": _verdict(kind),
-            "link": TODO,
-            "why": f"Pinned as it was: {why}",
-            **({"adapters": [target.adapter]} if target.adapter else {}),
-        }
-        return f"  - {json.dumps(known, ensure_ascii=False)}"
+        lines = [_line_of(text) for text in before.splitlines()]
+        pinned = 0
+        ordered = [(at, one) for one in targets if (at := ordered_version(one.version))]
+        for at, target in sorted(ordered, key=lambda each: each[0]):
+            failed = {
+                (_id(self._theme, group, use), _verdict(kind)): why
+                for group, use, kind, why in failures_of_model(answers[target.name])
+            }
+            pinned += len(failed)
+            on = {"adapters": [target.adapter]} if target.adapter else {}
+            for line in lines:
+                if isinstance(line, str) or line.get("adapters") != on.get("adapters"):
+                    continue
+                if not is_in_range(target.version, line["versions"]):
+                    continue
+                if failed.pop((line["cases"], line["verdict"]), None) is None:
+                    line["versions"] += f",<{at.public}"
+            for (case, verdict), why in failed.items():
+                what = {"cases": case, "versions": f">={at.public}", "verdict": verdict}
+                lines.append({**what, "link": TODO, "why": f"Pinned as it was: {why}", **on})
+        written = [text for line in lines if (text := _text_of(line)) is not None]
+        if any(isinstance(line, dict) for line in lines):
+            written = [each.replace("expectations: []", "expectations:") for each in written]
+        return "\n".join([*written, ""]), pinned
 
 
 def failures_of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, Kind, str]]:
@@ -97,9 +103,21 @@ def _is_for(line: Expectation, target: KnownTarget) -> bool:
     return line.target == target.base and line.known.holds_for(target.version, target.adapter)
 
 
-def _is_replaced(line: str, versions: set[str]) -> bool:
-    start, _, rest = line.partition("- {")
-    return not start.strip() and _MARK in rest and json.loads("{" + rest)["versions"] in versions
+def _line_of(text: str) -> str | dict[str, Any]:
+    """A line of a file: the fields of one that pins the model itself, the text of any other."""
+    start, _, rest = text.partition("- {")
+    if not start.strip() and _MARK in rest:
+        with suppress(ValueError):  # it may be written in another way
+            return dict(json.loads("{" + rest))
+    return text
+
+
+def _text_of(line: str | Mapping[str, Any]) -> str | None:
+    """The text of a line; None for one that ends with the release with which it starts."""
+    if isinstance(line, str):
+        return line
+    first, _, end = line["versions"].partition(",<")
+    return None if first == f">={end}" else f"  - {json.dumps(line, ensure_ascii=False)}"
 
 
 def _id(theme: str, group: Group, use: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -34,6 +35,7 @@ from conformance.model.seen import ModelProgram, Seen, see, with_seen
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
 from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelTable
+from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import LOOKS
 from conformance.run.target import DescribedTarget
@@ -130,6 +132,7 @@ class CheckTerminal(Terminal):
 
     def status(self, summary: RunSummary) -> int:
         """The exit status of ``gqa check``."""
+        # A runtime that takes none of the calls refuses the model: that is an answer.
         unavailable = {ready.name for ready in self.described if ready.described is None}
         untried = {name: why for name, why in summary.untried.items() if name in unavailable}
         status = replace(summary, untried=untried).status()
@@ -164,36 +167,40 @@ class CheckTerminal(Terminal):
         return Status.UNEXPECTED if self.subject.faults else Status.AS_EXPECTED
 
     def unpinned(self, place: Path) -> None:
-        """Print each result that is not as pinned in ``place``, and the command that pins it."""
-        lines = []
+        """Print what is not as pinned in ``place``, a line for each cause, and the command that
+        pins it."""
+        found = defaultdict[tuple[str, str], list[tuple[str, str]]](list)
         for record in self._bad():
             if self._is_known(record):
                 continue
             pin = record.expectation if self._is_pin(record) else None
             instead = f", pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else ""
             group = next(g for g in self.subject.groups if g.name == self.cases[record.case].name)
-            kind = WORDS[kind_of(group, record)]
-            lines.append(f"Not pinned: {record.case} on {record.target}: {kind}{instead}.")
-        lines += [f"Not pinned: {sentence}." for sentence in self._unpinned_of_model()]
+            what = f"Not pinned: {WORDS[kind_of(group, record)]} on {record.target}{instead}"
+            why = record.message or symptom(record)
+            found[what, symptom(record)].append((record.case, short(why)))
+        for what, where, why in self._unpinned_of_model():
+            found[f"Not pinned: {what}", why].append((where, why))
         for line, name in self.model_pins.better(self.known, self.answers):
             at = f"{expectations_place(line.file)}:{line.line}"
-            lines.append(_better(line.known.verdict, at, line.known.cases[0], name))
+            found[_better(line.known.verdict, at, name), ""].append((line.known.cases[0], ""))
         for record in self.better:
             if known := record.expectation:
-                at = f"{known.file}:{known.line}"
-                lines.append(_better(known.verdict, at, record.case, record.target))
+                what = _better(known.verdict, f"{known.file}:{known.line}", record.target)
+                found[what, ""].append((record.case, ""))
+        lines = [_of_cause(what, *members) for (what, _), members in found.items()]
         for text in lines:
             self.line(text)
         if lines:
             command = shlex.join(["gqa", *sys.argv[1:], "--write-expect", str(place)])
             self.line(f"To pin what is there today: {command}")
 
-    def _unpinned_of_model(self) -> Iterator[str]:
-        """The failures of the model itself that are not pinned."""
+    def _unpinned_of_model(self) -> Iterator[tuple[str, str, str]]:
+        """The failures of the model itself that are not pinned: kind and target, place and why."""
         for name, target in self.known.items():
             for group, use, kind, why in failures_of_model(self.answers[name]):
                 if self.model_pins.line(target, group, use, kind) is None:
-                    yield f"{use} of {layers_of([group])} on {name}: {why}"
+                    yield f"{WORDS[kind]} on {name}", f"{use} of {layers_of([group])}", why
 
     def _bad(self) -> list[ResultRecord]:
         """The results that are not right, and those of a use that could not be tried."""
@@ -282,8 +289,15 @@ class CheckTerminal(Terminal):
                 self.line(f"  {label:<12} {text}")
 
 
-def _better(verdict: str, place: str, case: str, target: str) -> str:
-    return f"Better than pinned as {verdict} in {place}: {case} on {target} is right."
+def _better(verdict: str, place: str, target: str) -> str:
+    return f"Better than pinned as {verdict} in {place}: right on {target}"
+
+
+def _of_cause(what: str, first: tuple[str, str], *others: tuple[str, str]) -> str:
+    """A line on the changes with one cause; each has its place and the reason."""
+    where, why = first
+    more = f" and {len(others)} more" if others else ""
+    return f"{what}: {where}{more}{f': {why}' if why else ''}".rstrip(".") + "."
 
 
 def _not_tried(one: Answer) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from conformance.base.words import not_run
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.excluded import selected_cases
@@ -247,7 +248,7 @@ def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selec
         {id: case_record(case) for id, case in cases.items()},
         Judged(result for _, result in summary.results),
         infrastructure=summary.troubles,
-        problems=("The run was stopped before its end.",) if summary.interrupted else (),
+        problems=(f"Stopped: {not_run(summary.not_run)}.",) if summary.not_run else (),
         instability=summary.instability,
     )
 

@@ -75,10 +75,10 @@ def only_last_failed(plans: Sequence[TargetPlan]) -> tuple[list[TargetPlan], str
         chosen.append(replace(plan, cases=tuple(c for c in plan.cases if _name(c) in failed)))
     number, total = (sum(len(plan.cases) for plan in each) for each in (chosen, plans))
     if not number:
-        return list(plans), f"{OPTION}: none of these cases failed when it was last run; all run."
+        return list(plans), f"{OPTION}: no case failed last time, so all run."
     chosen = [plan for plan in chosen if plan.cases]
     where = ", ".join(f"{len(plan.cases)} on {plan.target.label}" for plan in chosen)
-    return chosen, f"{OPTION}: {number} of {total} failed when they were last run: {where}."
+    return chosen, f"{OPTION}: {number} of {total} failed last time: {where}."
 
 
 def check_results_file(path: Path | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary, Terminal
+from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, part_file
@@ -283,8 +283,7 @@ def place_for(results: Path | None, html: Path | None) -> Iterator[Place | None]
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
-            kept = Path(folder) / "results.jsonl"
+            kept = stack.enter_context(temporary_folder()) / "results.jsonl"
         yield None if kept is None else stack.enter_context(Place(kept))
 
 
@@ -413,9 +412,8 @@ def execute(
                         if not isinstance(record, InstabilityRecord):
                             advance(case, record)
                     given_up = sum(each.left for each in progress.values() if each.given_up)
-                    left = _size(work.planned) - (keep.recorded - before) - given_up
-                    if left and summary.enough(most_failures):
-                        summary.stopped_before = left
+                    left = _size(work.planned) - (keep.recorded - before)
+                    if left > given_up and summary.enough(most_failures):
                         break
             for each in progress.values():
                 each.say_if_untried()
@@ -423,6 +421,7 @@ def execute(
         except KeyboardInterrupt:
             summary.interrupted = True
             keep.finish(complete=False)
+        summary.not_run = max(0, work.selection.results - keep.recorded)
 
 
 class TargetProgress:

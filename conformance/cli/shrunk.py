@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.paths import cache_root, shown
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.tensors import input_elements
 from conformance.cli.common import write_file
@@ -107,13 +108,13 @@ def _smallest_of(
         found = smallest(case, still_fails, effort.most_runs, provider=provider, until=until)
         run.rest()
         is_smaller = fields_of(found.case) != fields_of(case) and still_fails(found.case)
-    head = f"{case.id} on {result.target}, after {found.runs} runs"
+    head = f"{case.id} on {result.target}, after {plural(found.runs, 'run')}"
     if not is_smaller:
         return f"  {head}: not smaller than it is" if effort.thorough else ""
     needs = found.sentence[:1].upper() + found.sentence[1:] + ". " * bool(found.sentence)
     why = f"{needs}Made of {case.id} ({cause.verdict} on {result.target})."
     place = _place(effort.folder, case, places)
-    lines = [f"{head}{'' if found.complete else ', and not the smallest yet (--shrink)'}:"]
+    lines = [f"{head}{'' if found.complete else '; --shrink searches further'}:"]
     lines.append(f"  {found.case.title}: {_fields_text(found.case)}")
     lines += [f"  {found.sentence}"] * bool(found.sentence)
     try:

@@ -78,7 +78,11 @@ def flush_or_discard() -> None:
 
     Otherwise the interpreter would flush them as it exits, and print an error if it cannot.
     """
-    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+    # The last ones as well: click has put a stream before them that hides a closed pipe.
+    streams = (sys.stdout, 1), (sys.stderr, 2), (sys.__stdout__, 1), (sys.__stderr__, 2)
+    for stream, descriptor in streams:
+        if stream is None:
+            continue
         try:
             stream.flush()
         except (OSError, ValueError, KeyboardInterrupt):

@@ -23,14 +23,15 @@ from rich.table import Table
 
 from conformance.base.paths import shown
 from conformance.base.text import clean
-from conformance.base.words import listed, plural
+from conformance.base.words import listed, not_run, plural
 from conformance.case.case import Case
 from conformance.cli.common import Status
 from conformance.cli.console import NOTHING, SafeConsole, make_console, plain_table, print_table
 from conformance.cli.listing import FEW, by_cause, failures, in_full
 from conformance.results.causes import causes
 from conformance.results.errors import ResultsError
-from conformance.results.instability import instability_examples, instability_text
+from conformance.results.growth import growth_texts
+from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, was_tried, worst
@@ -58,8 +59,8 @@ class RunSummary:
     writing: ResultsError | None = None
     """The error that left the results file incomplete."""
     interrupted: bool = False
-    stopped_before: int | None = None
-    """The number of cases that were left when the run was stopped early."""
+    not_run: int = 0
+    """The number of cases that were left when the run ended, on all targets together."""
     targets: Sequence[DescribedTarget] = ()
     """The targets of the run, once all are described."""
     explanations: list[str] = field(default_factory=list)
@@ -167,7 +168,7 @@ class Terminal:
         If there are only a few results, all of them are printed in full.
         """
         if summary.results:
-            self._print_counts(summary.results)
+            self._print_counts(summary)
         few = len(summary.results) <= FEW
         listed = [
             (case, result)
@@ -200,18 +201,22 @@ class Terminal:
         """Print infrastructure failures, unstable results, and targets that tried nothing."""
         for text in failures(summary.troubles, every=self.verbose):
             self.line(text)
-        self._list_instability(summary.instability)
+        for text in instability_lines(summary.instability):
+            self.line(text)
+        tried = (result for _, result in summary.results if was_tried(result))
+        for target, text in growth_texts((one.target, one.grown_mb) for one in tried).items():
+            self.line(f"\n{target}: {text}")
         writing = [str(summary.writing)] if summary.writing else []
         for text in (*summary.untried.values(), *writing):
             self.line("\n" + text)
 
-    def _print_counts(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
+    def _print_counts(self, summary: RunSummary) -> None:
         """Print the verdicts of each theme and target."""
         rows: dict[tuple[str, str], list[ResultRecord]] = {}
-        for case, result in results:
+        for case, result in summary.results:
             rows.setdefault((case.theme, result.target), []).append(result)
-        ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
-        print_table(self.out, _table(ordered))
+        ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in summary.results])]
+        print_table(self.out, _table(ordered, summary.instability))
 
     def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
         """List the known defects, worst first, each with its link and one case.
@@ -239,14 +244,6 @@ class Terminal:
             self.line(f"  {shown(case.file)}:{case.line}: {case.label}: {sentence}")
         if len(warned) > FEW_CAUSES:
             self.line(f"  and for {plural(len(warned) - FEW_CAUSES, 'other case')}")
-
-    def _list_instability(self, records: Sequence[InstabilityRecord]) -> None:
-        """List the results that did not repeat, by target."""
-        for target in dict.fromkeys(record.target for record in records):
-            those = [record for record in records if record.target == target]
-            self.line(f"\n{target}: {instability_text(those)}")
-            for text in instability_examples(those):
-                self.line(f"  {text}")
 
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
         """List why targets that tried cases skipped others, the most frequent reason first."""
@@ -279,7 +276,7 @@ def _closing(summary: RunSummary) -> str:
         ("hazard*", sum(result.hazard is not None for result in results)),
         ("by another kernel", sum(result.other_kernel for result in results)),
         ("insensitive case*", len({each.case for each in results if each.insensitive})),
-        ("not repeated", len(summary.instability)),
+        ("unstable", len(summary.instability)),
     )
     parts = [plural(len(results), "result"), f"{unexpected} unexpected"]
     parts += [f"{n} {what.replace('*', 's' if n > 1 else '')}" for what, n in counts if n]
@@ -287,10 +284,9 @@ def _closing(summary: RunSummary) -> str:
         parts.append(f"nothing tested on {listed(list(summary.untried))}")
     if summary.troubles:
         parts.append(plural(len(summary.troubles), "infrastructure failure"))
-    if summary.stopped_before is not None:
-        parts.append(f"stopped with {plural(summary.stopped_before, 'case')} left")
-    if summary.interrupted:
-        parts.append("interrupted")
+    if summary.not_run or summary.interrupted:
+        how = "interrupted" if summary.interrupted else "stopped"
+        parts.append(f"{how}: {not_run(summary.not_run)}")
     style = "red" if summary.status() else "green"
     return f"\n[{style}]{escape(', '.join(parts))}[/]"
 
@@ -301,7 +297,7 @@ _BESIDE: Final = "□ only in presents"
 _Counted = tuple[tuple[str, str], Sequence[ResultRecord]]
 
 
-def _table(rows: Sequence[_Counted]) -> Table:
+def _table(rows: Sequence[_Counted], unstable: Sequence[InstabilityRecord]) -> Table:
     """The verdicts of each theme and target; the last row is the total."""
     _, every = rows[-1]
     several = len({result.target for result in every}) > 1
@@ -317,6 +313,8 @@ def _table(rows: Sequence[_Counted]) -> Table:
     beside = any(map(only_presents, every))
     if beside:
         table.add_column(_BESIDE, justify="right", no_wrap=True)
+    if unstable:
+        table.add_column("unstable", justify="right", header_style="yellow", no_wrap=True)
     table.add_column("unexpected", justify="right", no_wrap=True)
     for (theme, target), members in rows:
         cells = [escape(theme), *([escape(target)] if several else [])]
@@ -325,10 +323,14 @@ def _table(rows: Sequence[_Counted]) -> Table:
             cells.append(_number(those, TABLE[ranks_as(worst(those))].style if those else ""))
         if beside:
             cells.append(_number([*filter(only_presents, members)], "none"))
+        if unstable:
+            here = {(result.case, result.target) for result in members}
+            met = [one for one in unstable if (one.case, one.target) in here]
+            cells.append(_number(met, "yellow"))
         cells.append(_number([result for result in members if result.unexpected], "bold red"))
         table.add_row(*cells)
     return table
 
 
-def _number(results: Sequence[ResultRecord], style: str) -> str:
+def _number(results: Sequence[object], style: str) -> str:
     return f"[{style}]{len(results)}[/]" if results else f"[dim]{NOTHING}[/]"

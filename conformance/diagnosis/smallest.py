@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from conformance.case.case_file import FORMAT
 from conformance.case.contracts import contract_by_features
 from conformance.case.load import load_file
 from conformance.diagnosis.simpler import Changes, needs, simplifications
+from conformance.harness.folders import temporary_folder
 from conformance.run.assessment import prepared_case
 
 #: The time limit of a call that is tried: it is as small as the failing one, or smaller.
@@ -66,8 +66,8 @@ def smallest(
     execution provider) or more, and has values, or none for the same reason. ``until`` is a time of
     `time.monotonic`. A graph stays as it is.
     """
-    with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
-        search = _Search(case, still_fails, most_runs, provider, until, Path(folder))
+    with temporary_folder() as folder:
+        search = _Search(case, still_fails, most_runs, provider, until, folder)
         return search.result()
 
 

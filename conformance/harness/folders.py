@@ -13,11 +13,14 @@ import re
 import shutil
 import tempfile
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from conformance.base.files import TOO_LARGE, open_folder, read_plain
+from conformance.base.interrupts import undisturbed
 from conformance.base.text import exact_line
 from conformance.harness.protocol import ProtocolError, RanAnswer
 
@@ -119,6 +122,21 @@ class OwnedFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+@contextmanager
+def temporary_folder(place: Path | None = None) -> Iterator[Path]:
+    """A new folder, removed in the end; that of a killed process, by the next process that has one.
+
+    It is in ``place``, by default the system's folder for temporary files. Raises `OSError`.
+    """
+    folder = OwnedFolder(str(place or tempfile.gettempdir()))
+    try:
+        folder.make()
+        yield Path(folder.path)
+    finally:
+        with undisturbed():
+            folder.remove()
 
 
 @lru_cache(maxsize=16)

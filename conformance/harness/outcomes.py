@@ -30,6 +30,8 @@ class _Seen:
     ``before`` is the case that the process had run before; None: the process had run no other case.
     ``unrepeated`` is the crash in the first process, if this is the outcome in a second one.
     ``damaged``: the runner reported that its process may be damaged (`replace_process`).
+    ``grown_bytes``: how much more memory the process has than after the case before it; 0 for its
+    first case.
     """
 
     stderr: str = ""
@@ -37,6 +39,7 @@ class _Seen:
     before: Job | None = None
     unrepeated: Unrepeated | None = None
     damaged: bool = False
+    grown_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,6 +105,8 @@ class Session:
         self._runner: Runner | None = None
         #: The case that this process ran last.
         self._before: Job | None = None
+        #: Resident memory of this process after that case.
+        self._bytes = 0
         self._answer = described
         self._failed: RunnerFailed | None = None
         self._failures = 0
@@ -231,6 +233,8 @@ class Session:
                     lambda line: limits.compile_seconds if announces(line, request) else 0.0,
                 )
                 stderr, total_ms = runner.stderr(), runner.elapsed_ms()
+                last, self._bytes = self._bytes, runner.resident_bytes()
+                grown = self._bytes - last if before is not None else 0
                 outcome = self._outcome(news, job, request, stderr)
         except BaseException:
             self.renew()
@@ -241,6 +245,7 @@ class Session:
         self._before = job
         if ended or isinstance(outcome, InfrastructureFailure):
             self.renew()
+        outcome = replace(outcome, grown_bytes=grown)
         return replace(outcome, stderr=stderr, total_ms=total_ms, before=before)
 
     @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -350,11 +350,20 @@ class Expectation:
 
 
 def instability_for(
-    verdict: Verdict, version: str, adapter: str | None, files: Iterable[Path]
+    verdict: Verdict,
+    version: str,
+    adapter: str | None,
+    files: Iterable[Path],
+    names: Collection[str] = (),
 ) -> ExpectationRecord | None:
-    """The first known instability with this verdict, version and adapter."""
+    """The first known instability with this verdict, version and adapter.
+
+    With ``names``, those of the target, the files are a user's, and may be for other targets, too.
+    """
     for file in filter(Path.exists, files):
-        source, parsed = _read(file, of_its_target=True)
+        source, parsed = _read(file, of_its_target=not names)
+        if names and parsed.target not in names:
+            continue
         for at, known in enumerate(parsed.instability):
             if known.verdict == verdict and known.holds_for(version, adapter):
                 return known.record(file, source.values["instability", at][0])

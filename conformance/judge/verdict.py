@@ -131,18 +131,18 @@ def judge(
     if prepared.unjudged is not None and not prepared.readings:
         nothing = f"there are no values to compare with ({prepared.unjudged})."
         if demands == "rejects":
-            return Judgement("accepted", f"It must be rejected, but it ran; {nothing}")
+            return Judgement("accepted", f"Ran instead of failing; {nothing}")
         if demands == "either":
-            reason = "It ran, and need not be rejected, but its values cannot be compared."
+            reason = "Ran, as it may; its values cannot be compared."
             return Judgement("pass", reason, hazard=f"The call has no meaning; {nothing}")
         raise Unjudgeable(f"The case demands values, but the oracle has none: {prepared.unjudged}.")
     found = _best(prepared, outcome, target_class, case.call.num_heads)
     faults = found.faults
     if demands == "rejects":
-        how = "; its values are nevertheless correct"
+        how = "right"
         if faults:
-            how = f", and its results are silently wrong: {faults_text(faults, found.errors)}"
-        reason = f"It must be rejected, but it ran{how}."
+            how = f"wrong: {faults_text(faults, found.errors)}"
+        reason = f"Ran instead of failing; values {how}."
         return replace(
             found, verdict="accepted", reason=reason, values_right=not faults, hazard=None
         )

@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from conformance.base.words import plural
+from conformance.maintain import run_command
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
 
@@ -163,4 +164,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
@@ -27,6 +26,7 @@ from conformance.case.corpus import find, shipped_files
 from conformance.case.features import REST, RULES
 from conformance.case.load import load_file
 from conformance.case.wording import words
+from conformance.maintain import run_command
 from conformance.maintain.coverage import Pair, legal_pairs, pairs_of
 
 #: The dtypes of every row; bfloat16 is added if the result depends on all features in it.
@@ -171,4 +171,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main, "Adds rows to cases/covering/pairs.yaml for pairs of values without one.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from conformance.case.load import load
 from conformance.case.variants import document as relations_page
 from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
+from conformance.maintain import run_command
 from conformance.results.records import results_schema
 
 
@@ -70,4 +70,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

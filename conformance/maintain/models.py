@@ -12,7 +12,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -23,6 +22,8 @@ from conformance import __version__
 from conformance.base.paths import data_path, file_to_write
 from conformance.base.versions import release_key
 from conformance.base.words import listed
+from conformance.harness.folders import temporary_folder
+from conformance.maintain import run_command
 from conformance.model.configuration import Configuration
 from conformance.model.exports import recipes
 from conformance.model.forms import Form
@@ -116,8 +117,8 @@ def options_for(ep: str) -> list[str]:
 def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:
     """The answers of ``gqa check`` for a graph, as JSON values."""
     graph = data_path("cases") / "exported" / "graphs" / f"{name}.onnx"
-    with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
-        out = Path(folder) / "answers.json"
+    with temporary_folder() as folder:
+        out = folder / "answers.json"
         command = ["check", str(graph), *options, "--json", str(out), "-j", str(jobs)]
         done = subprocess.run(
             [sys.executable, "-P", "-m", "conformance", *command],
@@ -364,4 +365,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

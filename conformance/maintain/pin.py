@@ -10,17 +10,17 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from conformance.base.explain import did_you_mean
 from conformance.base.files import replacing
 from conformance.base.paths import file_to_write
 from conformance.base.words import listed, plural
+from conformance.harness.folders import temporary_folder
+from conformance.maintain import run_command
 from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
 from conformance.targets.published import published
 from conformance.targets.releases import releases
@@ -202,8 +202,7 @@ def _lock(manifest: str) -> str:
     npm = find_npm()
     if npm is None:
         raise PinError(f"{_LOCK} needs npm, which is not installed.")
-    with tempfile.TemporaryDirectory(prefix="gqa-pin-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         (folder / "package.json").write_text(manifest)
         (folder / "package-lock.json").write_text(_read(_LOCK))
         run_installer(lock_command(npm), folder)
@@ -211,4 +210,4 @@ def _lock(manifest: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -48,6 +48,7 @@ from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
 from conformance.harness.runner import Command, RunnerFailed
 from conformance.harness.session import Session
+from conformance.maintain import run_command
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
@@ -595,4 +596,4 @@ def _tell_progress(what: str, done: int, total: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

@@ -7,6 +7,7 @@ from typing import Final
 
 from conformance.base.processes import ask
 from conformance.base.signature import DOMAIN, OP_TYPE
+from conformance.maintain import run_command
 
 #: A program that prints the documentation of the operator and of each of its parts.
 _PRINT_SCHEMA: Final = f"""
@@ -41,4 +42,7 @@ def operator_text() -> str:
 
 
 if __name__ == "__main__":
-    print(operator_text(), end="")
+    run_command(
+        lambda: print(operator_text(), end=""),
+        "Prints the installed operator's text.",
+    )

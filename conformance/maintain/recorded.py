@@ -7,9 +7,9 @@ as a run would write it, and prints the number of unexpected results.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.judge.expectations import Expectation, instability_for, load_expectations
+from conformance.maintain import run_command
 from conformance.results.packed import packing
 from conformance.results.reader import stream
 from conformance.results.records import (
@@ -33,7 +34,8 @@ from conformance.targets.registry import target_for
 
 #: The text that a run appends to the reason of an unexpected result.
 _COMPARED: Final = re.compile(
-    rf" (?:\S+:\d+{ANOTHER_EXPECTATION}|It was not tried alone, since ).*\Z", re.DOTALL
+    rf" (?:\S+:\d+{ANOTHER_EXPECTATION}|(?:It was not tried|Not run) alone).*\Z",
+    re.DOTALL,
 )
 
 
@@ -139,11 +141,14 @@ def _line(line: bytes, now: ResultRecord) -> bytes:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite each file; the exit status is 1 if a result is unexpected."""
+    parser = argparse.ArgumentParser(description="Updates recorded results to the expectations.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a results file")
+    files = parser.parse_args(arguments).files
     cases = list(find(()).named)
     status = 0
-    for name in arguments:
+    for name in files:
         path = Path(name)
         results = unexpected = 0
         with packing(path) as out:
@@ -158,4 +163,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(main)

@@ -13,6 +13,7 @@ from conformance.bundle.sensitivity import THRESHOLDS, effects, insensitive, lin
 from conformance.case.corpus import NothingMeant, find, names_of
 from conformance.case.given import GivenError
 from conformance.case.selection import SelectionError, compile_expression
+from conformance.maintain import run_command
 
 ALL_SENSITIVE: Final = 0
 SOME_INSENSITIVE: Final = 1
@@ -68,4 +69,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

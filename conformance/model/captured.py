@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from conformance.base.words import plural
 from conformance.case.call import Call
 from conformance.case.given import write_given
 from conformance.case.tensors import ShapeError, Step, steps_of
+from conformance.harness.folders import temporary_folder
 from conformance.model.capture import (
     MOST_BYTES,
     Captured,
@@ -91,8 +91,8 @@ def captured_subject(
         if tokens is not None:
             check_tokens(interface, tokens)
             check_size(groups, tokens)
-    with tempfile.TemporaryDirectory(prefix="gqa-") as values:
-        found = capture(model, nodes, interface, tokens, Path(values), wanted.python, wanted.inputs)
+    with temporary_folder() as values:
+        found = capture(model, nodes, interface, tokens, values, wanted.python, wanted.inputs)
         stages = stages_of_captured(groups, found, tokens, folder)
     return CapturedSubject(
         model=model,

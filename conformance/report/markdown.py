@@ -168,6 +168,8 @@ def _problems(table: Table) -> Iterator[str]:
             "failure": f"Infrastructure failure, {where}{about}: {message}",
         }[trouble.kind]
         yield f"- {sentence}" + (f"; fix: {code(trouble.fix)}" if trouble.fix else "")
+    for label, text in table.growth().items():
+        yield f"- {code(label, 80)}: {code(text)}"
     for label, records in table.instability.items():
         yield f"- {code(label, 80)}: {code(instability_text(records))}"
         yield from (f"  - {code(text, 700)}" for text in instability_examples(records))
@@ -250,8 +252,11 @@ def _counts(table: Table) -> Section:
     counts = {column.label: Counter[str]() for column in table.columns}
     for cell in table.cells:
         counts[cell.label].update(filter(None, (cell.verdict, cell.mark, "results")))
+    for label, records in table.instability.items():
+        counts.setdefault(label, Counter())["unstable"] = len(records)
     present = [v for v in VERDICTS if any(count[v] for count in counts.values())]
-    columns = (*present, "unexpected", "known", "results")
+    unstable = ("unstable",) if table.instability else ()
+    columns = (*present, *unstable, "unexpected", "known", "results")
     rows = [
         _row([code(label, 80), *(f"{count[name]:,}" for name in columns)])
         for label, count in counts.items()

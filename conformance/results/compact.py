@@ -14,6 +14,7 @@ from conformance.results.records import ResultRecord
 #: The list of omissions in the header.
 LEFT_OUT: Final = (
     "times",
+    "growth of memory",
     "standard error, of results that are expected",
     "figures, kernels, placement and reproduction of results that pass",
 )
@@ -31,7 +32,7 @@ def compacted(line: bytes) -> bytes:
     """The line of a result without the details in `LEFT_OUT` and without fields that have their
     defaults."""
     kept: dict[str, Any] = json.loads(line)
-    drop = ["ms"]
+    drop = ["ms", "grown_mb"]
     if not kept["unexpected"]:
         drop.append("stderr")
     if kept["verdict"] == "pass":

@@ -81,7 +81,7 @@ def difference(was: ResultRecord | None, now: ResultRecord | None) -> tuple[Kind
             return None
         return (
             "vanished",
-            f"{was.verdict} in the baseline; the new run has the target, not the case.",
+            f"{was.verdict} in the baseline; the new run has no result of it.",
         )
     if was is None or (was_tried(now) and not was_tried(was)):
         return "new", _new(was, now)

@@ -178,6 +178,7 @@ def _footer(parts: Sequence[Run], targets: Iterable[str], *, complete: bool) -> 
         infrastructure=sum(len(part.infrastructure) for part in parts),
         unexpected=sum(part.judged.unexpected for part in parts),
         instability=sum(len(part.instability) for part in parts),
+        not_run=sum(part.not_run for part in parts),
         end=max(ends),
         seconds=round(sum(footer.seconds for footer in footers), 3),
     )

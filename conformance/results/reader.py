@@ -11,6 +11,7 @@ from typing import IO, Final, cast
 
 from pydantic import ValidationError
 
+from conformance.base.words import not_run
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import unpacking
 from conformance.results.records import (
@@ -111,6 +112,13 @@ class Run:
     def results(self) -> tuple[ResultRecord, ...]:
         """The worst result of each case on each target, in the order of the file."""
         return tuple(self.judged.worst.values())
+
+    @property
+    def not_run(self) -> int:
+        """The number of selected cases without a result or a failure, on all targets together."""
+        results = sum(count.total() for count in self.judged.counts.values())
+        failed = sum(each.case is not None for each in self.infrastructure)
+        return max(0, self.header.selection.results - results - failed)
 
 
 def read(path: Path | str, kept: Kept | None = None) -> Run:
@@ -253,14 +261,15 @@ def doubted(run: Run) -> Run:
 
 def _missing(run: Run) -> Iterator[str]:
     """How much of the selection is missing in the file, a sentence each."""
-    footer, selection = run.footer, run.header.selection
+    footer, selection, stopped = run.footer, run.header.selection, False
     if footer is None:
         yield "It has no footer: the run was cut short."
-    elif not footer.complete:
-        yield "The run was stopped before its end."
+    elif stopped := not footer.complete:
+        how = f"Stopped: {not_run(run.not_run)}" if run.not_run else "The run was stopped"
+        yield f"{how}."
     results = sum(count.total() for count in run.judged.counts.values())
     missing = selection.results - results
-    if missing > 0:
+    if missing > 0 and not stopped:
         yield f"{missing} of {selection.results} results are missing."
     elif missing < 0:
         yield f"There are {results} results where {selection.results} were expected."

@@ -646,6 +646,9 @@ class ResultRecord(_Part):
     time_limit: Number | None = None
     """For `timed_out`: the seconds after which the process was killed."""
     ms: Milliseconds | None = None
+    grown_mb: Number = 0.0
+    """Megabytes (of 2^20 bytes) by which the resident memory of the runner's processes grew since
+    the case before in the same process; 0 where there was none, or no `/proc`."""
     stderr: Text = ""
     """The end of the runner's standard error during this case: at most 64 KiB, as JSON, if the
     result is unexpected or red, else 2 KiB."""
@@ -725,6 +728,9 @@ class Footer(_Part):
     unexpected: int
     instability: int = 0
     """The number of results that did not repeat alone."""
+    not_run: int = 0
+    """The number of cases, on all targets together, that have neither a result nor a failure, since
+    the run was stopped or a runner was given up."""
     end: AwareDatetime
     seconds: float
 

@@ -15,6 +15,7 @@ from typing import Literal
 from conformance.base.paths import PROFILES
 from conformance.case.contract import BASES, Basis, Contract
 from conformance.results.errors import ResultsError
+from conformance.results.growth import growth_texts
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
     CaseRecord,
@@ -219,6 +220,11 @@ class Table:
             for label, cells in asked.items()
             if shared
         }
+
+    def growth(self) -> Mapping[str, str]:
+        """A sentence for each column, by its label, where the memory of the runner grows."""
+        tried = (cell for cell in self.cells if cell.tried)
+        return growth_texts((cell.label, cell.result.grown_mb) for cell in tried)
 
     def troubles(self) -> Iterator[Trouble]:
         """The problems of the runs, the targets that were not available, and the infrastructure

@@ -39,6 +39,7 @@ class Writer:
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._unstable = 0
+        self._left = header.selection.results
         self._finished = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
@@ -54,6 +55,7 @@ class Writer:
         self._place.tried |= record.outcome != "unavailable"
         self._counts.setdefault(record.target, Counter())[record.verdict] += 1
         self._unexpected += record.unexpected
+        self._left -= 1
 
     def replace(self) -> None:
         """Replace the file with earlier results by this one."""
@@ -67,6 +69,7 @@ class Writer:
         """Write an infrastructure failure and count it."""
         self._write(record)
         self._infrastructure += 1
+        self._left -= record.case is not None
 
     def instability(self, record: InstabilityRecord) -> None:
         """Write a result that did not repeat and count it."""
@@ -85,6 +88,7 @@ class Writer:
                 infrastructure=self._infrastructure,
                 unexpected=self._unexpected,
                 instability=self._unstable,
+                not_run=max(0, self._left),
                 end=datetime.now(UTC),
                 seconds=round(time.monotonic() - self._since, 3),
             )

@@ -149,8 +149,9 @@ def assess(
         return without_result(str(error), fix)
     shown = outcomes[-1] if judgement.of_variant else outcomes[0]
     record = result_record(case, ready, judgement, shown, expectations, relation)
-    insensitive = {"insensitive": why or ""}
-    return Assessed(record.model_copy(update=insensitive), tuple(outcomes))
+    grown = round(sum(outcome.grown_bytes for outcome in outcomes) / 2**20, 1)
+    update = {"insensitive": why or "", "grown_mb": grown}
+    return Assessed(record.model_copy(update=update), tuple(outcomes))
 
 
 def _comparable(prepared: Prepared, outcome: Outcome, judgement: Judgement) -> Outputs | None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from conformance.case.case import Case
@@ -43,10 +44,14 @@ class Instability:
     """Tells the results of a target's cases from faults that occur only after other cases.
 
     ``ends_with_failure``: the run ends with its first failure; a hang is to cost it one time limit.
+    ``pinned`` are the user's expectations files.
     """
 
-    def __init__(self, ready: DescribedTarget, ends_with_failure: bool = False) -> None:
+    def __init__(
+        self, ready: DescribedTarget, ends_with_failure: bool = False, pinned: Sequence[Path] = ()
+    ) -> None:
         self._ready = ready
+        self._pinned = pinned
         self._ends_with_failure = ends_with_failure
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
@@ -74,15 +79,15 @@ class Instability:
         if not _doubtful(record, first.outcomes[-1], before is not None):
             return first
         if record.verdict == "timeout" and self._ends_with_failure:
-            told = " It was not tried alone, since the run ends with it."
+            told = " Not run alone: the run ends with it."
             return replace(first, record=record.model_copy(update={"reason": record.reason + told}))
         kind = _kind(case, record)
         if self._repeated[kind] >= ALIKE:
             return first
         if (repeated := self._repeated[record.verdict,]) >= RETRIES[record.verdict]:
             told = (
-                f" It was not tried alone, since {repeated} unexpected results of this target with "
-                "this verdict were, and repeated."
+                f" Not run alone: {repeated} unexpected results of this target with this verdict"
+                " already recurred alone."
             )
             return replace(first, record=record.model_copy(update={"reason": record.reason + told}))
         again = alone()
@@ -102,9 +107,9 @@ class Instability:
     ) -> InstabilityRecord:
         described = self._ready.described
         assert described is not None  # a case ran
-        known = instability_for(
-            verdict, described.version, described.adapter, self._ready.target.expectations
-        )
+        on, target = (described.version, described.adapter), self._ready.target
+        known = instability_for(verdict, *on, self._pinned, {target.ep, self._ready.base})
+        known = known or instability_for(verdict, *on, target.expectations)
         return InstabilityRecord(
             target=self._ready.name,
             case=case.id,

@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Final
 from conformance.base.files import replacing
 from conformance.base.paths import cache_root
 from conformance.base.processes import ask
+from conformance.harness.folders import temporary_folder
 from conformance.targets.catalogue import Package, TargetError
 from conformance.targets.setup.programs import find_cargo, find_npm, pip_command
 
@@ -114,10 +114,10 @@ def _ask_cargo(package: Package) -> Iterator[str]:
         raise NoAnswer("cargo is not installed")
     names = [name for name in (package.name, package.former_name) if name]
     before = ""
-    with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
+    with temporary_folder() as folder:
         while names and before != package.oldest:
             try:
-                before = _resolved(cargo, Path(folder), names[0], before)
+                before = _resolved(cargo, folder, names[0], before)
             except NoAnswer:
                 if not before:
                     raise

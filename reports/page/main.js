@@ -141,6 +141,9 @@ document.addEventListener("DOMContentLoaded", async () => {
 
   // ── The panel ─────────────────────────────────────────────────────────────────────────────────
 
+  /** Whether a case was tried and is not right. */
+  const fails = (i, column) => ![null, "right"].includes(cells.cases[i].results[column]?.look.part ?? null);
+
   /** Opens the panel on a cell. `from`: what was clicked; `siblings`: the cases to step through. */
   function openPanel(row, column, from = null, siblings = null) {
     const one = cells.cases[row];
@@ -151,6 +154,8 @@ document.addEventListener("DOMContentLoaded", async () => {
         return isWorse(x, y) ? -1 : isWorse(y, x) ? 1 : 0;
       });
       row = siblings[0];
+      // From a cell with failures one steps through these.
+      if (fails(row, column)) siblings = siblings.filter((i) => fails(i, column));
     }
     opener = from ?? opener;
     at = { row, column, siblings: siblings?.length > 1 ? siblings : null };
@@ -169,7 +174,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     const place = siblings?.indexOf(row);
     const steps = siblings && [
       button("Previous", () => step(-1), "button.step"),
-      make("span", `case ${place + 1} of ${siblings.length}`),
+      make("span", `case ${place + 1} of ${siblings.length}${siblings.every((i) => fails(i, column)) ? " that fail" : ""}`),
       button("Next", () => step(1), "button.step"),
     ];
     if (steps) [steps[0].disabled, steps[2].disabled] = [place === 0, place === siblings.length - 1];

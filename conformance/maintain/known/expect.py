@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from conformance.base.paths import data_path
 from conformance.base.words import plural
 from conformance.base.yaml_source import MAX_BYTES, InputError, Problem, Source, read_yaml
 from conformance.case.case import Case
+from conformance.harness.folders import temporary_folder
 from conformance.judge.expectations import (
     Expectation,
     check_stale,
@@ -69,8 +69,8 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     told = [*found.left_out, *update.told]
     if found.unstable:
         told.append(
-            f"{plural(found.unstable, 'result')} did not repeat alone: this is instability of the "
-            "target, which a line under `instability:` can explain (docs/verdicts.md)."
+            f"{plural(found.unstable, 'result')} did not recur when run alone; a line under "
+            "`instability:` can explain this (docs/verdicts.md)."
         )
     return Expected(
         before if file.exists() else None,
@@ -138,8 +138,8 @@ def _there(file: Path, target: str) -> tuple[str, Source, list[Expectation]]:
 
 def _read(file: Path, text: str) -> tuple[Source, list[Expectation]]:
     """What ``file`` says if it has this text. Raises :class:`InputError`."""
-    with tempfile.TemporaryDirectory(prefix="gqa-") as folder:
-        copy = Path(folder) / file.name
+    with temporary_folder() as folder:
+        copy = folder / file.name
         copy.write_text(text, encoding="utf-8")
         try:
             source, lines = read_yaml(copy), load_pinned([copy])

@@ -24,11 +24,13 @@ class Releases:
 
     def before(self, place: int) -> str:
         """The shortest version between release ``place - 1`` and release ``place``, or equal to the
-        latter: ``1.31`` between 1.30.2 and 1.31.1. Before the oldest, its first two numbers."""
+        latter: ``1.31`` between 1.30.2 and 1.31.1. For the oldest, that release itself."""
         version = _public(self.versions[place])
         for parts in range(2, len(version.release) + 1):
             bound = ".".join(map(str, version.release[:parts]))
-            if self.inside(f">={bound}") == [*range(place, len(self.versions))]:
+            # Nothing is known of those before the oldest.
+            exact = place or Version(bound) == version
+            if exact and self.inside(f">={bound}") == [*range(place, len(self.versions))]:
                 return bound
         return str(version)
 

@@ -197,8 +197,8 @@ class _Updater:
         self._update.told.append(f"{where}: the range of versions is {moved} now, not {versions}.")
         if not shown and known:
             self._update.told.append(
-                f"{where}: no release that was tried shows this any more, from "
-                f"{releases.versions[known[0]]} on; remove the line if no other release does."
+                f"{where}: no tried release shows this any more, from "
+                f"{releases.versions[known[0]]} on; remove the line if no other one does."
             )
         return replace(line, known=line.known.model_copy(update={"versions": moved}))
 

@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.processes import run
+from conformance.harness.folders import temporary_folder
 from conformance.targets.tools import TOOLS_VARIABLE, tools_root
 
 Tell = Callable[[str], None]
@@ -109,16 +109,14 @@ def put_in_place(
         tell(f"{final} {why}, so it is installed again.")
     try:
         tools_root().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            prefix=f".{final.name}-", dir=tools_root(), ignore_cleanup_errors=True
-        ) as name:
-            made = Path(name) / "made"
+        with temporary_folder(tools_root()) as folder:
+            made = folder / "made"
             make(made)
             if why := what_is_wrong(made):
                 raise SetupError(f"What was installed as {final.name} {why}; it is not used.")
             if what_is_wrong(final):  # unless another process was faster
                 if os.path.lexists(final):
-                    final.rename(Path(name) / "old")
+                    final.rename(folder / "old")
                 made.rename(final)
     except OSError as error:
         where = error.filename or tools_root()
