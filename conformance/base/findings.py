@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
-
-from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from conformance.base.paths import data_path
 from conformance.base.words import listed
@@ -19,7 +18,8 @@ PREFIX: Final = "docs/findings/"
 SOFTWARE_ADAPTERS: Final = ("swiftshader", "lavapipe")
 
 
-class Workaround(BaseModel):
+@dataclass(frozen=True)
+class Workaround:
     """A way round a defect, and where it was tried.
 
     ``advice`` is a sentence or two of the page. ``calls`` has the id of a call with the defect, and
@@ -29,12 +29,10 @@ class Workaround(BaseModel):
     `conformance.maintain.workarounds`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     advice: str
-    calls: Mapping[str, str] = {}
+    calls: Mapping[str, str] = field(default_factory=dict)
     tried: str = ""
-    holds: Mapping[str, str] = {}
+    holds: Mapping[str, str] = field(default_factory=dict)
     worse: tuple[str, ...] = ()
 
     @property
@@ -44,14 +42,13 @@ class Workaround(BaseModel):
         return f"{self.advice}{warning}"
 
 
-class FindingFacts(BaseModel):
+@dataclass(frozen=True)
+class FindingFacts:
     """The entry of one finding in ``docs/findings/findings.yaml``.
 
     ``depends_on_adapter``: the defect is known on software adapters, and whether a real GPU has
     it is not known. ``from_tokens``: the new tokens of a call from which on it shows, 0 for any.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     depends_on_adapter: bool = False
     from_tokens: int = 0
@@ -61,6 +58,8 @@ class FindingFacts(BaseModel):
 @cache
 def finding_facts() -> Mapping[str, FindingFacts]:
     """The entries of all findings that have one, by the link that expectations use."""
+    from pydantic import TypeAdapter  # not where only the constants are needed
+
     data = read_yaml(data_path("docs") / "findings" / "findings.yaml").data
     entries = TypeAdapter(dict[str, FindingFacts]).validate_python(data)
     return {f"{PREFIX}{page}.md": facts for page, facts in entries.items()}
