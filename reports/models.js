@@ -23,16 +23,6 @@ addEventListener("DOMContentLoaded", () => {
   }
 });
 
-/**
- * The search terms of a text: words in any order, and quoted phrases. Of a pasted message only the words: its numbers and
- * the names of nodes are those of another call.
- */
-function searchTerms(text) {
-  const terms = [...text.toLowerCase().matchAll(/"([^"]+)"?|\S+/g)].map(([word, quoted]) => quoted ?? word);
-  if (terms.length < 6) return terms;
-  return text.toLowerCase().replace(/^.*status message:/s, "").match(/(?<![\w/])[a-z_]{3,}(?!\w)/g) ?? terms;
-}
-
 // Shows the rows that a search means, and the columns if it names runtimes; returns of how many models they are.
 // `conformance/report/model_query.py` describes the rules, and has the words with a meaning of their own.
 function findModels(text) {

@@ -1,9 +1,8 @@
-"""Writes the pictures of the documentation: screenshots of reports.
+"""Makes the pictures of the documentation, which are parts of pages: `python reports/picture.py`.
 
-    python reports/picture.py          docs/report.png, of the recorded results
-    python reports/picture.py check    docs/check.png: Gemma 4 E2B on the CPU, tract and WebGPU
-
-Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH); the second one the targets, too.
+``docs/report.png`` is of the recorded results, ``docs/check.png`` of Gemma 4 E2B, which `gqa check`
+runs on the CPU, tract and WebGPU. Needs these targets, Playwright, and a Chromium ($CHROMIUM, or
+one on the PATH).
 """
 
 from __future__ import annotations
@@ -50,24 +49,23 @@ def _in_float32(run: Run) -> Run:
 
 def main() -> None:
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+    recorded = ROOT / "reports" / "recorded" / "history"
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.html"
+        report, check = Path(folder) / "report.html", Path(folder) / "check.html"
+        runs = [_in_float32(read(recorded / f"{target}.jsonl.xz")) for target in TARGETS]
+        report.write_text(render(runs), encoding="utf-8")
+        gqa = [sys.executable, "-P", "-m", "conformance", "check", MODEL.relative_to(ROOT)]
+        subprocess.run([*gqa, *CHECKED, "--html", check], cwd=ROOT, check=False)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport=SIZE)
-        if sys.argv[1:] == ["check"]:
-            gqa = [sys.executable, "-m", "conformance", "check", MODEL.relative_to(ROOT)]
-            subprocess.run([*gqa, *CHECKED, "--html", report], cwd=ROOT, check=False)
-            page.goto(report.as_uri())
-            page.wait_for_selector("html.ready")
-            page.locator("section.model").screenshot(path=ROOT / "docs" / "check.png")
-        else:
-            recorded = ROOT / "reports" / "recorded" / "history"
-            runs = [_in_float32(read(recorded / f"{target}.jsonl.xz")) for target in TARGETS]
-            report.write_text(render(runs), encoding="utf-8")
-            page.goto(report.as_uri() + QUERY)
-            page.wait_for_selector("html.ready")
-            page.evaluate("scrollTo(0, 0)")
-            page.screenshot(path=ROOT / "docs" / "report.png")
+        page.goto(report.as_uri() + QUERY)
+        page.wait_for_selector("html.ready")
+        page.evaluate("scrollTo(0, 0)")
+        page.screenshot(path=ROOT / "docs" / "report.png")
+        page.set_viewport_size({"width": SIZE["width"], "height": 4000})
+        page.goto(check.as_uri())
+        page.wait_for_selector("html.ready")
+        page.locator("section.model").screenshot(path=ROOT / "docs" / "check.png")
         browser.close()
 
 

@@ -352,18 +352,17 @@ def test_a_long_summary_is_cut_and_counts_the_rest(tmp_path: Path) -> None:
     number = 1_000
     ids = [f"t{n}/é{n}" for n in range(number)]
     before = run(tmp_path, [result(id, OLD) for id in ids])
-    after = run(
-        tmp_path, [result(id, NEW, "wrong", expectation=expected(link=f"{id}")) for id in ids]
-    )
+    causes = ((id, expected(line=line)) for line, id in enumerate(ids, 1))
+    after = run(tmp_path, [result(id, NEW, "wrong", expectation=known) for id, known in causes])
     found = changes(after, before)
     for text, noun in (
         (changes_markdown(found), "more groups"),
-        (summary_markdown(after), "unexpected results"),
+        (summary_markdown(after), "other causes"),
         (report_markdown(after, found), "more groups"),
     ):
         assert MOST_BYTES * 0.9 < len(text.encode()) <= MOST_BYTES
         (left,) = re.findall(rf"… and ([\d,]+) {noun} omitted\.", text)
-        heading = "Unexpected results" if noun == "unexpected results" else "Newly broken"
+        heading = "Unexpected results" if noun == "other causes" else "Newly broken"
         part = text.split(f"## {heading}: {number:,}\n")[1].split("\n## ")[0]
         shown = len(re.findall("^- ", part.split("\n# ")[0], re.M))
         assert shown > 50

@@ -302,6 +302,20 @@ def test_the_search_of_the_site_finds_findings_and_leads_on_to_the_report(
     assert tab.locator("#in-report").is_hidden()
 
 
+def test_a_search_of_the_site_is_an_entry_of_the_history_and_says_what_a_message_means(
+    show: Open, site: Path
+) -> None:
+    tab = show((site / "index.html").read_text(encoding="utf-8"), wait=False)
+    before = tab.evaluate("history.length")
+    tab.locator("#find").press_sequentially("Unrecognized attribute: xyz")
+    assert tab.evaluate("history.length") == before + 1
+    heading = "The release is older than the model"
+    assert tab.locator(".meanings article:visible h3").all_inner_texts() == [heading]
+    tab.go_back()
+    tab.locator(".meanings").wait_for(state="hidden")
+    assert tab.locator("#find").input_value() == ""
+
+
 def test_only_the_report_of_a_site_links_to_the_other_pages(site: Path, page: str) -> None:
     assert Parsed((site / "report.html").read_text(encoding="utf-8")).attributes("nav") == [{}]
     assert Parsed(page).attributes("nav") == []

@@ -13,13 +13,14 @@ from browsing import SIZE, Open
 from reported import HOSTILE, run_of
 from synthetic_runs import START, case, error, expected, of_results, result, small
 
+from conformance.base.paths import ROOT
 from conformance.case.contract import Contract
 from conformance.report.error_picture import picture, text_of
 from conformance.report.html import render
 from conformance.results.compare import changes
-from conformance.results.reader import Run
+from conformance.results.reader import Run, read
 from conformance.results.records import ErrorMap, RelationRecord
-from conformance.results.table import tabulate
+from conformance.results.table import tabulate, with_shared_cases
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -194,6 +195,82 @@ def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
         assert cases(tab) == found, text
 
 
+def test_back_and_forward_lead_through_cases_searches_and_filters(
+    show: Open, tmp_path: Path
+) -> None:
+    about = [case("a/x", title="Gemma lends"), case("a/y", title="Phi")]
+    results = [result("a/x", verdict="wrong", unexpected=False), result("a/y")]
+    tab = show(render([of_results(tmp_path / "a", results, about)]))
+    panel = tab.locator("#panel")
+    before = tab.evaluate("history.length")
+    tab.locator("#search").press_sequentially("gemma")
+    assert cases(tab) == ["a/x"]
+    tab.locator(".chips").get_by_text("wrong").click()
+    cell(tab, "a/x").click()
+    assert tab.evaluate("history.length") == before + 3  # the search, the filter, the case
+    opened, found = asked(tab), "#?q=gemma&verdict=wrong"
+    tab.go_back()
+    panel.wait_for(state="hidden")
+    assert asked(tab) == found
+    assert cases(tab) == ["a/x"]
+    tab.go_forward()
+    panel.wait_for()
+    assert asked(tab) == opened
+    panel.get_by_role("button", name="Close").click()
+    tab.go_back()
+    panel.wait_for()
+    for address in (found, "#?q=gemma", ""):
+        tab.go_back()
+        assert asked(tab) == address
+    assert cases(tab) == ["a/x", "a/y"]
+    assert tab.locator("#search").input_value() == ""
+    tab.go_forward()
+    assert asked(tab) == "#?q=gemma"
+    assert cases(tab) == ["a/x"]
+
+
+#: The visible texts with a backtick of ours, or with a label that is cut or leaves its box.
+LOOK = """() => {
+  const found = new Set();
+  const labels = ".v, .n, button, th, td, small, label, a, code, dt, dd, p, h1, h2, h3";
+  for (const element of document.querySelectorAll("body *")) {
+    if (!element.checkVisibility() || element.closest("pre, .said, .unseen")) continue;
+    const text = element.innerText?.slice(0, 80);
+    const own = [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE);
+    if (own.some((node) => node.data.includes("`"))) found.add(`backtick: ${text}`);
+    const scrolls = ["auto", "scroll"].includes(getComputedStyle(element).overflowX);
+    const isCut = element.clientWidth && element.scrollWidth > element.clientWidth + 1;
+    if (isCut && !scrolls && element.matches(labels)) found.add(`cut: ${text}`);
+    const box = element.parentElement.closest(".v, .n, button")?.getBoundingClientRect();
+    const { left, right, width } = element.getBoundingClientRect();
+    const isOutside = box && width && (right > box.right + 1 || left < box.left - 1);
+    if (isOutside) found.add(`outside: ${text}`);
+  }
+  return [...found];
+}"""
+
+
+@pytest.mark.slow
+def test_no_label_is_cut_and_no_backtick_is_seen(show: Open) -> None:
+    recorded = ROOT / "reports" / "recorded" / "history"
+    files = [recorded / f"{name}.jsonl.xz" for name in ("cpu", "webgpu")]
+    if not all(file.is_file() for file in files):
+        pytest.skip("no recorded results here")
+    rows = "".join(f"&open={name}" for name in ("models", "models/llama32_1b", "bounds_lengths"))
+    tab = show(render(with_shared_cases(map(read, files))), f"#?{rows}")
+    tab.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
+    quoting = "bounds_attributes/negative_scale[dtype=float32,feature=sink,call=prompt]"
+    for width in (1500, 390):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate(f"location.hash = '#?{rows}'")
+        settle(tab)
+        tab.locator("#matrix[aria-busy=false]").wait_for(timeout=60_000)
+        assert tab.evaluate(LOOK) == []
+        tab.evaluate(f"location.hash = '#{quote(quoting)}@cpu@1.32.0'")
+        tab.locator("#panel code").first.wait_for()
+        assert tab.evaluate(LOOK) == []
+
+
 @pytest.mark.slow
 def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
     about = [
@@ -354,7 +431,6 @@ def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: 
     tab.locator("#search").fill("nothing like this")
     tab.evaluate("location.hash = '#ground/prefill'")
     tab.locator('tr[id="ground/prefill"]').wait_for()
-    tab.locator("#search").fill("nothing like this")
     tab.locator(".findings ol a").first.click()
     tab.locator("#panel").wait_for()
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()

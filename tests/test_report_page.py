@@ -100,7 +100,7 @@ def test_text_is_never_markup(hostile: Run, tmp_path: Path) -> None:
     parsed = Parsed(html)
     extra = {"ul", "select", "option", "label", "section", "i", "small"}
     assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements} | extra
-    assert len(parsed.scripts) == len(SCRIPTS) + 3  # models.js, and two of data
+    assert len(parsed.scripts) == len(SCRIPTS) + 4  # messages.js, models.js, and two of data
     assert "<img" not in html
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", parsed.packed)
     assert "THE END" in str(parsed.cells)

@@ -12,6 +12,7 @@ from synthetic_runs import target
 
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
+from conformance.report.repro.escaping import prose
 from conformance.results.records import TargetRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
@@ -78,7 +79,7 @@ def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa) -> None:
     options = (word for form, file in forms.items() for word in (f"--{form}", str(file)))
     assert gqa("report", str(recorded), *options).status == 0
     texts = {form: file.read_text() for form, file in forms.items()}
-    assert f"\n- `{SENTENCE}`\n" in texts["markdown"].partition("## Score")[0]
+    assert f"\n- {prose(SENTENCE)}\n" in texts["markdown"].partition("## Score")[0]
     page = texts["html"]
     assert page.index('id="uncalled"') < page.index(SENTENCE) < page.index('id="matrix"')
     assert texts["junit"].count(f'<property name="uncalled" value="{SENTENCE}" />') == 1

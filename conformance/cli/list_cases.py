@@ -28,7 +28,14 @@ _FEW: Final = 24
 @EXPRESSION
 @click.option("--all", "everything", is_flag=True, help="List all cases that EXPRESSION finds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_cases(named: Sequence[str], expression: str, everything: bool, as_json: bool) -> int:
+@click.option(
+    "--message",
+    metavar="TEXT",
+    help="What an error message means, and which recorded releases give it; pasted, in quotes.",
+)
+def list_cases(
+    named: Sequence[str], expression: str, everything: bool, as_json: bool, message: str | None
+) -> int:
     """List test cases: all, or those of a kind, "softcap and window".
 
     PATH is as in gqa run; what is neither a file, a folder, a theme nor a case id is an EXPRESSION,
@@ -42,6 +49,13 @@ def list_cases(named: Sequence[str], expression: str, everything: bool, as_json:
       dtype=float16, cache=static        fields, attributes, features, inputs and outputs
       head_size>=256, sequence_length=1..16
     """
+    if message is not None:
+        if named or expression or everything or as_json:
+            raise BadArgument("--message goes with no other argument or option.")
+        console = make_console()
+        for line in _about_message(message):
+            console.print(line, soft_wrap=True)
+        return Status.AS_EXPECTED
     paths = [argument for argument in named if names_cases(argument)]
     expressions = [argument for argument in named if argument not in paths]
     if len(expressions) > 1 or not JOINING.isdisjoint(named):
@@ -63,6 +77,43 @@ def list_cases(named: Sequence[str], expression: str, everything: bool, as_json:
     for line in lines:
         console.print(line, soft_wrap=True)
     return Status.AS_EXPECTED
+
+
+#: The most causes of a message that are shown.
+_CAUSES: Final = 5
+
+
+def _about_message(text: str) -> Iterator[Text]:
+    """What a message means, and the causes for which recorded releases gave it.
+
+    Raises `BadArgument` if neither is known.
+    """
+    from conformance.report.messages import meanings_of, recorded_results
+    from conformance.results.causes import causes, quoted
+
+    meanings = meanings_of(text)
+    groups = causes(recorded_results(text), lambda result: result, lambda result: "")
+    if not meanings and not groups:
+        raise BadArgument(
+            "Neither docs/messages.md nor a recorded result has this message. Paste it without the "
+            "lines around it. If it names an attribute or input that the runtime does not know, the"
+            " release is older than the model: docs/messages.md says since when each exists."
+        )
+    for heading, _, about in meanings:
+        yield Text.assemble(
+            (heading, "bold"), " (docs/messages.md)\n", about.replace("`", ""), "\n"
+        )
+    for group in groups[:_CAUSES]:
+        first, number = group.example, plural(len({one.case for one in group.members}), "call")
+        yield Text(f"{number}: {first.verdict}, for example {first.case}", "bold")
+        why = f"{first.known.why} {first.known.link}" if first.known else first.reason
+        where = ", ".join(sorted({one.target for one in group.members}))
+        for line in (why, f"given by {where}", quoted(one_line(first.message or "", 2000))):
+            yield Text(f"  {one_line(line)}")
+    if left := len(groups[_CAUSES:]):
+        yield Text(f"and {plural(left, 'other cause')} with fewer calls")
+    if not groups:
+        yield Text("No recorded result has exactly this message.")
 
 
 def _search(text: str, paths: Sequence[str], everything: bool) -> tuple[list[Case], list[Text]]:

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pydantic_core import to_json
 
 from conformance.base.findings import PREFIX
@@ -25,6 +25,7 @@ from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import with_neighbours
 from conformance.report.history import short
+from conformance.report.messages import meanings
 from conformance.report.model_query import RULES
 from conformance.report.model_table import USES, ModelTable
 from conformance.report.models import CALLED, Models, load_models, slug
@@ -72,7 +73,7 @@ def render(
     table = tabulate(runs)
     shown, cells, reports = page(table, changes)
     models = None if model else _models([column.target for column in table.columns])
-    scripts = ["models.js", *(f"page/{name}.js" for name in SCRIPTS)]
+    scripts = ["messages.js", "models.js", *(f"page/{name}.js" for name in SCRIPTS)]
     if stale_after is not None:
         scripts.append("stale.js")
     return rendered(
@@ -91,6 +92,7 @@ def render(
         groups=Counter(row.group for row in TABLE.values()),
         filters=_filters(cells),
         findings=_findings(shown.findings),
+        meanings=meanings_html(),
         cells=_packed(cells),
         reports=_packed(reports),
     )
@@ -107,7 +109,8 @@ def _environment() -> Environment:
     )
     for each in (
         clean, colour_of, digest, drawing_of, entries, fragment, instability_examples,
-        instability_text, quoted, short, slug, symptom, uncalled_sentences, when, where_wrong,
+        instability_text, prose, quoted, short, slug, symptom, uncalled_sentences, when,
+        where_wrong,
     ):  # fmt: skip
         made.filters[each.__name__] = each
     made.globals |= {"query": _query, "uses": USES, "called": CALLED, "model_rules": RULES}
@@ -132,6 +135,11 @@ def _models(targets: Sequence[TargetRecord]) -> Models | None:
     models = load_models()
     recorded = {name.partition("+")[0] for name in models.runtimes}
     return models.beside(targets) if recorded & {target.base for target in targets} else None
+
+
+def prose(text: str) -> Markup:
+    """A text of ours, cleaned; what is between backticks is code."""
+    return Markup(re.sub("`([^`\n]+)`", r"<code>\1</code>", str(escape(clean(text)))))
 
 
 def digest(text: str) -> str:
@@ -204,6 +212,14 @@ def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
         (link, findings_html(text, known, lambda file: f"#page:{PREFIX}{file}"))
         for link, text in pages
     ]
+
+
+def meanings_html() -> Iterator[tuple[str, str, Iterable[Markup]]]:
+    """Of each section of ``docs/messages.md``: heading, words of its beginnings, and the first
+    paragraph and the rest of its text as HTML."""
+    for heading, beginnings, text in meanings():
+        words = "|".join(" ".join(sorted(each)) for each in beginnings)
+        yield heading, words, [findings_html(part, (), str) for part in text.split("\n\n", 1)]
 
 
 def findings_html(text: str, known: Collection[str], address: Callable[[str], str]) -> Markup:

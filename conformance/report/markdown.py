@@ -1,8 +1,8 @@
 """Markdown for the summary of a CI job: a run, and the changes from a baseline.
 
-All text from runtimes, case files and results files is in code spans, which cannot contain markup,
-mentions of people or references to issues. CI systems do not show a summary that is too long, so
-its size is limited, and it has the number of omitted items.
+Sentences have no markup, mentions of people or references to issues: what could be one is in a code
+span, as names are. CI systems do not show a summary that is too long, so its size is limited, and
+it has the number of omitted items.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from conformance.diagnosis.explanation import (
     explanations_of_changes,
 )
 from conformance.report.history import release_rows, sentence
-from conformance.report.repro.escaping import code
-from conformance.results.causes import causes
+from conformance.report.repro.escaping import code, prose
+from conformance.results.causes import Cause, causes
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import ResultRecord
@@ -87,9 +87,9 @@ def link(address: str) -> str:
 
 def _changes(changes: Changes) -> Iterator[Section]:
     heading = "# Worse than the baseline" if changes.worse else "# Not worse than the baseline"
-    yield Section(heading, [f"- {code(reason)}" for reason in changes.reasons], "reasons", 0.2)
+    yield Section(heading, [f"- {prose(reason)}" for reason in changes.reasons], "reasons", 0.2)
     if changes.notes:
-        yield Section("Notes:", [f"- {code(note)}" for note in changes.notes], "notes", 0.1)
+        yield Section("Notes:", [f"- {prose(note)}" for note in changes.notes], "notes", 0.1)
     yield _totals(changes)
     yield from _shared(explanations_of_changes(changes))
     for heading, members in changes.kinds():
@@ -102,7 +102,7 @@ def _shared(explanations: Iterable[Explanation]) -> Iterator[Section]:
     for one in explanations:
         if lines := one.lines:
             yield Section(
-                f"**{code(lines[0], 300)}**", [f"- {code(x)}" for x in lines[1:]], "lines", 0.1
+                f"**{prose(lines[0], 300)}**", [f"- {prose(x)}" for x in lines[1:]], "lines", 0.1
             )
 
 
@@ -118,18 +118,16 @@ def _totals(changes: Changes) -> Section:
 
 
 def _groups(changes: Changes, changed: Iterable[Change]) -> Iterator[str]:
-    """An item for each group of cases of an entry that changed from and to the same verdicts."""
-    for entry, members in changes.grouped(changed):
+    """An item for each cause for which cases changed from and to the same verdicts."""
+    for rows, members in changes.grouped(changed):
         first = members[0]
-        what = f"{code(first.case)} on {code(first.target, 80)}"
+        where, what = f" on {code(first.target, 80)}", prose(first.sentence, 700)
+        item = f"{code(first.case)}{where}: {what}"
         if len(members) > 1:
-            what = (
-                f"{len(members):,} cases of {code(entry)} on {code(first.target, 80)}; the first is"
-                f" {code(first.case)}"
-            )
-        what = f"- {what}: {code(first.sentence, 700)}"
+            of = code(rows[0]) if len(rows) == 1 else f"{len(rows):,} rows"
+            item = f"{len(members):,} cases of {of}{where}, such as {code(first.case)}: {what}"
         repeated = first.after if first.kind in ("broken", "changed") else None
-        yield what + (_reproduce(repeated) if repeated else "")
+        yield f"- {item}" + (_reproduce(repeated) if repeated else "")
 
 
 # A run
@@ -140,7 +138,7 @@ def _summary(table: Table) -> Iterator[Section]:
     if problems := [*_problems(table)]:
         yield Section(f"## Problems of the run: {len(problems):,}", problems, "problems", 0.2)
     if uncalled := uncalled_sentences(column.target for column in table.columns):
-        items = [f"- {code(sentence)}" for sentence in uncalled]
+        items = [f"- {prose(sentence)}" for sentence in uncalled]
         yield Section("## Parts of the operator that no case calls", items, "runtimes", 0.1)
     series = histories(table)
     yield from _scores(table, series)
@@ -149,10 +147,11 @@ def _summary(table: Table) -> Iterator[Section]:
     yield _counts(table)
     unexpected = [cell for cell in table.cells if cell.mark == "unexpected"]
     if unexpected:
-        items = [*map(_unexpected, sorted(unexpected, key=lambda cell: cell.severity))]
+        by_cause = causes(unexpected, lambda cell: cell.result, lambda cell: cell.label)
         heading = f"## Unexpected results: {len(unexpected):,}"
+        items = [*map(_cause, by_cause)]
         yield from _shared(explanations_of(table))
-        yield Section(heading, items, "unexpected results", 0.5)
+        yield Section(heading, items, "other causes", 0.5)
     yield from _silent(table)
     yield from _known(table)
     yield Section("## Versions", [*_versions(table)], "lines")
@@ -160,7 +159,7 @@ def _summary(table: Table) -> Iterator[Section]:
 
 def _problems(table: Table) -> Iterator[str]:
     for trouble in table.troubles():
-        where, message = code(trouble.label, 80), code(trouble.message)
+        where, message = code(trouble.label, 80), prose(trouble.message)
         about = f", {code(trouble.case)}" if trouble.case else ""
         sentence = {
             "problem": message,
@@ -171,8 +170,8 @@ def _problems(table: Table) -> Iterator[str]:
     for label, text in table.growth().items():
         yield f"- {code(label, 80)}: {code(text)}"
     for label, records in table.instability.items():
-        yield f"- {code(label, 80)}: {code(instability_text(records))}"
-        yield from (f"  - {code(text, 700)}" for text in instability_examples(records))
+        yield f"- {code(label, 80)}: {prose(instability_text(records))}"
+        yield from (f"  - {prose(text, 700)}" for text in instability_examples(records))
 
 
 def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
@@ -183,7 +182,7 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
     by_label = {column.label: table.scores([column.label]) for column in table.columns}
     newest = [label for label in by_label if label not in older_labels(series)]
     shared = table.shared_scores(newest)
-    beside = ["right of what all tried"] if shared else []
+    beside = ["right of calls tried by all"] if shared else []
     others = [part for part in PARTS if part != "right"]
     names = ["right of asked", *beside, *(SHOWN[part].label for part in others), "not tried"]
     rows = []
@@ -233,7 +232,7 @@ def _releases(table: Table, history: History) -> Iterator[Section]:
     regressed.sort(key=lambda group: -len(group.regressed))
     items = [
         f"- {code(group.name)}: {len(group.regressed):,} of {len(group.members):,}; the first is "
-        f"{code(group.regressed[0].case)}: {code(sentence(group.regressed[0]))}"
+        f"{code(group.regressed[0].case)}: {prose(sentence(group.regressed[0]))}"
         for group in regressed
     ]
     heading = f"## Regressed on {code(name, 80)}: {len(whole.regressed):,}"
@@ -264,14 +263,16 @@ def _counts(table: Table) -> Section:
     return Section("## Results", rows, "targets", 0.2, _head("target", *columns))
 
 
-def _unexpected(cell: Cell) -> str:
-    result, known = cell.result, cell.result.expectation
-    noted = f" ({cell.note})" if cell.note else ""
-    expected = f"{noted}, expected {known.verdict}" if known is not None else noted
-    return (
-        f"- **{result.verdict}**{expected}: {code(result.case)} on {code(cell.label, 80)}: "
-        f"{code(result.reason)}{_reproduce(result)}"
-    )
+def _cause(cause: Cause[Cell]) -> str:
+    """A cause with its known defect, or else the reason of an example and how to reproduce it."""
+    result = cause.example
+    expected = result.expectation
+    what, known = f"**{cause.verdict}** on {code(cause.label, 80)}", result.known
+    if expected and not known:
+        what += f", expected {expected.verdict}"
+    why = f"{prose(known.why)} {link(known.link)}" if known else prose(result.reason)
+    such = f"{code(result.case)}{'' if known else _reproduce(result)}"
+    return f"- {len(cause.members):,} {what}: {why}; such as {such}"
 
 
 def _reproduce(result: ResultRecord) -> str:
@@ -313,13 +314,8 @@ def _known(table: Table) -> Iterator[Section]:
     if not known:
         return
     by_cause = causes(known, lambda cell: cell.result, lambda cell: cell.label)
-    items = [
-        f"- {len(cause.members):,} {cause.verdict} on {code(cause.label, 80)}: "
-        f"{code(cause.known.why)} {link(cause.known.link)}; the first is {code(cause.example.case)}"
-        for cause in by_cause
-    ]
     heading = f"## Results with a known defect: {len(known):,}, of {len(by_cause):,} causes"
-    yield Section(heading, items, "causes", 0.7)
+    yield Section(heading, [*map(_cause, by_cause)], "causes", 0.7)
 
 
 def _versions(table: Table) -> Iterator[str]:

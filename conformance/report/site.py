@@ -20,7 +20,7 @@ from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
 from conformance.base.text import clean
 from conformance.base.words import listed
-from conformance.report.html import findings_html, rendered
+from conformance.report.html import findings_html, meanings_html, rendered
 from conformance.report.model_table import USES
 from conformance.report.models import Models, RecordedCause, RecordedModel, models_text, slug
 
@@ -68,7 +68,8 @@ class Site:
             "Which runtime runs which model right, and since when",
             f"Language models as exporters write them, with GroupQueryAttention, on {runtimes}:"
             " what each release computes right, refuses, or gets silently wrong.",
-            scripts=("models.js", "site/index.js"),
+            scripts=("messages.js", "models.js", "site/index.js"),
+            meanings=meanings_html(),
             models=self.models,
             badges=self.badges,
             findings=findings,

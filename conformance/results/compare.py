@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from conformance.results.causes import symptom
 from conformance.results.differences import HEADINGS, Kind, difference
 from conformance.results.differences import Change as Change
 from conformance.results.pairs import Pair, pairs_of
@@ -47,17 +48,23 @@ class Changes:
         every = [each for one in self.targets for each in (one.totals_before, one.totals_after)]
         return [verdict for verdict in VERDICTS if any(totals.get(verdict) for totals in every)]
 
-    def grouped(self, changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
-        """``changes`` grouped by entry, target, verdicts and wrong outputs, as (entry, changes)."""
+    def grouped(self, changes: Iterable[Change]) -> list[tuple[list[str], list[Change]]]:
+        """``changes`` by cause, as (entries, changes): of one target, with the same verdicts and
+        wrong outputs before and now, and the same known defect or symptom."""
         groups: dict[tuple[object, ...], list[Change]] = {}
         for change in changes:
             both = change.before, change.after
             before, after = ((r.verdict, r.wrong_outputs) if r else None for r in both)
-            case = self.cases.get(change.case)
-            entry = case.entry if case else change.case
-            key = entry, change.target, before, after, change.known
+            worst = next((r for r in reversed(both) if r and r.verdict != "pass"), None)
+            cause = worst and (worst.known.why if worst.known else symptom(worst))
+            key = change.target, before, after, change.known, cause
             groups.setdefault(key, []).append(change)
-        return [(str(entry), members) for (entry, *_), members in groups.items()]
+        return [([*dict.fromkeys(map(self._entry, those))], those) for those in groups.values()]
+
+    def _entry(self, change: Change) -> str:
+        """The entry of a case; its id if the case is not described."""
+        case = self.cases.get(change.case)
+        return case.entry if case else change.case
 
     def kinds(self) -> Iterator[tuple[str, Sequence[Change]]]:
         """The heading and the changes of each kind that has any."""

@@ -1,9 +1,10 @@
-"""Messages of runtimes, without parts that differ between two runs with the same defect."""
+"""Messages of runtimes, without parts that differ between two runs with the same defect, and the
+words by which a message is found among those of other calls."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from conformance.base.text import clean
 
@@ -55,3 +56,50 @@ def normal(text: str, target: str = "") -> str:
     for pattern, put in _CHANGING:
         text = pattern.sub(put, text)
     return " ".join(text.split())
+
+
+# What a message is wrapped in; it is compared from the end of the last of these on.
+_WRAPPED: Final = re.compile(
+    r"^.*(?:status message:|error_message:|error in execution:|\[onnxruntimeerror\] : \d+ : \w+ :"
+    r"|\) ?, error |caused by:(?:.*\s\d+:(?=\s))?)",
+    re.ASCII | re.DOTALL,
+)
+# Names of nodes, types of templates, and what is in quotes.
+_OF_ONE_CALL: Final = re.compile(
+    r"""\b(?:node|name)\b[ :#]*(?:\([^()]*\)|\S+)|\[(?:with )?t\w* = [^\]]*\]"""
+    r"""|(?<!\w)'(?!s\b)[^'\n]{0,300}'(?!\w)|"[^"\n]{0,300}"|`[^`\n]{0,300}`""",
+    re.ASCII,
+)
+# A word without digits that is no part of a path or of a C++ name, and that does not differ between
+# the messages of releases and execution providers.
+_WORD: Final = re.compile(
+    r"(?<![\w/.:])(?!(?:the|must|shall|should|cpu|cuda|webgpu|wasm|jsep|hip|rocm|qnn|dml)(?!\w))"
+    r"[a-z][a-z_]{2,}(?![\w/]|\.\w|::)",
+    re.ASCII,
+)
+#: A message of fewer words is not compared.
+_FEWEST: Final = 3
+
+
+class MessageWords(NamedTuple):
+    """The words by which a message is recognised in another one that has the same cause: all, and
+    those after what it is wrapped in.
+
+    Numbers, names of nodes and what is in quotes belong to one call, and are left out.
+    ``reports/messages.js`` has the same rule.
+    """
+
+    every: frozenset[str]
+    core: frozenset[str]
+
+    def is_like(self, other: MessageWords) -> bool:
+        """Whether one of the messages, without its wrapping, is a part of the other."""
+        pairs = (self.core, other.every), (other.core, self.every)
+        return any(len(core) >= _FEWEST and core <= every for core, every in pairs)
+
+
+def message_words(text: str) -> MessageWords:
+    """The words of a message."""
+    text = clean(text, COMPARED).lower()
+    parts = text, _WRAPPED.sub("", text)
+    return MessageWords(*(frozenset(_WORD.findall(_OF_ONE_CALL.sub(" ", each))) for each in parts))

@@ -46,7 +46,7 @@ SHOWN: Final[Mapping[Part, PartRow]] = {
     ),
     "accepted": PartRow(
         "accepted or elsewhere",
-        "ran although it must be rejected, with correct values or none to compare, or ran on "
+        "ran although it must be rejected (its values correct or not comparable), or ran on "
         "another execution provider",
         "accepted",
     ),

@@ -59,9 +59,9 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
     for row in (
         VerdictRow(
             "crash",
-            "the process died of a signal, an abort or a panic, or its device failed (an illegal "
-            "access on a GPU), and again when the case was run alone; or it did so in the case "
-            "after it, each time that those two were run",
+            "the process died (of a signal, an abort or a panic), or its device failed (an illegal "
+            "access on a GPU), and again when the case was run alone; or the next case dies "
+            "whenever it is run after this one",
             group="no result",
             deed="ends the process",
             sign="☠",
@@ -97,8 +97,8 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
         ),
         VerdictRow(
             "fallback",
-            "it ran on another execution provider than the requested one; or, on a kernel variant, "
-            "not with the kernel that its name says, which is never red",
+            "it ran on another execution provider than the requested one; never red for a kernel "
+            "variant that ran another kernel than its name says",
             group="result, no error",
             deed="runs on another execution provider",
             sign="↷",

@@ -16,6 +16,9 @@ function make(kind, ...children) {
   return element;
 }
 
+/** A text of ours: what is between backticks is code. */
+const prose = (text) => make("bdi", (text ?? "").split(/`([^`\n]+)`/).map((part, i) => (i % 2 ? make("code", part) : part)));
+
 /** An SVG element with its attributes. */
 function draw(tag, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);

@@ -2,6 +2,8 @@
 "use strict";
 document.documentElement.classList.add("js");
 
+const WRITTEN = "written"; // the state of the entries of the history that the page has shown
+
 document.addEventListener("DOMContentLoaded", async () => {
   const cells = new Cells(await unpack($("#cells")));
   const panel = $("#panel");
@@ -12,18 +14,22 @@ document.addEventListener("DOMContentLoaded", async () => {
   let query = emptyQuery();
   let opener = null; // gets the focus when the panel closes
   let at = null; // { row, column, siblings } of the panel
+  let typing = false; // whether the last entry of the history is of what is being typed
 
   // ── Query ─────────────────────────────────────────────────────────────────────────────────────
 
   /** Changes the query, updates the table and writes the address. */
-  function setQuery(change) {
+  function setQuery(change, entry = "new") {
     query = { ...query, ...change };
     updateTable();
-    writeAddress();
+    writeAddress(entry);
   }
 
   /** Changes a filter, and forgets what was collapsed by hand under the last one. */
-  const setFilter = (change) => setQuery({ shut: new Set(), ...change });
+  const setFilter = (change, entry = "new") => setQuery({ shut: new Set(), ...change }, entry);
+
+  /** Searches for what is typed, which is one entry of the history. */
+  const setSearch = (q) => setFilter({ q }, "typed");
 
   function updateTable() {
     const selection = cells.select(query);
@@ -37,10 +43,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     for (const select of $$("select[data-list]")) select.value = [...query[select.dataset.list]][0] ?? "";
     $("#sort").value = query.sort;
     for (const field of [search, $("#find")]) if (field.value !== query.q) field.value = query.q;
-    const models = findModels(query.q);
-    const counted = [$(".models") && plural(models, "model"), plural(selection.cases, "call")];
-    $("#found").textContent = query.q && flattened(counted).join(", ");
-    $("#to-calls").hidden = !query.q || !selection.cases;
+    showHits(selection.cases);
     const all = cells.cases.length;
     const symptoms = [...query.symptom].map((text) => `“${text.length > 140 ? `… ${text.slice(-140)}` : text}”`).join(" or ");
     $("#shown").textContent = isFiltered(query)
@@ -52,8 +55,29 @@ document.addEventListener("DOMContentLoaded", async () => {
     nothing.hidden = selection.cases > 0;
   }
 
-  function writeAddress() {
-    history.replaceState(null, "", formatAddress(query));
+  /** While something is searched, shows only what was found: what a message means, the models that are named, the calls. */
+  function showHits(calls) {
+    const searched = Boolean(query.q.trim());
+    const models = findModels(query.q);
+    const meanings = showMeanings(query.q);
+    const first = query.q.toLowerCase().match(/[a-z0-9]+/)?.[0];
+    const isNamed = (family) => !family.hidden && family.dataset.name.toLowerCase().replace(/[^a-z0-9]/g, "").includes(first);
+    const named = Boolean(first) && $$(".models .family").some(isNamed);
+    document.body.classList.toggle("searching", searched);
+    const table = $(".which");
+    if (table) table.hidden = searched && !named && (calls > 0 || meanings > 0);
+    const counted = [meanings > 0 && plural(meanings, "explanation"), table && !table.hidden && plural(models, "model"), plural(calls, "call")];
+    $("#found").textContent = searched ? flattened(counted).join(", ") : "";
+    $("#to-calls").hidden = !searched || !calls || !named;
+  }
+
+  /** Writes the query into the address: as a new entry of the history, one of what is `typed`, or the `same` one. */
+  function writeAddress(entry) {
+    const address = formatAddress(query);
+    const isNew = entry === "new" || (entry === "typed" && !typing);
+    const isOther = address !== formatAddress(parseAddress(location.hash));
+    typing = entry === "typed" || (typing && entry === "same");
+    history[isNew && isOther ? "pushState" : "replaceState"](WRITTEN, "", address);
   }
 
   function fold(id, open) {
@@ -63,7 +87,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     (open ? opened : shut).add(id);
     if (!at && matrix.row(id)?.matches(".theme, .group")) query.anchor = open ? id : ""; // for a link to the row
     const control = () => $(".fold", matrix.row(id) ?? make("tr"));
-    keepInPlace(control, () => setQuery({ open: opened, shut }));
+    keepInPlace(control, () => setQuery({ open: opened, shut }, "same"));
     control()?.focus({ preventScroll: true });
   }
 
@@ -122,9 +146,9 @@ document.addEventListener("DOMContentLoaded", async () => {
     openPanel(place, Number(release.dataset.column), null, at.siblings);
     $(".releases [aria-current]", panel)?.focus();
   });
-  search.addEventListener("input", () => setFilter({ q: search.value }));
+  search.addEventListener("input", () => keepInPlace(() => search, () => setSearch(search.value)));
   const finder = $("#find");
-  finder.addEventListener("input", () => setFilter({ q: finder.value }));
+  finder.addEventListener("input", () => setSearch(finder.value));
   finder.addEventListener("keydown", (event) => {
     if (event.key === "Enter") (findModels(finder.value) ? $("#which-model") : $("#matrix")).scrollIntoView();
   });
@@ -136,7 +160,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   $("#unfold").addEventListener("click", (event) => {
     const all = event.target.getAttribute("aria-pressed") !== "true";
     const names = cells.themes.map(({ name }) => name);
-    setQuery({ open: new Set(all ? names : []), shut: new Set(all ? [] : names) });
+    setQuery({ open: new Set(all ? names : []), shut: new Set(all ? [] : names) }, "same");
   });
 
   // ── The panel ─────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +169,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   const fails = (i, column) => ![null, "right"].includes(cells.cases[i].results[column]?.look.part ?? null);
 
   /** Opens the panel on a cell. `from`: what was clicked; `siblings`: the cases to step through. */
-  function openPanel(row, column, from = null, siblings = null) {
+  function openPanel(row, column, from = null, siblings = null, entry = "new") {
     const one = cells.cases[row];
     if (!one?.results[column]) return;
     if (from?.closest("#matrix :is(.theme, .group, .symptom)") && siblings) {
@@ -161,7 +185,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     at = { row, column, siblings: siblings?.length > 1 ? siblings : null };
     keepInPlace(() => opener, fillPanel);
     panel.focus({ preventScroll: true });
-    writeAddress();
+    writeAddress(entry);
   }
 
   function fillPanel() {
@@ -185,7 +209,7 @@ document.addEventListener("DOMContentLoaded", async () => {
       make("div.top", verdict, make("span", "on ", make("bdi.target", breakable(target.label))), share, button("Close", closePanel, "button.close")),
       address,
       steps && make("div.steps", steps),
-      make("h2", make("bdi", group.title)),
+      make("h2", prose(group.title)),
       make("p.case", make("bdi.id", about.id)),
       details.parts(),
     );
@@ -204,10 +228,17 @@ document.addEventListener("DOMContentLoaded", async () => {
     fillPanel();
     const same = $$("#panel .step")[by < 0 ? 0 : 1];
     (hadFocus && !same.disabled ? same : panel).focus({ preventScroll: true });
-    writeAddress();
+    writeAddress("same");
   }
 
   function closePanel() {
+    const { row } = at;
+    hidePanel();
+    query.anchor = cells.cases[row].id;
+    writeAddress("new");
+  }
+
+  function hidePanel() {
     const { row } = at;
     const back = () => (opener?.isConnected ? opener : $("button", matrix.row(cells.cases[row].id) ?? make("tr")));
     keepInPlace(back, () => {
@@ -217,8 +248,6 @@ document.addEventListener("DOMContentLoaded", async () => {
     matrix.mark();
     (back() ?? $("#copy-link")).focus({ preventScroll: true });
     opener = at = null;
-    query.anchor = cells.cases[row].id;
-    writeAddress();
   }
 
   $("#copy-link").addEventListener("click", (event) => copyLink(event.target, $("#address")));
@@ -241,7 +270,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   $("#show-help").addEventListener("click", () => help.showModal());
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || help.open) return;
-    const typing = event.target.matches("input, textarea");
+    const inField = event.target.matches("input, textarea");
     if (event.target === search && ["Enter", "ArrowDown"].includes(event.key)) {
       event.preventDefault();
       matrix.enter();
@@ -249,18 +278,18 @@ document.addEventListener("DOMContentLoaded", async () => {
     }
     if (event.key === "Escape") {
       if (at) closePanel();
-      else if (typing && query.q) setFilter({ q: "" });
+      else if (inField && query.q) setFilter({ q: "" });
       return;
     }
     const share = () => $(at ? "#panel .share" : "#copy-link").click();
     const actions = { "/": enterSearch, c: share, "?": () => help.showModal(), j: () => step(1), k: () => step(-1) };
-    if (typing || !actions[event.key]) return;
+    if (inField || !actions[event.key]) return;
     event.preventDefault();
     actions[event.key]();
   });
 
-  /** Expands what contains the row of a name, and scrolls to it, even if a filter hides it. */
-  function reveal(id) {
+  /** Expands what contains the row of a name, and scrolls to it (`jump`: even if it is on the screen), even if a filter hides it. */
+  function reveal(id, jump) {
     const single = cells.groups.findIndex((group) => group.id === id);
     const number = cells.numbers.get(id) ?? (single >= 0 && cells.members[single].length === 1 ? cells.members[single][0] : undefined);
     const group = number == null ? single : cells.cases[number].group;
@@ -269,8 +298,10 @@ document.addEventListener("DOMContentLoaded", async () => {
     const opened = new Set(query.open).add(theme);
     if (group >= 0) opened.add(cells.groups[group].id);
     const name = number == null ? id : cells.cases[number].id;
-    query.open = opened;
-    updateTable();
+    if (number == null || !matrix.row(name)) {
+      query.open = opened;
+      updateTable();
+    }
     if (!matrix.row(name)) {
       query = { ...emptyQuery(), anchor: query.anchor, open: opened, releases: query.releases };
       updateTable();
@@ -278,11 +309,11 @@ document.addEventListener("DOMContentLoaded", async () => {
     const row = matrix.row(name);
     $("#matrix .aimed")?.classList.remove("aimed");
     row?.classList.add("aimed");
-    row?.scrollIntoView({ block: "center" });
+    if (jump || !isOnScreen(row)) row?.scrollIntoView({ block: "center" });
     return row;
   }
 
-  function applyAddress() {
+  function applyAddress(jump) {
     query = parseAddress(location.hash);
     const { anchor } = query;
     const caseOf = ({ label }) => (anchor.endsWith(`@${label}`) ? anchor.slice(0, -label.length - 1) : null);
@@ -291,24 +322,25 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (series && !cells.select(query).columns.includes(column)) query.releases.add(series.label); // it is folded
     updateTable();
     if (column < 0) {
-      if (at) closePanel();
-      query.anchor = anchor;
-      const unresolved = Boolean(anchor) && !reveal(anchor);
+      if (at) hidePanel();
+      const unresolved = Boolean(anchor) && !reveal(anchor, jump);
       unknown.hidden = !unresolved;
       $("bdi", unknown).textContent = unresolved ? anchor : "";
-      writeAddress();
+      writeAddress("same");
       return;
     }
     const number = cells.numbers.get(caseOf(cells.targets[column]));
-    reveal(cells.cases[number].id);
+    reveal(cells.cases[number].id, jump);
     const cell = matrix.cell(number, column);
-    openPanel(number, column, cell, cell && matrix.siblings(cell));
+    openPanel(number, column, cell, cell && matrix.siblings(cell), "same");
   }
 
-  /** Applies the address; if it selects a part of the table, scrolls to the table. */
+  /** Applies the address. Scrolls to what it selects, unless Back or Forward led to an entry that was shown before. */
   function openAddress() {
-    applyAddress();
-    if (!query.anchor && (isFiltered(query) || query.target.size)) $(".tools").scrollIntoView();
+    const jump = history.state !== WRITTEN;
+    typing = false;
+    applyAddress(jump);
+    if (jump && !query.anchor && !query.q && (isFiltered(query) || query.target.size)) $(".tools").scrollIntoView();
   }
 
   addEventListener("hashchange", openAddress);

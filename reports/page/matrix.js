@@ -350,13 +350,13 @@ class Matrix {
     const head = make(
       "th",
       make("div.name", this.#fold(title, open), make("small", make("span.id", name), ` ${this.#count(this.cells.members[group])}`)),
-      why && make("p", make("bdi", why)),
+      why && make("p", prose(why)),
     );
     return this.#row("group", id, head, "row", this.#tallies(members), members);
   }
 
   #fold(text, open) {
-    const control = make("button.fold", make("bdi", text));
+    const control = make("button.fold", prose(text));
     control.type = "button";
     control.setAttribute("aria-expanded", String(open));
     control.tabIndex = -1;
@@ -425,7 +425,7 @@ class Matrix {
     const { cells } = this;
     const one = cells.cases[i];
     const group = cells.groups[one.group];
-    const anchor = make("a", kind === "single" ? make("bdi", group.title) : this.#axes(one, widths) ?? make("bdi", one.id));
+    const anchor = make("a", kind === "single" ? prose(group.title) : this.#axes(one, widths) ?? make("bdi", one.id));
     anchor.href = formatAddress({ ...emptyQuery(), anchor: one.id });
     anchor.tabIndex = -1;
     const head =
@@ -433,7 +433,7 @@ class Matrix {
         ? make(
             "th",
             make("div.name", anchor, make("small", make("span.id", group.name)), this.#axes(one, null)),
-            group.why && make("p", make("bdi", group.why)),
+            group.why && make("p", prose(group.why)),
           )
         : make("th", anchor);
     const tds = this.selection.columns.map((column) => {

@@ -39,7 +39,7 @@ class Details {
       this.look.colour === "presents" && make("p.why", "The output is right: a model that does not read the presents gets right results."),
       this.hazard(),
       this.expectation(),
-      this.result.insensitive && make("p.note", make("b", "Warning"), ": ", make("bdi", this.result.insensitive)),
+      this.result.insensitive && make("p.note", make("b", "Warning"), ": ", prose(this.result.insensitive)),
       this.change(),
       this.releases(),
       this.message(),
@@ -58,7 +58,7 @@ class Details {
   /** What came out badly although the contract leaves it undefined. */
   hazard() {
     const { hazard } = this.result;
-    return hazard && make("p.note", make("b", "Hazard"), ": ", make("bdi", hazard));
+    return hazard && make("p.note", make("b", "Hazard"), ": ", prose(hazard));
   }
 
   /** What the expectations say of the result. */
@@ -77,7 +77,7 @@ class Details {
       make(
         `p.note${unexpected ? ".unexpected" : ""}`,
         note,
-        expected && [make("bdi", expected.why), " ", !page && link(expected.link), !unexpected && from],
+        expected && [prose(expected.why), " ", !page && link(expected.link), !unexpected && from],
       ),
       page,
     ];
@@ -194,8 +194,8 @@ class Details {
     const how = relation.identical ? "identical" : isWithinBudget(relation.share) ? "within the tolerance" : "";
     return [
       make("h3", "Variant of the call"),
-      make("p", "The same call ", make("bdi", relation.what), " must agree: ", make(how ? "b" : "b.over", how || "it differs"), "."),
-      make("p.why", make("bdi", relation.sentence)),
+      make("p", "The same call ", prose(relation.what), " must agree: ", make(how ? "b" : "b.over", how || "it differs"), "."),
+      make("p.why", prose(relation.sentence)),
     ];
   }
 
@@ -204,7 +204,7 @@ class Details {
     const { demands, basis, source, why, mentions, readings, disputed } = this.contract;
     return [
       make("h3", "Contract"),
-      make("p", `The call ${DEMANDS[demands] ?? demands}. `, make("bdi", why ?? "")),
+      make("p", `The call ${DEMANDS[demands] ?? demands}. `, prose(why)),
       list([
         ["basis", demands !== "either" && (this.cells.bases[basis] ?? basis)],
         ["source", link(source)],
@@ -324,7 +324,7 @@ class Details {
     return [
       make("h3", "Case"),
       list([
-        ["why", make("bdi", pool[about.why])],
+        ["why", prose(pool[about.why])],
         ["variant", pool[about.relation] && make("bdi", pool[about.relation])],
         ["file", make("code", make("bdi", pool[about.file]))],
         ["tags", make("bdi", pool[about.tags].join(", "))],

@@ -1,6 +1,8 @@
 // Which cases and results a query selects, and their totals.
 "use strict";
 
+const FEWEST_TERMS = 4; // fewer words are not compared as a message
+
 /** The cells of the page, with indexes that every key press needs. */
 class Cells {
   constructor(data) {
@@ -17,6 +19,7 @@ class Cells {
     this.series.forEach(({ columns }, number) => columns.forEach((column) => (this.seriesOf[column] = number)));
     this.caseTexts = []; // lower-case texts of the cases, made when first searched
     this.pooledTexts = []; // the same for the pool
+    this.pooledWords = []; // the words of messages in the pool
   }
 
   /** A pooled value as lower-case text. */
@@ -38,6 +41,11 @@ class Cells {
     return [result.message, result.reason, result.expectation, result.stderr].some(
       (index) => index != null && (found[index] ??= this.#text(index).includes(word)),
     );
+  }
+
+  /** Whether a result has the message; `found` caches the answer for each pooled text. */
+  #says({ message: index }, wanted, found) {
+    return index != null && (found[index] ??= isLike((this.pooledWords[index] ??= messageWords(this.pool[index])), wanted));
   }
 
   /**
@@ -77,7 +85,7 @@ class Cells {
 
   /**
    * What a query selects: `columns` to show and `folded` ones; `candidates[i]`, whether a case has the words, tag and
-   * dtype; `shown[i]`, whether one of its results also matches; the numbers of both; and
+   * dtype, where a message of any release of a shown target counts; `shown[i]`, whether one of its results also matches; the numbers of both; and
    * `matches(result)`, whether a result has one of the verdicts and the marks.
    */
   select(query) {
@@ -85,6 +93,7 @@ class Cells {
     const every = columns.flatMap((column) => (folded.has(column) ? this.series[folded.get(column)].columns : [column]));
     const series = [...new Set(every.map((column) => this.seriesOf[column]))].filter((number) => number != null);
     const words = searchTerms(query.q).map((word) => ({ word, found: [] }));
+    const [wanted, said] = [messageWords(words.length < FEWEST_TERMS ? "" : query.q), []];
     const candidates = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
     const byResult = ["verdict", "score", "wrong", "symptom"].some((name) => query[name].size) || query.unexpected || query.silent || query.changed;
@@ -100,12 +109,14 @@ class Cells {
     let results = 0;
     this.cases.forEach((one, i) => {
       const present = columns.map((column) => one.results[column]).filter(Boolean);
+      const all = words.length ? every.map((column) => one.results[column]).filter(Boolean) : present;
       if (query.dtype.size && !query.dtype.has(one.dtype)) return;
       if (query.theme.size && !query.theme.has(this.themes[this.groups[one.group].theme].name)) return;
       if (query.basis.size && !query.basis.has(this.basisOf(i))) return;
       if (query.tag.size && !(this.pool[one.tags] ?? []).some((tag) => query.tag.has(tag))) return;
       const lacking = words.filter(({ word }) => !this.#caseText(i).includes(word));
-      if (!lacking.every(({ word, found }) => present.some((one) => this.#contains(one, word, found)))) return;
+      const hasWords = lacking.every(({ word, found }) => all.some((one) => this.#contains(one, word, found)));
+      if (!hasWords && !all.some((one) => this.#says(one, wanted, said))) return;
       candidates[i] = 1;
       if (query.history.size && !this.#hasHistory(i, query.history, series)) return;
       if (query.differs && !verdictsDiffer(every.map((column) => one.results[column]).filter(Boolean))) return;

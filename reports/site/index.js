@@ -7,6 +7,7 @@ addEventListener("DOMContentLoaded", () => {
   const order = [...list.children];
   const find = () => {
     const models = findModels(field.value);
+    const meanings = showMeanings(field.value);
     const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
     const words = searchTerms(field.value);
     const has = (text) => words.filter((word) => text.includes(word)).length;
@@ -26,13 +27,23 @@ addEventListener("DOMContentLoaded", () => {
     }
     list.append(...order.toSorted((a, b) => scores.get(b) - scores.get(a)));
     document.getElementById("found").textContent =
-      field.value && `${count(models, "model")}, ${count(found, "finding")}`;
+      field.value && `${meanings ? `${count(meanings, "explanation")}, ` : ""}${count(models, "model")}, ${count(found, "finding")}`;
     const report = document.getElementById("in-report");
     report.hidden = !field.value;
     report.href = `report.html#?q=${encodeURIComponent(field.value)}`;
-    history.replaceState(null, "", field.value ? "#?q=" + encodeURIComponent(field.value) : "#");
   };
-  field.addEventListener("input", find);
-  field.value = new URLSearchParams(location.hash.slice(2)).get("q") ?? "";
-  if (field.value) find();
+  let typing = false; // what is typed is one entry of the history
+  const read = () => {
+    typing = false;
+    field.value = new URLSearchParams(location.hash.slice(2)).get("q") ?? "";
+    find();
+  };
+  field.addEventListener("input", () => {
+    find();
+    history[typing ? "replaceState" : "pushState"](null, "", field.value ? "#?q=" + encodeURIComponent(field.value) : "#");
+    typing = true;
+  });
+  field.addEventListener("change", () => (typing = false));
+  addEventListener("hashchange", read);
+  read();
 });

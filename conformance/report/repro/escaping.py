@@ -54,6 +54,20 @@ def inline(text: str, most: int = 600) -> str:
     return _MARKUP.sub(_escaped, one_line(text, most))
 
 
+# What is code in a sentence: what is between backticks, and each word with a character that could
+# be markup, a mention or a link.
+_CODE = re.compile(
+    r"`([^`]+)`|(\[[^\[\]`]+\]|[^\s`“(]*(?:[_@<>\[\]\\!&*~#{}$|`]|https?:|://|www\.)[^\s`]*?)"
+    r"(?=[.,:;)”]*(?:[\s`]|$))",
+    re.IGNORECASE,
+)
+
+
+def prose(text: str, most: int = 600) -> str:
+    """A sentence of ours, which may quote untrusted text, as one line of Markdown."""
+    return _CODE.sub(lambda match: code(match[1] or match[2]), one_line(text, most))
+
+
 def code(text: str, most: int = 400) -> str:
     """``text`` on one line as a code span that it cannot break out of, also in a table."""
     text = one_line(text, most)
