@@ -3,7 +3,8 @@
 
 Each fault of mutants/ is run as a target on a sample of the corpus. What the explanation says is
 compared with the fault: the expression that failures share, the fault whose values they have (once
-with this fault among the known ones and once without it), and the smallest call that still fails.
+with this fault among the known ones and once without it; then with the number of passing calls that
+the name would break), and the smallest call that still fails.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Row:
     shared: str
     verdict: str
     without: str
-    needs: str
+    has: str
     runs: int
     seconds: float
 
@@ -55,23 +56,23 @@ class Sample:
         self.calls = {case.id: SampledCall(case, (), "cpu") for case in chosen[:cases]}
         self.changing = {id: {*kernels.changing(call)} for id, call in self.calls.items()}
 
-    def is_wrong(self, case: Case, fault: str) -> bool:
-        """Whether the fault shows in a call."""
+    def kind(self, case: Case, fault: str) -> str | None:
+        """The kind of the result of a call with a fault; None if it does not run."""
         call = self.calls.get(case.id) or SampledCall(case, (), "cpu")
         outputs = self.kernels.outputs(call, fault)
-        return outputs is not None and not call.is_right(outputs)
+        return None if outputs is None else "" if call.is_right(outputs) else "wrong"
 
     def row(self, fault: str) -> Row | None:
         """What is said of a fault; None if no sampled call shows it."""
         cases = [call.case for call in self.calls.values()]
-        wrong = {
-            case.id: fault in self.changing[case.id] and self.is_wrong(case, fault)
+        kinds = {
+            case.id: self.kind(case, fault) if fault in self.changing[case.id] else ""
             for case in cases
         }
-        if not any(wrong.values()):
+        if not any(kinds.values()):
             return None
         start = time.perf_counter()
-        one = explanations((case, "it", "wrong" * wrong[case.id]) for case in cases)[0]
+        one = explanations((case, "it", kinds[case.id]) for case in cases)[0]
 
         def named(known: FaultyKernels) -> list[MatchingFault]:
             def outputs_of(case: Case) -> object:
@@ -88,15 +89,16 @@ class Sample:
         simplest = min(
             (case for group in one.groups for case in group), key=lambda case: effort(case)
         )
-        made = smallest(simplest, lambda case: self.is_wrong(case, fault))
+        made = smallest(simplest, lambda case: bool(self.kind(case, fault)))
         return Row(
             fault,
             one.shared.failures,
             "; ".join(f"`{pattern.expression}`" for pattern in one.shared.patterns[:2])
             or "nothing",
             _verdict(found, fault),
-            ", ".join(name for each in without for name in each.names) or "none",
-            ", ".join(made.needs) or "nothing",
+            ", ".join(f"{', '.join(each.names)} ({len(each.broken)})" for each in without)
+            or "none",
+            ", ".join(made.needs.values()) or "nothing",
             made.runs,
             seconds,
         )
@@ -115,9 +117,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    print(
-        "| fault | failures | share | as if | without it | smallest call needs | runs | seconds |"
-    )
+    print("| fault | failures | share | as if | without it | smallest call has | runs | seconds |")
     print("| --- | ---: | --- | --- | --- | --- | ---: | ---: |")
     counts: Counter[str] = Counter()
     with FaultyKernels() as kernels:
@@ -131,7 +131,7 @@ def main() -> None:
                 counts_without = "" if row.without == "none" else row.without
                 print(
                     f"| {row.fault} | {row.failures} | {row.shared} | {row.verdict} | "
-                    f"{counts_without} | {row.needs} | {row.runs} | {row.seconds:.1f} |",
+                    f"{counts_without} | {row.has} | {row.runs} | {row.seconds:.1f} |",
                     flush=True,
                 )
     print("\n" + ", ".join(f"{number} {what}" for what, number in counts.most_common()))

@@ -85,3 +85,41 @@ def test_a_fault_that_passing_calls_would_show_is_not_named(
     with FaultyKernels(without=["window_ignored_for_prompts"]) as others:
         found, _ = named(calls, kernels, "window_ignored_for_prompts", known=others)
     assert "window_ignored" not in [name for one in found for name in one.names]
+
+
+@pytest.mark.parametrize(
+    ("fault", "similar"),
+    [
+        ("window_one_longer@total > 12", "window_one_longer"),
+        ("softcap_ignored@queries > 1", "softcap_ignored"),
+    ],
+)
+def test_what_passing_calls_of_any_size_refute_is_not_named(
+    calls: list[SampledCall], kernels: FaultyKernels, fault: str, similar: str
+) -> None:
+    """All failures have the values of the similar fault, but it would break calls that pass."""
+    found, failing = named(calls, kernels, fault)
+    assert len(failing) > 3
+    assert similar not in [name for one in found for name in one.names]
+
+
+def test_the_calls_that_pass_and_would_not_are_said(
+    calls: list[SampledCall], kernels: FaultyKernels
+) -> None:
+    """The fault is named for a target that computes two calls of all right."""
+    by_id = {call.case.id: call for call in calls}
+    wrong = [
+        call.case
+        for call in calls
+        if (made := kernels.outputs(call, "window_ignored")) and not call.is_right(made)
+    ]
+    failing, spared = wrong[2:], wrong[:2]
+    passing = [*spared, *(call.case for call in calls if call.case not in wrong)]
+
+    def returned(case: Case) -> Outputs | None:
+        return kernels.outputs(by_id[case.id], "correct" if case in spared else "window_ignored")
+
+    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    assert {case.id for case in one.broken} == {case.id for case in spared}
+    assert "it would also break 2 calls that passed, such as" in one.sentence
+    assert as_if([failing], passing, returned, "cpu", kernels, until=0.0) == []

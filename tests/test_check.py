@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import click
 import onnx
 import pytest
 from as_user import Desk, Done, Gqa, in_terminal
@@ -19,6 +23,8 @@ from onnx import TensorProto, helper
 from conformance.base.paths import data_path
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
+from conformance.cli import run as commands_run
+from conformance.cli.check import Numbers
 from conformance.model import exports
 from conformance.model.answers import answer, short, where_of
 from conformance.model.configuration import Configuration
@@ -418,3 +424,53 @@ def test_a_target_that_takes_none_of_the_calls_is_an_answer(check: Check, tmp_pa
 
 def test_the_theme_exports_is_what_its_command_writes() -> None:
     assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exports.text()
+
+
+@pytest.mark.parametrize(
+    ("some", "told"),
+    [
+        (3, "Only 3 of 30 calls were tried. "),
+        (29, "miniature@1.0: only 29 of 30 calls were tried; these are right."),
+    ],
+)
+def test_a_check_that_was_cut_off_says_so_first(
+    tiny: Path, check: Check, desk: Desk, monkeypatch: pytest.MonkeyPatch, some: int, told: str
+) -> None:
+    whole = commands_run.run_all
+
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        yield from islice(whole(*arguments), some)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands_run, "run_all", interrupted)
+    desk.runner("correct")
+    ep = ("--ep", "exec:programs/correct")
+    done = check(tiny, *ep, *FEW, "--json", "a.json", status=130)
+    lines = [line for line in done.out.splitlines() if line]
+    assert lines[1].startswith(f"Interrupted after {some} results")
+    assert lines[2].endswith("; tried up to 12 tokens")
+    assert lines[3].startswith(told)
+    assert "every layer right" not in done.both
+    answers = json.loads((desk.folder / "a.json").read_text())
+    assert (answers["exit_status"], answers["complete"]) == (130, False)
+    assert answers["headlines"] == [lines[3]]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("4k", (4096,)),
+        ("4096", (4096,)),
+        ("4_096", (4096,)),
+        ("128K", (131072,)),
+        ("1, 1k-1025", (1, 1024, 1025)),
+    ],
+)
+def test_lengths_are_read_as_people_write_them(text: str, numbers: tuple[int, ...]) -> None:
+    assert Numbers(1, 1 << 20).convert(text, None, None) == numbers
+
+
+@pytest.mark.parametrize("text", ["0", "4kk", "k", "4m", "-3", "1-", "2-1", "1-1k", "9" * 5000])
+def test_what_is_no_length_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="numbers"):
+        Numbers(1, 1 << 20).convert(text, None, None)

@@ -55,17 +55,19 @@ def test_an_expression_is_found_again(expression: str) -> None:
     (pattern,) = found.patterns
     assert selected(pattern.expression) == selected(expression)
     assert (pattern.failures, pattern.calls, found.left) == (len(failing), len(failing), ())
-    assert found.sentences == (
-        f"All {len(failing):,} calls with `{pattern.expression}` fail.",
-        f"None of the {len(cases_of_nodes()) - len(failing):,} other calls fails.",
-    )
+    all_of = f"{len(failing):,} of {len(failing):,}"
+    others = f"0 of {len(cases_of_nodes()) - len(failing):,} others"
+    exactly = f"Fails exactly with `{pattern.expression}` ({all_of}; {others})."
+    assert found.sentences == (exactly,)
 
 
 def test_passing_calls_are_counted_and_a_few_are_named() -> None:
     found, failing = shared_by("ragged", but=1)
     (pattern,) = found.patterns
     assert (pattern.failures, pattern.calls) == (len(failing), len(failing) + 1)
-    assert pattern.sentence.endswith(f"(not {pattern.passing[0]})")
+    (sentence,) = found.sentences
+    assert sentence.startswith(f"Fails with `ragged` ({len(failing)} of {len(failing) + 1}, not")
+    assert pattern.passing[0] in sentence
     many, failing = shared_by("ragged", but=20)
     assert many.patterns[0].expression == "ragged"
     assert many.patterns[0].calls == len(failing) + 20

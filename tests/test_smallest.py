@@ -67,53 +67,53 @@ def keys(call: Call) -> int:
 
 
 @pytest.mark.parametrize(
-    ("body", "fails", "fields", "needs"),
+    ("body", "fails", "fields", "has"),
     [
         (RICH, lambda call: True, HEADS, ""),
-        (RICH, lambda call: call.softcap, {"softcap": 3.0, **HEADS}, "needs a softcap"),
+        (RICH, lambda call: call.softcap, {"softcap": 3.0, **HEADS}, "a softcap"),
         (
             RICH,
             lambda call: call.kv_num_heads > 1 and call.num_heads > call.kv_num_heads,
             {},
-            "needs four query heads and two key/value heads",
+            "four query heads and two key/value heads",
         ),
         (
             RICH,
             lambda call: call.local_window_size and call.local_window_size < keys(call),
             {"local_window_size": 1, **ONE_PAST},
-            "needs a window of one token, shorter than all tokens",
+            "a window of one token, shorter than all tokens",
         ),
         (
             RICH,
             lambda call: keys(call) > 33,
             {"past_sequence_length": 33, **HEADS},
-            "needs 33 past tokens",
+            "33 past tokens",
         ),
         (
             RICH,
             lambda call: call.past_sequence_length >= 17 and call.rotary == "interleaved",
             {"past_sequence_length": 17, "rotary": "interleaved", **HEADS},
-            "needs 17 past tokens and interleaved rotary",
+            "17 past tokens and interleaved rotary",
         ),
         (
             RICH,
             lambda call: call.max_sequence_length and call.dtype == "float16",
             {"dtype": "float16", "max_sequence_length": 1, **HEADS},
-            "needs a static cache and float16",
+            "a static cache and float16",
         ),
-        (RICH, lambda call: call.head_size > 32, {"head_size": 40, **HEADS}, "needs head_size 40"),
-        (RICH, lambda call: call.seed == 5, {"seed": 5, **HEADS}, "needs the values of seed 5"),
+        (RICH, lambda call: call.head_size > 32, {"head_size": 40, **HEADS}, "head_size 40"),
+        (RICH, lambda call: call.seed == 5, {"seed": 5, **HEADS}, "the values of seed 5"),
         (
             LOOP,
             lambda call: call.loop,
             {"loop": (1, 1), **HEADS},
-            "needs a loop of two calls",
+            "a loop of two calls",
         ),
         (
             LOOP,
             is_ragged,
-            {"batch_size": 2, "total_sequence_lengths": (1, 2), **ONE_PAST},
-            "needs one past token and sequences of different lengths",
+            {"batch_size": 2, "total_sequence_lengths": (2, 1), **ONE_PAST},
+            "one past token and sequences of different lengths",
         ),
     ],
 )
@@ -122,13 +122,28 @@ def test_what_does_not_matter_is_left_out(
     body: str,
     fails: Callable[[Call], object],
     fields: dict[str, object],
-    needs: str,
+    has: str,
 ) -> None:
     (case,) = cases_of(tmp_path, body.replace("- name", "- contract: null\n  name"))
     found = smallest(case, lambda each: bool(fails(each.call)), 200)
     assert found.complete
     assert fails(found.case.call)
-    assert (fields_of(found.case), found.sentence) == (fields, needs)
+    told = f"This smallest call has {has}." if has else ""
+    assert (fields_of(found.case), found.sentence) == (fields, told)
+
+
+def test_what_the_smallest_call_does_not_share_with_other_failures_is_said(
+    tmp_path: Path,
+) -> None:
+    """A fault of every softcap, met in a call that it takes a sink to be wrong in."""
+    (case,) = cases_of(tmp_path, RICH.replace("- name", "- contract: null\n  name"))
+    found = smallest(case, lambda each: bool(each.call.softcap and each.call.head_sink), 200)
+    others = find(["softcap"]).named[:9]
+    failing = [case, *others]
+    assert found.beside(failing, ["softcap"]) == ["Not shared by 9 of 10 failures: head_sink."]
+    shared = found.beside(failing, ["ragged", "past_sequence_length>1"])
+    assert shared[0] == "It lacks what the failures share: `ragged` or `past_sequence_length>1`."
+    assert found.beside([case], []) == []
 
 
 def test_a_search_has_a_bound_and_runs_no_call_twice() -> None:
@@ -176,10 +191,10 @@ def test_a_smallest_case_is_a_case_file(tmp_path: Path) -> None:
     (case,) = find(["attention_bias/prompt[dtype=float32,attention_bias=full]"]).named
     found = smallest(case, lambda each: each.call.attention_bias != "none")
     file = tmp_path / "small.yaml"
-    file.write_text(case_text(found.case, "Needs a bias."))
+    file.write_text(case_text([(found.case, "Has a bias.")]))
     (loaded,) = load_file(file)
     assert fields_of(loaded) == fields_of(found.case)
-    assert (loaded.title, loaded.why) == ("Prompt, MHA, attention bias", "Needs a bias.")
+    assert (loaded.title, loaded.why) == ("Prompt, MHA, attention bias", "Has a bias.")
     assert loaded.time_limit_seconds == case.time_limit_seconds
 
 
@@ -205,14 +220,14 @@ def test_what_may_not_repeat_is_not_made_smaller(
     assert thorough is not None
     assert effort_for(partial=True) is None
     assert effort_for(False) is None
-    assert list(smallest_calls(run_of(case), brief)) == [case.id]
+    assert list(smallest_calls(run_of(case), brief, [])) == [case.id]
     hang = {"verdict": "timeout", "outcome": "timed_out"}
-    assert list(smallest_calls(run_of(case, **hang), brief)) == []
-    assert list(smallest_calls(run_of(case, **hang), thorough)) == [case.id]
+    assert list(smallest_calls(run_of(case, **hang), brief, [])) == []
+    assert list(smallest_calls(run_of(case, **hang), thorough, [])) == [case.id]
     unstable = run_of(case)
     met = {"target": "cpu@1.31.1", "case": case.id, "verdict": "wrong", "message": "", "before": ""}
     unstable.instability.append(InstabilityRecord.model_validate({**met, "unexpected": True}))
-    assert list(smallest_calls(unstable, thorough)) == []
+    assert list(smallest_calls(unstable, thorough, [])) == []
 
 
 def test_ctrl_c_ends_a_search_and_the_results_stay(
@@ -242,8 +257,11 @@ def test_a_mutants_fault_stays_to_the_end(gqa: Gqa, desk: Desk) -> None:
         "[dtype=float32]"
     )
     on = ("--ep", "exec:programs/mutant")
-    assert gqa("run", case, *on, "--shrink").status == 1
-    (file,) = (desk.folder / "gqa-shrunk").iterdir()
+    before = {*desk.folder.rglob("*")}
+    assert gqa("run", case, *on).status == 1
+    assert {*desk.folder.rglob("*")} == before, "a run writes only the files that the user names"
+    file = desk.folder / "small.yaml"
+    assert gqa("run", case, *on, "--save-shrunk", "small.yaml").status == 1
     (small,) = load_file(file)
     assert small.call.query_seqlens == (1, 1)
     assert "of different lengths" in small.why

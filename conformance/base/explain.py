@@ -6,7 +6,7 @@ import difflib
 import itertools
 import re
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -57,12 +57,21 @@ def reason_of(error: Exception) -> str:
     return f"{said} ({where})" if said else where
 
 
-def did_you_mean(word: str, known: Iterable[object]) -> str:
-    """The end of a sentence: the known name most similar to ``word``; empty if none is similar."""
+def did_you_mean(
+    word: str, known: Iterable[object], others: Mapping[str, Iterable[str]] | None = None
+) -> str:
+    """The end of a sentence: the known name most similar to ``word``; empty if none is similar.
+
+    ``others`` has further names for each of some known ones.
+    """
     if len(word) > _MOST_SIMILAR:
         return ""
-    near = difflib.get_close_matches(word, [str(k) for k in known], n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    names = {other: name for name, those in (others or {}).items() for other in those}
+    names |= {str(name): str(name) for name in known}
+    if others and word not in names:
+        word = word.replace("-", "_").lower()
+    near = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean '{names[near[0]]}'?" if near else ""
 
 
 def list_item_fields(outer: type[BaseModel], item: type[BaseModel]) -> Callable[[Key], list[str]]:
@@ -79,11 +88,14 @@ def validated(source: Source, model: type[M], fields_at: Callable[[Key], Sequenc
 
 
 def explained(
-    source: Source, details: Iterable[ErrorDetails], fields_at: Callable[[Key], Sequence[str]]
+    source: Source,
+    details: Iterable[ErrorDetails],
+    fields_at: Callable[[Key], Sequence[str]],
+    others: Mapping[str, Iterable[str]] | None = None,
 ) -> list[Problem]:
     """The first of pydantic's errors: one more than :class:`InputError` lists."""
     listed = itertools.islice(details, MAX_PROBLEMS + 1)
-    return [explain(source, detail, fields_at) for detail in listed]
+    return [explain(source, detail, fields_at, others=others) for detail in listed]
 
 
 def explain(
@@ -91,11 +103,13 @@ def explain(
     detail: ErrorDetails,
     fields_at: Callable[[Key], Sequence[str]],
     path: Key | None = None,
+    others: Mapping[str, Iterable[str]] | None = None,
 ) -> Problem:
     """One pydantic error as a problem in YAML terms, with the allowed values and a suggestion.
 
     ``fields_at`` returns the known fields at the location of an unknown one. ``path`` is the place
-    in the file, if it differs from the error's own location.
+    in the file, if it differs from the error's own location. ``others`` has other names of fields
+    and of values (``field: value``).
     """
     steps = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
     location = path if path is not None else steps
@@ -106,7 +120,7 @@ def explain(
     if kind == "extra_forbidden":
         fields = fields_at(location)
         listed = f"; known: {', '.join(fields)}" if len(fields) <= 12 else ""
-        sentence = f"unknown field '{word}'{did_you_mean(str(word), fields) or listed}"
+        sentence = f"unknown field '{word}'{did_you_mean(str(word), fields, others) or listed}"
         return source.problem(location, sentence, at_key=True)
     if kind == "missing":
         return source.problem(location, f"the field '{word}' is missing")
@@ -116,7 +130,9 @@ def explain(
             name = str(found)
         what = f"'{found}'" if word == "[key]" else f"{name}: found {_found(found)}"
         listed = ", ".join(allowed) or context["expected"]
-        meant = did_you_mean(str(found), allowed)
+        named = {each.partition(": ")[::2]: those for each, those in (others or {}).items()}
+        values = {value: those for (field, value), those in named.items() if field == name}
+        meant = did_you_mean(str(found), allowed, values)
         return source.problem(location, f"{what}, allowed: {listed}{meant}")
     message = detail["msg"][:1].lower() + detail["msg"][1:]
     message = re.sub(r"^input should be ", "expected ", message.removeprefix("value error, "))

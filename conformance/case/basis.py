@@ -229,12 +229,13 @@ def _listed(parts: Sequence[str], last: str) -> str:
 
 
 def _unsaid(said: Sequence[str]) -> str:
-    """The questions that no text answers in one sentence, followed by the sentences."""
+    """The questions that no text answers, in one sentence, then the other sentences."""
     sentences = [words for words in said if words.endswith(".")]
     if questions := [words for words in said if words not in sentences]:
         sentences.insert(
             0,
-            f"It is undocumented {_listed(questions, 'or')}; ONNX Runtime's kernels agree.",
+            f"The documentation does not say {_listed(questions, 'or')}; ONNX Runtime's kernels"
+            " agree.",
         )
     return " ".join(sentences)
 

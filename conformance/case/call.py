@@ -272,6 +272,7 @@ class Call(Model):
     k_quant_type: Literal["NONE", "PER_TENSOR", "PER_CHANNEL"] | None = None
     v_quant_type: Literal["NONE", "PER_TENSOR", "PER_CHANNEL"] | None = None
     kv_cache_bit_width: Int | None = None
+    """Follows from `cache_dtype` int8 and float8e4m3fn, unless it is set, also to null."""
     qk_norm_epsilon: Number | None = None
     sliding_window_cache: Int | None = None
     q_norm_epsilon: Number | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -9,6 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import TaggedUnionSchema
 
 from conformance.base.json_schemas import WithDescriptions
+from conformance.base.yaml_source import read_yaml
 from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
 from conformance.case.case import Fields, Title
 from conformance.case.case import Tag as CaseTag
@@ -97,6 +100,13 @@ def schema() -> dict[str, Any]:
         several = {"$ref": "#/$defs/Fields", "required": [name]}
         axis["items"] = {"anyOf": [axis["items"], several]}
     return made
+
+
+@cache
+def synonyms() -> dict[str, tuple[str, ...]]:
+    """Other names of fields, and of their values (``key_value: packed``)."""
+    data = read_yaml(Path(__file__).with_name("synonyms.yaml")).data
+    return {name: tuple(others.split()) for name, others in data.items()}
 
 
 def fields_at(location: tuple[int | str, ...]) -> list[str]:

@@ -14,7 +14,7 @@ Basis = Literal["specified", "established", "requested"]
 #: The meaning of each basis, as a sentence.
 BASES: Final[dict[Basis, str]] = {
     "specified": "A released text or a merged decision says it in words.",
-    "established": "Undocumented; ONNX Runtime's kernels agree, and exporters rely on it.",
+    "established": "Undocumented; ONNX Runtime's kernels agree.",
     "requested": "An issue asks for it; nobody promised it.",
 }
 
@@ -41,7 +41,7 @@ class Contract(Model):
     accepted."""
     basis: Basis = "specified"
     """`specified`: a released text or a merged decision says it in words, which `why` quotes.
-    `established`: no text says it, but the reference kernels agree and exporters rely on it.
+    `established`: undocumented; ONNX Runtime's kernels agree.
     `requested`: an issue asks for it. Only where it is specified is a clean rejection red."""
     source: str
     """The source of the demand: a link, or a document and its section."""

@@ -81,7 +81,8 @@ def find(arguments: Sequence[str]) -> Corpus:
             raise NothingMeant("An argument is empty; name a case file, a folder or a case.")
         if argument.endswith(".onnx"):
             raise NothingMeant(
-                f"'{argument}' is an ONNX model, not a case file; gqa check {argument} checks it."
+                f"'{argument}' is an ONNX model, not a case file: gqa check takes it, and the same"
+                " --ep."
             )
         text, target = split_target(argument)
         file, separator, name = text.partition("::")

@@ -415,3 +415,9 @@ RULES: Final = (
         DOCUMENTATION,
     ),
 )
+
+
+def why_excluded(features: Mapping[str, str | None]) -> tuple[list[str], str] | None:
+    """The features of the first rule that a call breaks, and the reason; None if it breaks none."""
+    found = (([*rule.values], rule.reason) for rule in RULES if rule.forbids(features))
+    return next(found, None)

@@ -178,7 +178,7 @@ def _legal() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise GraphError(f"a node of it is not legal: {error}") from error
+        raise GraphError(f"a node is not legal: {error}") from error
 
 
 @lru_cache(maxsize=32)
@@ -214,7 +214,7 @@ def parsed(content: bytes) -> Graph:
             makers[name] = node, index
     attentions = tuple(node for node in nodes if is_attention(node))
     if not attentions:
-        raise GraphError(f"no node is a {OP_TYPE}, at least outside If, Loop and Scan")
+        raise GraphError(f"no node outside If, Loop and Scan is a {OP_TYPE}")
     frozen = {name: tuple(found) for name, found in readers.items()}
     graph = Graph(model, nodes, frozen, makers, attentions)
     _check_names(graph)
@@ -248,7 +248,7 @@ def _check_names(graph: Graph) -> None:
             )
     for output in graph.model.graph.output:
         if output.name not in graph.makers:
-            raise GraphError(f"the output {output.name} is made by no node")
+            raise GraphError(f"no node makes the output {output.name}")
         named, made = bool(PRESENT.search(output.name)), is_present(graph, output.name)
         if named != made:
             what = "a present" if made else "no present of a GroupQueryAttention"
@@ -392,7 +392,7 @@ def _head_size(
         if width:
             return factor * width // parts
     raise GraphError(
-        f"nothing tells the head size of the node {_name(node)}: declare the shape of its past_key"
+        f"the head size of the node {_name(node)} is unknown: declare the shape of its past_key"
         " or query"
     )
 
@@ -470,7 +470,7 @@ def _use_of(graph: Graph, name: str, dtype: str) -> _Use:
     if not uses:
         readers = sorted({node.op_type for node, _ in graph.readers.get(name, ())})
         by = f"it is read by {', '.join(readers)}" if readers else "no node reads it"
-        raise GraphError(f"nothing tells which values {name} ({dtype}) has: {by}")
+        raise GraphError(f"the values of {name} ({dtype}) are unknown: {by}")
     return min(uses, key=lambda use: use.role not in _TELLING)
 
 
@@ -528,7 +528,7 @@ def _input(graph: Graph, call: Call, step: Step, info: onnx.ValueInfoProto) -> T
             size = expected if expected is not None else _by_name(dim.dim_param, call, step)
         if size is None:
             raise GraphError(
-                f"nothing tells the size of axis {axis} of {name}, {dim.dim_param or 'unnamed'}:"
+                f"the size of axis {axis} of {name}, {dim.dim_param or 'unnamed'}, is unknown:"
                 " give it a number, or the name of a field (batch_size, sequence_length …)"
             )
         shape.append(size)
@@ -669,5 +669,5 @@ def _rows_of(graph: Graph, node: onnx.NodeProto) -> int:
     dims = graph.dims.get(node.input[0])
     axis = attributes_in(node).get("gather_axis", attributes_in(node).get("axis", 0))
     if not dims or not dims[axis]:
-        raise GraphError(f"nothing tells the number of rows from which {_name(node)} gathers")
+        raise GraphError(f"the number of rows from which {_name(node)} gathers is unknown")
     return int(dims[axis])

@@ -26,8 +26,9 @@ from conformance.case.call import (
     GraphCall,
     InputOverride,
 )
-from conformance.case.case import TARGET_AXIS, Case, Description, Fields, misfits
-from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
+from conformance.case.case import ON_PURPOSE, TARGET_AXIS, Case, Description, Fields, misfits
+from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at, synonyms
+from conformance.case.features import why_excluded
 from conformance.case.tensors import attributes_of
 
 #: The most cases of a file, and combinations of one matrix.
@@ -124,7 +125,7 @@ def load_file(file: Path, *, checked: bool = True) -> list[Case]:
     except ValidationError as error:
         wrong = error.errors(include_url=False)
         parsed = _without(wrong, source.data)
-    problems += explained(source, wrong, fields_at)
+    problems += explained(source, wrong, fields_at, synonyms() if wrong else None)
     cases: list[Case] = []
     if parsed is not None:
         faulty = {detail["loc"][1] for detail in wrong}
@@ -270,7 +271,7 @@ class _Expander:
             elif axis not in _FIELDS:
                 self.note(
                     here,
-                    f"'{axis}' is not a field of a call{did_you_mean(axis, _FIELDS)};"
+                    f"'{axis}' is not a field of a call{did_you_mean(axis, _FIELDS, synonyms())};"
                     " an axis of your own maps the label of each value to the fields it sets",
                     at_key=True,
                 )
@@ -342,7 +343,7 @@ class _Expander:
             made = {}
             for detail in error.errors(include_url=False):
                 place = (*path, *detail["loc"][0 if nested else 1 :])
-                self.add(explain(self.source, detail, fields_at, place))
+                self.add(explain(self.source, detail, fields_at, place, synonyms()))
         return _FieldSet(label, made, path, nested)
 
     def concrete(
@@ -355,6 +356,8 @@ class _Expander:
                 if field in MAPS:
                     value = {**merged.get(field, {}), **value}
                 merged[field] = value
+        if merged.get("kv_cache_bit_width", 8) is None:
+            merged["attributes"] = {"kv_cache_bit_width": None, **merged.get("attributes", {})}
         parsed, theme = self.parsed, self.source.file.stem
         suffix = "[" + ",".join(f"{axis}={label}" for axis, label in labels.items()) + "]"
         about = {name: merged.pop(name, default) for name, default in _DESCRIPTION.items()}
@@ -442,7 +445,12 @@ def _problems_of(case: Case, fields: Mapping[str, Any]) -> list[tuple[str, str]]
     try:
         wrong = wrong or [*misfits(case.call, demands, case.relation)]
         if not wrong:
-            _ = case.steps, case.contract
+            _ = case.steps
+            excluded = case.contract.demands == "computes" and why_excluded(case.features)
+            if excluded:
+                names, reason = excluded
+                field = next((name for name in names if name in fields), names[-1])
+                wrong.append((field, f"{reason[:1].lower()}{reason[1:-1]}{ON_PURPOSE}"))
     except InputError as error:
         cause = error.__cause__
         if not isinstance(cause, CallError):

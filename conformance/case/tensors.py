@@ -46,6 +46,9 @@ SCORE: Final = 2.0
 #: The attributes that are fields of a call.
 _ATTRIBUTE_FIELDS: Final = tuple(a.name for a in ATTRIBUTES if a.name in Call.model_fields)
 
+#: The bits of a code in a quantised cache, by the cache's dtype.
+BIT_WIDTHS: Final = {"int8": 8, "float8e4m3fn": 8, "uint8": 4}
+
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
 
 
@@ -132,10 +135,15 @@ class ShapeError(CallError):
 
 
 def attributes_of(call: Call) -> dict[str, int | float | str]:
-    """The attributes set on the node, in the signature's order."""
+    """The attributes set on the node, in the signature's order.
+
+    Quantised caches of 8 bits say so by themselves; ``attributes`` can leave that out.
+    """
     values: dict[str, int | float | str | None] = {
         name: getattr(call, name) for name in _ATTRIBUTE_FIELDS
     }
+    if call.kv_cache_bit_width is None and call.k_quant_type not in (None, "NONE"):
+        values["kv_cache_bit_width"] = {"int8": 8, "float8e4m3fn": 8}.get(call.cache_dtype or "")
     values["do_rotary"] = 1 if call.rotary != "none" else None
     values["rotary_interleaved"] = 1 if call.rotary == "interleaved" else None
     values.update({str(name): value for name, value in call.attributes.items()})

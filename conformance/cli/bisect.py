@@ -60,11 +60,12 @@ def bisect(
 
     releases = _between(entry, good, bad)
     change = first_change(releases, try_)
-    every_change = shlex.join(("gqa", "history", argument_for(case), "--ep", entry.name))
+    options = [*target_for(entry.name, programs).arguments[2:]]
+    every_change = shlex.join(["gqa", "history", argument_for(case), "--ep", entry.name, *options])
     if change is None:
         click.echo(f"{releases[0]} and {releases[-1]} agree. Each series between: {every_change}")
         return Status.UNEXPECTED
-    _print(change, case, entry.name)
+    _print(change, entry.name)
     last = try_(releases[-1]).result
     if last and change.after.result and last.verdict != change.after.result.verdict:
         click.echo(f"  {last.target} is {last.verdict}, so it changed again later: {every_change}")
@@ -108,7 +109,7 @@ def _tried(
     return Tried(release, one.result)
 
 
-def _print(change: Change, case: Case, ep: str) -> None:
+def _print(change: Change, ep: str) -> None:
     """Print the results before and after a change, and the command that runs both."""
     before, after = change.before, change.after
     assert before.result is not None
@@ -125,8 +126,7 @@ def _print(change: Change, case: Case, ep: str) -> None:
         click.echo(f"  {ep}@{untried.release} could not be tried: {why}")
     if change.between:
         click.echo("  So the change may be in one of those instead.")
-    both = (word for each in (before, after) for word in ("--ep", f"{ep}@{each.release}"))
-    click.echo(f"  reproduce  {shlex.join(('gqa', 'run', argument_for(case), *both))}")
+    click.echo(f"  reproduce  {before.result.reproduce} --ep {ep}@{after.release}")
 
 
 def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> Status:

@@ -42,9 +42,14 @@ from conformance.run.target import DescribedTarget, target_plans
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, targets_for
 
+#: A number as people write it: ``600``, ``4_096``, ``4k`` for 4096.
+_NUMBER: Final = re.compile(r"\s*([0-9][0-9_]{0,12})(k?)\s*", re.IGNORECASE | re.ASCII)
+#: The most numbers of an option.
+_MOST_NUMBERS: Final = 200
+
 
 class Numbers(click.ParamType[tuple[int, ...]]):
-    """Numbers, and ranges of them, with commas between them: ``1,17,600`` or ``0-3,7``."""
+    """Numbers, and ranges of them, with commas between them: ``1,17,4k`` or ``0-3,7``."""
 
     name = "N,…"
 
@@ -58,14 +63,13 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         numbers: dict[int, None] = {}
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
-            ends = [
-                int(end)
-                for end in (first, last if dash else first)
-                if re.fullmatch("[0-9]{1,9}", end)
-            ]
+            found = [_NUMBER.fullmatch(end) for end in (first, last if dash else first)]
+            ends = [int(end[1]) << 10 * bool(end[2]) for end in found if end]
             if len(ends) != 2 or not self.least <= ends[0] <= ends[1] <= self.most:
-                limits = f"from {self.least} to {self.most}"
+                limits = f"from {self.least:,} to {self.most:,}"
                 self.fail(f"'{value}' is not a list of numbers {limits}, as in 1,2")
+            if ends[1] - ends[0] >= _MOST_NUMBERS - len(numbers):
+                self.fail(f"'{value}' has more than {_MOST_NUMBERS} numbers")
             numbers |= dict.fromkeys(range(ends[0], ends[1] + 1))
         return tuple(numbers)
 
@@ -76,9 +80,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @click.option("--batch", type=Numbers(1, 64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
     "--lengths",
-    type=Numbers(1, 8192),
+    type=Numbers(1, 1 << 20),
     default=(),
-    help="Tokens of prompts, and in the cache after each call, as in 1,17,600.",
+    help="Tokens of prompts, and in the cache after each call, as in 1,600,4k.",
 )
 @click.option("--head-size", type=click.IntRange(1, 4096), help="Where the graph does not say it.")
 @click.option(

@@ -23,8 +23,9 @@ def document(
     answers: Mapping[str, Sequence[Answer]],
     targets: Iterable[KnownTarget],
     status: int,
+    tried: Mapping[str, Any],
 ) -> str:
-    """The answers of ``gqa check``, with its exit ``status``."""
+    """The answers of ``gqa check``, with its exit ``status`` and what was ``tried``."""
     rows = [
         {
             "layers": group.layers,
@@ -39,7 +40,7 @@ def document(
     model = subject.model
     about = {"producer": model.producer, "notes": table.notes, "not_checked": subject.faults}
     return _json(
-        status,
+        {"exit_status": status, **tried},
         {"path": str(model.path), **about},
         [
             {
@@ -60,13 +61,14 @@ def document(
 def refusal(model: Path, message: str) -> str:
     """The document for a model without a node that can be checked; ``message`` says why."""
     about = {"path": str(model), "producer": "", "notes": [], "not_checked": {"": message}}
-    return _json(Status.BAD_INPUT, about, [], [message], [], [])
+    tried = {"exit_status": Status.BAD_INPUT, "complete": False, "most_tokens": 0}
+    return _json(tried, about, [], [message], [], [])
 
 
-def _json(status: int, model: Mapping[str, Any], *parts: Sequence[Any]) -> str:
+def _json(tried: Mapping[str, Any], model: Mapping[str, Any], *parts: Sequence[Any]) -> str:
     """The text of a document; the parts are targets, headlines, rows and causes."""
     names = ("targets", "headlines", "rows", "causes")
-    document = {"format": FORMAT, "exit_status": status, "model": model}
+    document = {"format": FORMAT, **tried, "model": model}
     document |= dict(zip(names, parts, strict=True))
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 

@@ -30,14 +30,16 @@ from conformance.model.answers import Answer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
 from conformance.model.groups import Group, layers_of
+from conformance.model.headline import label_of, series_of
 from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.seen import ModelProgram, Seen, see, with_seen
+from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
 from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import LOOKS
+from conformance.results.verdicts import LOOKS, Drawn
 from conformance.run.target import DescribedTarget
 
 
@@ -115,6 +117,7 @@ class CheckTerminal(Terminal):
             self.table = error_table(self.subject, self.answers, known, self._similar)
         else:
             self.table = table_of(self.subject, self.answers, known, self._similar)
+        self.table = self._with_what_was_tried(self.table)
         bad = {(record.case, record.target) for record in self._bad()}
         self.better = [
             record
@@ -129,6 +132,42 @@ class CheckTerminal(Terminal):
         self._print(self.table)
         self.list_smallest(summary)
         self.troubles(summary)
+
+    @cached_property
+    def _tried(self) -> list[tuple[Stage, ResultRecord]]:
+        """The results of all targets, each with its call."""
+        parts = (part for each in self.answers.values() for one in each for part in one.parts)
+        return [pair for part in parts for pair in part.results]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call has a result on every target."""
+        return bool(self.known) and len(self._tried) == len(self.cases) * len(self.known)
+
+    @property
+    def most_tokens(self) -> int:
+        """The number of tokens of the longest call that was tried; 0 if none was."""
+        tried = (stage.tokens for stage, record in self._tried if record.verdict != "skip")
+        return max(tried, default=0)
+
+    def _with_what_was_tried(self, table: ModelTable) -> ModelTable:
+        """The table that says up to how many tokens calls were tried, and which have no result."""
+        told: list[tuple[Drawn, str]] = []
+        for targets, (verdict, text) in zip(
+            series_of(self.known.values()), table.sentences, strict=True
+        ):
+            names = {target.name for target in targets}
+            tried = sum(record.target in names for _, record in self._tried)
+            number = f"{tried} of {len(names) * len(self.cases)} calls"
+            if not 0 < tried < len(names) * len(self.cases):
+                told.append((verdict, text))
+            elif verdict == "pass":
+                right = f"{label_of(targets)}: only {number} were tried; these are right."
+                told.append(("skip", right))
+            else:
+                told.append((verdict, f"Only {number} were tried. {text}"))
+        tokens = f"tried up to {self.most_tokens:,} tokens" if self.most_tokens else "nothing tried"
+        return replace(table, heading=f"{table.heading}; {tokens}", sentences=tuple(told))
 
     def status(self, summary: RunSummary) -> int:
         """The exit status of ``gqa check``."""
@@ -227,7 +266,8 @@ class CheckTerminal(Terminal):
     def json(self, status: int) -> str:
         """The answers for programs."""
         assert self.table is not None
-        return document(self.subject, self.table, self.answers, self.known.values(), status)
+        tried = {"complete": self.complete, "most_tokens": self.most_tokens}
+        return document(self.subject, self.table, self.answers, self.known.values(), status, tried)
 
     def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
         """The answers of each target, by its name, in the order of the groups."""

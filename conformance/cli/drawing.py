@@ -22,8 +22,8 @@ from conformance.case.variants import RELATIONS
 from conformance.run.records import case_record, reproduce
 
 
-def draw(console: Console, case: Case) -> None:
-    """Print the case: question, tensors, attributes, contract, links, and the command to run it.
+def draw(console: Console, case: Case, ep: str) -> None:
+    """Print the case: question, tensors, attributes, contract, links, and how to run it on ``ep``.
 
     The shapes of the outputs are those that the oracle computes.
     """
@@ -57,7 +57,7 @@ def draw(console: Console, case: Case) -> None:
     effects = (
         {} if case.contract.demands == "rejects" else sensitivity.effects(case.call, every=True)
     )
-    for label, line in (*sensitivity.lines(effects), *_about(case)):
+    for label, line in (*sensitivity.lines(effects), *_about(case, ep)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
 
 
@@ -71,7 +71,7 @@ def _terms(label: str, contract: Contract) -> Iterator[tuple[str, str]]:
         yield "", f"a rejection names one of: {', '.join(contract.mentions)}"
 
 
-def _about(case: Case) -> Iterator[tuple[str, str]]:
+def _about(case: Case, ep: str) -> Iterator[tuple[str, str]]:
     contract = case.contract
     yield from _terms("contract", contract)
     for reading in contract.readings:
@@ -87,7 +87,7 @@ def _about(case: Case) -> Iterator[tuple[str, str]]:
     if case.tags:
         yield "tags", ", ".join(case.tags)
     yield "file", f"{case.file}:{case.line}"
-    yield "run", reproduce(case, ("--ep", "cpu"))
+    yield "run", reproduce(case, ("--ep", ep))
 
 
 def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Table:

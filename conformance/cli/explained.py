@@ -42,6 +42,7 @@ def _explained(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) ->
             if one.target in runs:
                 plan, ready = runs[one.target]
                 one = with_faults(one, stack.enter_context(TargetRun(plan, ready=ready)), until)
+        summary.explained.append(one)
         if lines := one.lines:
             yield f"\n{lines[0]}"
             yield from (f"  {line}" for line in lines[1:])

@@ -176,9 +176,18 @@ def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> N
             console.print(f"  {name}, one chat: {answers}", soft_wrap=True, highlight=False)
         for line in _causes(row, name):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
-    console.print(
-        f"  see for yourself: gqa check cases/exported/graphs/{row.graph}.onnx --ep cpu\n"
-    )
+    graph = f"cases/exported/graphs/{row.graph}.onnx"
+    command = shlex.join(["gqa", "check", graph, *targets_of(runtimes, row)])
+    console.print(f"  see for yourself: {command}\n", soft_wrap=True, highlight=False, markup=False)
+
+
+def targets_of(runtimes: Sequence[str], row: RecordedModel | None = None) -> Iterator[str]:
+    """The options that select the runtimes, in the newest release in which ``row`` was tried."""
+    for name in runtimes:
+        base, _, adapter = name.partition("+")
+        tried = [*row.runtimes[name].answers] if row and name in row.runtimes else []
+        yield from ("--ep", "@".join((base, *tried[-1:])))
+        yield from ("--adapter", adapter) if adapter else ()
 
 
 def _causes(row: RecordedModel, name: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from conformance.base.text import clean, deep_clean
 from conformance.base.words import plural
 from conformance.cli.common import Status
 from conformance.cli.console import make_console
-from conformance.cli.models import document, draw_rows
+from conformance.cli.models import document, draw_rows, targets_of
 from conformance.model.config_calls import (
     ConfiguredCall,
     differences,
@@ -65,7 +66,8 @@ def print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bo
             print_line("    nobody has tried this call, nor one with the same features")
     print_line()
     draw_rows(console, [*shown.values()], runtimes)
-    print_line("\nWhether your model runs right, gqa check MODEL.onnx says; no weights are needed.")
+    command = shlex.join(["gqa", "check", "MODEL.onnx", *targets_of(runtimes)])
+    print_line(f"\nTo check your model, without its weights: {command}")
     return Status.AS_EXPECTED
 
 

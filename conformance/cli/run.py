@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -98,7 +98,12 @@ if TYPE_CHECKING:
 @click.option(
     "--shrink/--no-shrink",
     default=None,
-    help="Write the smallest call that still fails, of each cause; or search for none.",
+    help="Search for the smallest call that still fails, of every cause; or for none.",
+)
+@click.option(
+    "--save-shrunk",
+    type=options.FILE,
+    help="As --shrink, and write the smallest calls as a case file.",
 )
 @click.option(
     "--minutes",
@@ -144,6 +149,7 @@ def run(
     first: bool,
     maxfail: int | None,
     shrink: bool | None,
+    save_shrunk: Path | None,
     minutes: float | None,
     last_failed: bool,
     shard: str | None,
@@ -169,11 +175,14 @@ def run(
     corpus = find(paths)
     targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
     planned = plans_of(corpus, targets, expression, pinned)
-    outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
+    named = {"--results": results, "--html": html, "--save-shrunk": save_shrunk}
+    outputs = [(option, path) for option, path in named.items() if path]
     check_outputs(planned, outputs, pinned)
     selection = selection_text(paths, expression)
     size = _size(planned)
     terminal = Terminal(verbose=verbose)
+    if save_shrunk is not None and save_shrunk.suffix not in (".yaml", ".yml"):
+        raise BadArgument("--save-shrunk needs a file that ends in .yaml.")
     if last_failed:
         check_results_file(results)
         planned, sentence = only_last_failed(planned)
@@ -194,7 +203,8 @@ def run(
         summary = RunSummary(until)
         execute(work, jobs, place, terminal, summary, 1 if first else maxfail)
         explain_failures(summary, work.planned, explain)
-        make_smaller(summary, effort_for(shrink, bool(shard or resumed or minutes or bisect)))
+        partial = bool(shard or resumed or minutes or bisect)
+        make_smaller(summary, effort_for(shrink, partial, save_shrunk))
         terminal.summary(summary)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
@@ -324,6 +334,9 @@ def _size(plans: Sequence[TargetPlan]) -> int:
     return sum(len(plan.cases) for plan in plans)
 
 
+_NOUNS: Final = {"--results": "results", "--save-shrunk": "the smallest calls"}
+
+
 def check_outputs(
     planned: Sequence[TargetPlan],
     outputs: Sequence[tuple[str, Path]],
@@ -345,7 +358,7 @@ def check_outputs(
     parts = [("--results", part_file(results))] if results else []
     check_separate(inputs, [*outputs, *parts])
     for option, path in outputs:
-        check_writable(path, "results" if option == "--results" else "the report")
+        check_writable(path, _NOUNS.get(option, "the report"))
 
 
 def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:

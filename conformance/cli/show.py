@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,11 @@ def show(
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
     place = QueryPlace(step, batch, head, token, element)
+    named = ep or next(iter(eps_of(corpus.targets, Programs())), None)
     with case.preparing():
         if values or everything or results or ep or place != QueryPlace():
-            return _show_values(corpus, case, place, results, ep, everything)
-        return _show_call(case)
+            return _show_values(corpus, case, place, results, named, everything)
+        return _show_call(case, named or "cpu")
 
 
 def _show_values(
@@ -98,13 +100,16 @@ def _show_values(
     case: Case,
     place: QueryPlace,
     results: Path | None,
-    ep: str | None,
+    named: str | None,
     everything: bool,
 ) -> int:
     if isinstance(case.call, GraphCall):
+        given = {"--ep": named, "--results": results}
+        options = (str(word) for pair in given.items() if pair[1] for word in pair)
+        command = shlex.join(["gqa", "export", argument_for(case), "DIR", *options])
         raise BadArgument(
             "--values is for cases of a single node, and this one is a graph."
-            f" gqa export '{argument_for(case)}' DIR writes every tensor of it in float64."
+            f" {command} writes every tensor of it in float64."
         )
     prepared = prepare(case.call, readings=case.contract.readings)
     if prepared.unjudged is not None:
@@ -114,9 +119,9 @@ def _show_values(
         return Status.AS_EXPECTED
     returned = None
     if results is not None:
-        returned = returned_of(taken(case, ep, results))
-    elif name := ep or next(iter(eps_of(corpus.targets, Programs())), None):
-        returned = returned_of(run_case(corpus, case, target_for(name)))
+        returned = returned_of(taken(case, named, results))
+    elif named:
+        returned = returned_of(run_case(corpus, case, target_for(named)))
     from conformance.cli.values import draw_values
 
     shown = values_of(case, read_as(prepared, returned), place, returned)
@@ -124,10 +129,10 @@ def _show_values(
     return Status.AS_EXPECTED
 
 
-def _show_call(case: Case) -> int:
+def _show_call(case: Case, ep: str) -> int:
     from conformance.cli.drawing import draw
 
-    draw(make_console(), case)
+    draw(make_console(), case, ep)
     problem = why_insensitive(case)
     if problem is None:
         return Status.AS_EXPECTED

@@ -8,18 +8,18 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from conformance.base.paths import cache_root, shown
+from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.tensors import input_elements
 from conformance.cli.common import write_file
 from conformance.cli.terminal import RunSummary
-from conformance.diagnosis.smallest import case_text, fields_of, smallest
+from conformance.diagnosis.smallest import Entry, case_text, fields_of, smallest
 from conformance.harness.runner import RunnerFailed
-from conformance.results.causes import Cause, causes, fault_of
+from conformance.results.causes import Cause, causes, fault_of, kind_of
 from conformance.results.errors import ResultsError
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import is_red, was_tried
@@ -33,41 +33,51 @@ Failing = tuple[Case, ResultRecord]
 class Effort:
     """How many causes are made smaller, with how many runs for each, and in how many seconds.
 
-    ``folder`` is where the case files go. ``thorough``: the user asked for it, so that hangs and
-    known defects are made smaller, too, and what cannot be made smaller is mentioned.
+    ``thorough``: the user asked for it, so that hangs and known defects are made smaller, too, and
+    what cannot be made smaller is mentioned. ``file`` is the case file for the smallest calls.
     """
 
     most_causes: int
     most_runs: int
     seconds: float
-    folder: Path
     thorough: bool
+    file: Path | None = None
 
 
-def effort_for(asked: bool | None = None, partial: bool = False) -> Effort | None:
-    """The effort for a run as the user ``asked`` for it; None: not if nobody did and the run is
-    ``partial``, or of a program."""
-    if asked:
-        return Effort(100, 500, math.inf, Path("gqa-shrunk"), True)
-    return (
-        None if partial or asked is False else Effort(3, 60, 10.0, cache_root() / "shrunk", False)
-    )
+def effort_for(
+    asked: bool | None = None, partial: bool = False, file: Path | None = None
+) -> Effort | None:
+    """The effort for a run as the user ``asked`` for it, also by naming a ``file``; None: not if
+    nobody did and the run is ``partial``, or of a program."""
+    if asked or file:
+        return Effort(100, 500, math.inf, True, file)
+    return None if partial or asked is False else Effort(3, 60, 10.0, False)
 
 
 def make_smaller(summary: RunSummary, effort: Effort | None) -> None:
-    """Add to the summary the smallest call of each cause of failures."""
+    """Add to the summary the smallest call of each cause of failures, and write the file."""
     if effort is None or summary.interrupted:
         return
+    found: list[Entry] = []
     try:
-        summary.smallest += smallest_calls(summary, effort)
+        summary.smallest += smallest_calls(summary, effort, found)
     except KeyboardInterrupt:
         summary.interrupted = True
+    if effort.file is None:
+        return
+    if not found:
+        summary.smallest.append(f"  No call was made smaller: {effort.file} was not written.")
+        return
+    try:
+        write_file(effort.file, "the smallest calls", case_text(found))
+    except ResultsError as error:
+        summary.smallest.append(f"  {error}")
 
 
-def smallest_calls(summary: RunSummary, effort: Effort) -> Iterator[str]:
-    """A text for each cause: the call in words and as fields, what it needs, how to run it.
+def smallest_calls(summary: RunSummary, effort: Effort, found: list[Entry]) -> Iterator[str]:
+    """A text for each cause: the call in words and as fields, what it has, how to run it.
 
-    Never of results that did not repeat.
+    Never of results that did not repeat. The calls are added to ``found``, each with a sentence.
     """
     until = time.monotonic() + effort.seconds
     unstable = {(record.case, record.target) for record in summary.instability}
@@ -79,18 +89,17 @@ def smallest_calls(summary: RunSummary, effort: Effort) -> Iterator[str]:
         if not result.flaky and (case.id, result.target) not in unstable
         if effort.thorough or result.verdict != "timeout"
     ]
-    places: set[Path] = set()
     for cause in causes(failing, lambda pair: pair[1])[: effort.most_causes]:
         if time.monotonic() < until and (
-            text := _smallest_of(cause, summary, effort, until, places)
+            text := _smallest_of(cause, summary, effort, until, found)
         ):
             yield text
 
 
 def _smallest_of(
-    cause: Cause[Failing], summary: RunSummary, effort: Effort, until: float, places: set[Path]
+    cause: Cause[Failing], summary: RunSummary, effort: Effort, until: float, found: list[Entry]
 ) -> str:
-    """The text for one cause, whose simplest case is made smaller; ``places`` are taken."""
+    """The text for one cause, whose simplest case is made smaller."""
     case, result = min(cause.members, key=lambda pair: sum(map(input_elements, pair[0].steps)))
     (ready,) = (each for each in summary.targets if each.name == result.target)
     fault = fault_of(result.model_copy(update={"expectation": None}))
@@ -105,39 +114,37 @@ def _smallest_of(
                     return fault_of(record) == fault and record.unexpected >= is_red_here
             return False
 
-        found = smallest(case, still_fails, effort.most_runs, provider=provider, until=until)
+        made = smallest(case, still_fails, effort.most_runs, provider=provider, until=until)
         run.rest()
-        is_smaller = fields_of(found.case) != fields_of(case) and still_fails(found.case)
-    head = f"{case.id} on {result.target}, after {plural(found.runs, 'run')}"
+        is_smaller = fields_of(made.case) != fields_of(case) and still_fails(made.case)
+    head = f"{case.id} on {result.target}, after {plural(made.runs, 'run')}"
     if not is_smaller:
         return f"  {head}: not smaller than it is" if effort.thorough else ""
-    needs = found.sentence[:1].upper() + found.sentence[1:] + ". " * bool(found.sentence)
-    why = f"{needs}Made of {case.id} ({cause.verdict} on {result.target})."
-    place = _place(effort.folder, case, places)
-    lines = [f"{head}{'' if found.complete else '; --shrink searches further'}:"]
-    lines.append(f"  {found.case.title}: {_fields_text(found.case)}")
-    lines += [f"  {found.sentence}"] * bool(found.sentence)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_file(place, "the smallest call", case_text(found.case, why))
-        lines.append(f"  {shlex.join(['gqa', 'run', shown(place), *ready.arguments])}")
-    except (OSError, ResultsError) as error:
-        lines.append(f"  {error}")
+    if not made.complete:
+        head += "; --shrink searches further"
+    kind = kind_of(result, known=True)
+    shared = [
+        pattern.expression
+        for one in summary.explained
+        if (one.target, one.kind) == (result.target, kind) and not one.shared.left
+        for pattern in one.shared.patterns
+    ]
+    about = [*filter(None, [made.sentence]), *made.beside([c for c, _ in cause.members], shared)]
+    lines = [f"{head}:", f"  {made.case.title}: {_fields_text(made.case)}"]
+    lines += [f"  {sentence}" for sentence in about]
+    if effort.file is not None:
+        name = f"smallest_{len(found) + 1}" if found else made.case.name
+        why = " ".join((*about, f"Made of {case.id} ({cause.verdict} on {result.target})."))
+        found.append((replace(made.case, name=name), why))
+        place = f"{shown(effort.file)}::{name}"
+        lines.append(f"  {shlex.join(['gqa', 'run', place, *ready.arguments])}")
     return "\n".join(f"  {line}" for line in lines)
-
-
-def _place(folder: Path, case: Case, taken: set[Path]) -> Path:
-    """The file for the smallest call of a case: a new one in this run."""
-    stem = f"{case.theme}-{case.name}"
-    numbered = (folder / f"{stem}{f'-{n}' if n > 1 else ''}.yaml" for n in range(1, 1000))
-    place = next(each for each in numbered if each not in taken)
-    taken.add(place)
-    return place
 
 
 def _fields_text(case: Case) -> str:
     fields = fields_of(case).items()
     texts = (
-        f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in fields
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in fields
     )
     return ", ".join(texts) or "every field at its default"

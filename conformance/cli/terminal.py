@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -39,6 +39,9 @@ from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
 
+if TYPE_CHECKING:
+    from conformance.diagnosis.explanation import Explanation
+
 #: The largest number of known defects that are listed; more are only counted.
 FEW_CAUSES: Final = 8
 
@@ -65,6 +68,7 @@ class RunSummary:
     """The targets of the run, once all are described."""
     explanations: list[str] = field(default_factory=list)
     """What the failures share, and what they are like."""
+    explained: list[Explanation] = field(default_factory=list)
     smallest: list[str] = field(default_factory=list)
     """Texts about the smallest calls that still fail."""
 

@@ -92,7 +92,7 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
             yield "", "A results file has one element of each output; without --results, --ep"
             yield "", "runs the case and shows all of them."
     if case.contract.demands == "rejects":
-        yield "contract", "the call must be rejected; the values are what it would mean"
+        yield "contract", "the call must be rejected; these values are what it would compute"
     if values.element is not None:
         yield "element", str(values.element)
     if len(case.steps) > 1:

@@ -2,7 +2,7 @@
 
 ``mutants/`` has a correct kernel and some 400 small faults of it. A fault explains failures if the
 kernel with it returns what the target returned, within the error budget, for most of the sampled
-failures, and changes none of the sampled calls that pass. If no fault does, none is named.
+failures, and does not break calls that pass on the target. If no fault does, none is named.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final, Self
+from zlib import crc32
 
 import numpy as np
 
 from conformance.base.paths import data_path
 from conformance.base.processes import ask
+from conformance.base.words import plural
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
 from conformance.bundle.variants import Outputs
@@ -35,23 +38,27 @@ from conformance.run.assessment import job_for, prepared_case
 RUNNER: Final = data_path("mutants") / "runner.py"
 #: The kernel without a fault, which also says which faults could differ from it in a call.
 PROBE: Final = "probe"
-#: How many failures are compared with a fault, and how many passing calls that are near them, and
-#: that differ from each other.
+#: How many failures are compared with a fault.
 FAILURES: Final = 8
-PASSES: Final = 16
+#: How many passing calls are tried with a fault that explains failures: some that differ from each
+#: other, then in turn those that are most like the failures and any. If time ends, at least these.
+SPREAD: Final = 16
+TRIED: Final = 1000
+ENOUGH: Final = 400
 #: How many failures faults are looked for with, one after the other.
 SEEDS: Final = 3
 #: For this many failures that it explains, one may be as neither the fault nor the right kernel: a
 #: kernel has several faults.
 EXCEPTIONS: Final = 2
-#: The fault may change this many of the calls that pass, since it has its own limits.
-CHANGED: Final = 2
+#: The fault may break this many of the passing calls that are tried: a real one has its own limits.
+BROKEN: Final = 2
 #: The outputs of a fault may be this many budgets away: both kernels have errors.
 BUDGETS: Final = 2.0
 #: … or this share of the largest error.
 SHARE: Final = 1e-3
-#: Calls with more than this many products of scores are not sampled.
+#: Calls with more than this many products of scores are not sampled, or not tried.
 MAX_EFFORT: Final = 20_000_000
+MAX_EFFORT_TRIED: Final = 2_000_000
 #: Calls are sampled from this many at most, the simplest.
 SIMPLE: Final = 200
 #: Faults that the sampled calls do not tell apart are all named, if they are no more than these.
@@ -66,21 +73,26 @@ class MatchingFault:
     """A fault whose values the target returns, or several that no sampled call tells apart.
 
     It explains ``explained`` of the failures that were run again: their values are those of the
-    fault. ``others`` are those that it does not explain.
+    fault. ``others`` are those that it does not explain, and ``broken`` are calls that pass, and
+    would not with this fault.
     """
 
     names: tuple[str, ...]
     sentences: tuple[str, ...]
     explained: tuple[Case, ...]
     others: tuple[Case, ...]
+    broken: tuple[Case, ...]
 
     @property
     def sentence(self) -> str:
-        """The fault in words, and how many of the failures it explains."""
+        """The fault in words, how many of the failures it explains, and what speaks against it."""
         faults = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in self.sentences]
         names = ", ".join(self.names)
         tried = len(self.explained) + len(self.others)
-        but = f", but not of {self.others[0].id}" if self.others else ""
+        but = f", but not in {self.others[0].id}" if self.others else ""
+        if self.broken:
+            calls = plural(len(self.broken), "call")
+            but += f"; it would also break {calls} that passed, such as {self.broken[0].id}"
         return (
             f"As if {'; or '.join(faults)} ({names}): it gives the same wrong values in "
             f"{len(self.explained)} of {tried} failures that were run again{but}."
@@ -155,10 +167,10 @@ class SampledCall:
             for name, want in wanted.items()
         )
 
-    def is_like(self, outputs: Outputs) -> bool:
-        """Whether the target returned these outputs, within their budgets."""
+    def is_explained(self, outputs: Outputs) -> bool:
+        """Whether these outputs are wrong, and the target returned them, within their budgets."""
         steps = zip(self.returned, outputs, self.expected, strict=True)
-        return all(
+        return not self.is_right(outputs) and all(
             self._near(step.get(name), like.get(name), want, BUDGETS)
             for step, like, wanted in steps
             for name, want in wanted.items()
@@ -212,13 +224,16 @@ def as_if(
         for seed in samples[:SEEDS]:
             if time.monotonic() >= until:
                 return [*found.values()]
-            one = _explained(seed, samples, passing, outputs_of, target_class, kernels)
+            one = _explained(seed, samples, passing, outputs_of, target_class, kernels, until)
             if one is not None:
-                before = found.get(one.names, replace(one, explained=(), others=()))
+                before = found.get(one.names, replace(one, explained=(), others=(), broken=()))
                 found[one.names] = replace(
                     one,
                     explained=(*before.explained, *one.explained),
                     others=(*before.others, *one.others),
+                    broken=tuple(
+                        {case.id: case for case in (*before.broken, *one.broken)}.values()
+                    ),
                 )
                 known |= {case.id for case in one.explained}
                 break
@@ -232,14 +247,16 @@ def _explained(
     outputs_of: OutputsOf,
     target_class: TargetClass,
     kernels: FaultyKernels,
+    until: float,
 ) -> MatchingFault | None:
-    """The fault that explains ``seed`` and the other samples; None if none does."""
-    like = {name: [seed] for name in kernels.changing(seed) if _is_like(seed, name, kernels)}
+    """The fault that explains ``seed`` and the other samples; None if none does, or if there is no
+    time to try it with calls that pass."""
+    like = {name: [seed] for name in kernels.changing(seed) if _explains(seed, name, kernels)}
     others = dict.fromkeys(like, 0)
     for call in samples:
         for name in [*like] if call is not seed else ():
             outputs = kernels.outputs(call, name)
-            if outputs is not None and call.is_like(outputs):
+            if outputs is not None and call.is_explained(outputs):
                 like[name].append(call)
             elif outputs is None or not call.is_right(outputs):
                 others[name] += 1
@@ -248,20 +265,24 @@ def _explained(
         for name, calls in like.items()
         if 2 * len(calls) > len(samples) and len(calls) >= others[name] * EXCEPTIONS
     }
-    changed = dict.fromkeys(like, 0)
-    near = _nearest(passing, [call.case for call in samples], PASSES) if like else []
-    for case in (*near, *(_spread(passing, PASSES) if like else ())):
-        if like and (call_passing := _call(case, outputs_of, target_class)):
-            for name in {*like} & {*kernels.changing(call_passing)}:
-                changed[name] += not _keeps(call_passing, name, kernels)
-            like = {name: calls for name, calls in like.items() if changed[name] <= CHANGED}
-    order = {n: (len(calls), -others[n] - changed[n]) for n, calls in like.items()}
+    broken: dict[str, list[Case]] = {name: [] for name in like}
+    for number, case in enumerate(_telling(passing, [c.case for c in samples]) if like else ()):
+        if number >= ENOUGH and time.monotonic() >= until:
+            break
+        if not like or time.monotonic() >= until:
+            return None
+        if call_passing := _right_call(case, outputs_of, target_class):
+            for name in like:
+                broken[name] += [case] * (not _keeps(call_passing, name, kernels))
+            like = {name: calls for name, calls in like.items() if len(broken[name]) <= BROKEN}
+    order = {n: (len(calls), -others[n] - len(broken[n])) for n, calls in like.items()}
     best = tuple(name for name in like if order[name] == max(order.values()))
     if not 0 < len(best) <= MAX_NAMES:
         return None
     explained = tuple(call.case for call in like[best[0]])
     others_of = tuple(call.case for call in samples if call not in like[best[0]])
-    return MatchingFault(best, tuple(kernels.sentences[n] for n in best), explained, others_of)
+    sentences = tuple(kernels.sentences[name] for name in best)
+    return MatchingFault(best, sentences, explained, others_of, tuple(broken[best[0]]))
 
 
 def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> SampledCall | None:
@@ -273,9 +294,18 @@ def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> Sampl
     return call if all(call.expected) else None
 
 
-def _is_like(call: SampledCall, fault: str, kernels: FaultyKernels) -> bool:
+def _right_call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> SampledCall | None:
+    """A call that passed, if the target computed it: one that may be rejected is run again."""
+    contract = case.contract
+    if contract.demands == "computes" and not (contract.providers or contract.readings):
+        return SampledCall(case, (), target_class)
+    call = _call(case, outputs_of, target_class)
+    return call if call and call.is_right(call.returned) else None
+
+
+def _explains(call: SampledCall, fault: str, kernels: FaultyKernels) -> bool:
     outputs = kernels.outputs(call, fault)
-    return outputs is not None and call.is_like(outputs)
+    return outputs is not None and call.is_explained(outputs)
 
 
 def _keeps(call: SampledCall, fault: str, kernels: FaultyKernels) -> bool:
@@ -297,11 +327,13 @@ def _spread(cases: Sequence[Case], most: int) -> list[Case]:
     return chosen
 
 
-def _nearest(cases: Sequence[Case], to: Sequence[Case], most: int) -> list[Case]:
-    """The cases that differ least in their features from one of ``to``."""
-    return sorted(
-        _small(cases), key=lambda case: (min(_distance(case, one) for one in to), effort(case))
-    )[:most]
+def _telling(passing: Sequence[Case], failing: Sequence[Case]) -> list[Case]:
+    """The passing calls that are tried with a fault, in no order of sizes, each once."""
+    small = [case for case in _small(passing) if effort(case) <= MAX_EFFORT_TRIED]
+    drawn = sorted(small, key=lambda case: crc32(case.id.encode()))
+    near = sorted(drawn, key=lambda case: min(_distance(case, one) for one in failing))
+    order = (*_spread(small, SPREAD), *chain.from_iterable(zip(near, drawn, strict=True)))
+    return [*{case.id: case for case in order}.values()][:TRIED]
 
 
 def _small(cases: Sequence[Case]) -> Iterator[Case]:

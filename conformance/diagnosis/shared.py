@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from conformance.base.words import plural
+from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME
 from conformance.case.properties import VOCABULARY, WORDS, sizes, values_meant
@@ -72,12 +72,9 @@ class Pattern:
 
     @property
     def sentence(self) -> str:
-        """How many of the calls fail: ``all 7 calls with `ragged` fail``."""
-        which = f"calls with `{self.expression}`"
-        if self.failures == self.calls:
-            return f"all {self.calls:,} {which} fail"
-        names = f" (not {', '.join(self.passing)})" if self.passing else ""
-        return f"{self.failures:,} of {self.calls:,} {which} fail{names}"
+        """How many of the calls fail: ``fails with `ragged` (8 of 9, not a/b)``."""
+        names = f", not {listed(self.passing)}" if self.passing else ""
+        return f"fails with `{self.expression}` ({self.failures:,} of {self.calls:,}{names})"
 
 
 @dataclass(frozen=True)
@@ -95,13 +92,16 @@ class Shared:
         """What the failures share, a sentence each; none if they share nothing."""
         if not self.patterns:
             return ()
-        texts = [one.sentence for one in self.patterns]
-        names = ", ".join(case.id for case in self.left[:3]) + " …" * (len(self.left) > 3)
-        number = plural(len(self.left), "failure")
-        rest = f"none of the {self.others:,} other calls fails"
+        first, *others = [one.sentence for one in self.patterns]
+        if not self.left and not others:
+            exactly = self.patterns[0].failures == self.patterns[0].calls
+            first = first.replace("with", "exactly with", exactly)[:-1]
+            return (f"{first[:1].upper()}{first[1:]}; 0 of {self.others:,} others).",)
+        rest = f"of {self.others:,} other calls none fails"
         if self.left:
-            rest = f"no expression describes {number} among the {self.others:,} others: {names}"
-        return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*texts, rest))
+            names = ", ".join(case.id for case in self.left[:3]) + " …" * (len(self.left) > 3)
+            rest = f"of {self.others:,} other calls {len(self.left):,} fail: {names}"
+        return tuple(f"{text[:1].upper()}{text[1:]}." for text in (first, *others, rest))
 
 
 def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:

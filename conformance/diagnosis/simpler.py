@@ -202,15 +202,15 @@ def _without_entries(call: Call, field: str) -> Iterator[Changes]:
                 yield {field: {**entries, name: entry.model_copy(update=less)}}
 
 
-# What is needed, in words
+# What could not be made simpler, in words
 
 _DIGITS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 #: A noun that has an article.
 _COUNTABLE: Final = re.compile(r"(?!one |no |per)(\w).*(cache|buffer|bias|chunk|entry|cap|scale)$")
 
 
-def needs(case: Case, needed: Collection[str]) -> list[str]:
-    """Phrases for the parts of ``case`` that are ``needed``; one that follows from another is left
+def needs(case: Case, needed: Collection[str]) -> dict[str, str]:
+    """A phrase for each part of ``case`` that is ``needed``; one that follows from another is left
     out."""
     call, step = case.written_call, case.steps[-1]
     features, tokens = case.features, step.sequence_length
@@ -248,9 +248,9 @@ def needs(case: Case, needed: Collection[str]) -> list[str]:
     }
     if features["window"] == "whole":
         own["window"] = "a window as long as all tokens"
-    shown = (name for name in simplifications(case) if name in needed and name not in hidden)
-    phrases = (own[name] if name in own else _feature(case, name) for name in shown)
-    return [phrase for phrase in phrases if phrase]
+    shown = [name for name in simplifications(case) if name in needed and name not in hidden]
+    phrases = {name: own[name] if name in own else _feature(case, name) for name in shown}
+    return {name: phrase for name, phrase in phrases.items() if phrase}
 
 
 def _feature(case: Case, name: str) -> str:

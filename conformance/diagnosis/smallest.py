@@ -3,7 +3,7 @@
 As property-testing libraries shrink what they have found, a failing case is made simpler in one
 part after the other, as long as its fault stays: fewer sequences, heads and tokens, features at
 their plain values, drawn values of seed 0. Of the result, no single part can be made simpler
-(`conformance.diagnosis.simpler`), and these parts are what the fault needs.
+(`conformance.diagnosis.simpler`). That does not say that other failures have these parts, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,9 +26,13 @@ from conformance.case.case import Case, Description, EffectName
 from conformance.case.case_file import FORMAT
 from conformance.case.contracts import contract_by_features
 from conformance.case.load import load_file
+from conformance.case.selection import compile_expression
 from conformance.diagnosis.simpler import Changes, needs, simplifications
 from conformance.harness.folders import temporary_folder
 from conformance.run.assessment import prepared_case
+
+#: A case, and why it is one.
+Entry = tuple[Case, str]
 
 #: The time limit of a call that is tried: it is as small as the failing one, or smaller.
 TRY_SECONDS: Final = 5.0
@@ -38,18 +42,33 @@ TRY_SECONDS: Final = 5.0
 class Smallest:
     """The smallest case found, after so many ``runs``.
 
-    ``needs`` are phrases for what could not be made simpler. ``complete``: nothing was left to try.
+    ``needs`` has a phrase for each part that could not be made simpler. ``complete``: nothing was
+    left to try.
     """
 
     case: Case
     runs: int
-    needs: tuple[str, ...]
+    needs: Mapping[str, str]
     complete: bool
 
     @property
     def sentence(self) -> str:
-        """What the fault needs: `needs two key/value heads and a softcap`; may be empty."""
-        return f"needs {listed(self.needs)}" if self.needs else ""
+        """What it has: `This smallest call has two key/value heads and a softcap.`; may be
+        empty."""
+        return f"This smallest call has {listed([*self.needs.values()])}." if self.needs else ""
+
+    def beside(self, failing: Sequence[Case], shared: Sequence[str]) -> list[str]:
+        """What sets it apart from the ``failing`` calls, which share one of some expressions."""
+        told = []
+        if shared and not any(compile_expression(text)((), self.case) for text in shared):
+            texts = " or ".join(f"`{text}`" for text in shared)
+            told.append(f"It lacks what the failures share: {texts}.")
+        for part, phrase in self.needs.items():
+            value = self.case.features.get(part) if part != "heads" else None
+            without = [case for case in failing if value and case.features[part] != value]
+            if without:
+                told.append(f"Not shared by {len(without)} of {len(failing)} failures: {phrase}.")
+        return told
 
 
 def smallest(
@@ -71,12 +90,20 @@ def smallest(
         return search.result()
 
 
-def case_text(case: Case, why: str = "") -> str:
-    """A case file with ``case`` as its only entry, with its title in words."""
+def case_text(entries: Sequence[Entry]) -> str:
+    """A case file with these cases; their titles follow from their features."""
+    data = {
+        "format": FORMAT,
+        "question": entries[0][0].question,
+        "cases": [_entry(case, why) for case, why in entries],
+    }
+    return yaml_text(data)
+
+
+def _entry(case: Case, why: str) -> dict[str, Any]:
     contract = case.written_contract
     entry = {
         "name": case.name,
-        "title": case.title,
         "why": why,
         **fields_of(case),
         "insensitive_to": case.insensitive_to,
@@ -84,12 +111,7 @@ def case_text(case: Case, why: str = "") -> str:
     }
     if case.time_limit_seconds != Description().time_limit_seconds:
         entry["time_limit_seconds"] = case.time_limit_seconds
-    data = {
-        "format": FORMAT,
-        "question": case.question,
-        "cases": [{name: value for name, value in entry.items() if value not in (None, "", ())}],
-    }
-    return yaml_text(data)
+    return {name: value for name, value in entry.items() if value not in (None, "", ())}
 
 
 def fields_of(case: Case) -> dict[str, Any]:
@@ -151,7 +173,7 @@ class _Search:
         if best is not self.first:
             limit = self.first.time_limit_seconds
             best = replace(best, time_limit_seconds=limit, insensitive_to=_without_effect(best))
-        return Smallest(best, self.runs, tuple(needs(best, needed)), complete)
+        return Smallest(best, self.runs, needs(best, needed), complete)
 
     def _is_over(self) -> bool:
         return self.runs >= self.most_runs or time.monotonic() >= self.until
@@ -195,7 +217,7 @@ class _Search:
     def _loaded(self, changed: Case) -> Case | None:
         """The case as it is loaded; None if it cannot take the place of the first."""
         try:
-            self.file.write_text(case_text(changed), encoding="utf-8")
+            self.file.write_text(case_text([(changed, "")]), encoding="utf-8")
             (case,) = load_file(self.file)
             case = replace(case, time_limit_seconds=min(TRY_SECONDS, case.time_limit_seconds))
             if self._derived(case) not in self.demands:

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from conformance.base.yaml_source import yaml_text
 from conformance.case.call import Call, InputOverride
-from conformance.case.case import MAX_TITLE
+from conformance.case.case import MAX_TITLE, misfits
 from conformance.case.case_file import FORMAT
 from conformance.case.contracts import OMITTED_PRESENTS, contract_by_features
-from conformance.case.features import DOCUMENTATION
+from conformance.case.features import DOCUMENTATION, features_of, why_excluded
 from conformance.case.tensors import steps_of
 from conformance.model.groups import Group
 from conformance.model.reading import ReadModel
@@ -25,6 +25,8 @@ _PLAIN: Final = {
     "source": DOCUMENTATION,
     "why": "An exported model makes this call.",
 }
+#: That of a call that a case file must not demand.
+_EXCLUDED: Final = {**_PLAIN, "demands": "either"}
 _WITHOUT_PRESENTS: Final = {
     "demands": "rejects",
     "source": OMITTED_PRESENTS,
@@ -165,6 +167,8 @@ def _contract(fields: Mapping[str, Any], known: dict[str, dict[str, Any]]) -> di
         contract = _FLAT_SCALES
     elif (call.softcap or 0.0) < 0:
         contract = _NEGATIVE_SOFTCAP
+    elif any(misfits(call, "computes")) or why_excluded(features_of(call, steps_of(call))):
+        contract = _EXCLUDED
     elif contract_by_features(call, steps_of(call)) is None:
         contract = _PLAIN
     else:
