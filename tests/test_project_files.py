@@ -61,6 +61,11 @@ def test_a_page_is_short_and_its_commands_are_commands(page: Path) -> None:
     assert set(re.findall(r"(?m)(?:^|[`&|] ?)gqa ([a-z]+)\b", text)) <= {*commands}
     for module in re.findall(r"python -m (conformance[\w.]+)", text):
         assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
+    prose = re.sub(r"(?s)```.*?```", "", text)
+    for name, options in re.findall(r"`gqa\s+([a-z]+)([^`]*)`", prose):
+        known = {word for option in command(name).params for word in option.opts}
+        known |= {word for option in command(name).params for word in option.secondary_opts}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", options)) <= {*known, "--help"}, name
     for block in re.findall(r"(?s)```\w*\n(.*?)```", text):
         for line in COMMANDS.findall(block):
             name, *arguments = shlex.split(re.sub(r"\$\{\{[^}]*\}\}|\$\w+", "4", line))[1:]

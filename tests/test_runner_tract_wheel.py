@@ -6,8 +6,13 @@ ONNX Runtime.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shlex
+import shutil
 import signal
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +205,24 @@ def test_computing_uses_one_thread(
     [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4096, total=4097))
     assert runner.run(tmp_path, step(files))["outcome"] == "ran"
     assert len(os.listdir(f"/proc/{runner.process.pid}/task")) == threads
+
+
+@pytest.mark.parametrize(
+    ("missing", "uv", "command"),
+    [
+        ((), None, "{0} -m pip install it"),
+        (("pip",), "/a/uv", "uv pip install it --python {0}"),
+        (("pip",), None, "{0} -m ensurepip && {0} -m pip install it"),
+    ],
+)
+def test_the_command_that_installs_a_package_is_one_that_is_there(
+    module: Modules,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: Sequence[str],
+    uv: str | None,
+    command: str,
+) -> None:
+    availability = module("wheel_availability")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else name)
+    monkeypatch.setattr(shutil, "which", lambda _: uv)
+    assert availability.pip("install", "it") == command.format(shlex.quote(sys.executable))

@@ -57,6 +57,8 @@ def replaced(desk: Desk, shared_cache: Path) -> dict[str, str]:
         rf"\b{re.escape(__version__)}\b": "VERSION",
         r"\b[0-9a-f]{16}\b": "DIGEST",
         r"(?m)^\d+/\d+  .*\n": "",  # how far the run is
+        # Without pip the command is that of uv, where the machine has uv.
+        r"(\S+) -m ensurepip && \1 -m pip (install \S+)": r"uv pip \2 --python \1",
         r" in \d+\.\d+s\b": "",
         r"(?m)^(FAILED \S+) - .*": r"\1",  # not in each pytest
         r"(?m)^([=_!])\1+ (.*?) \1+$": r"= \2 =",

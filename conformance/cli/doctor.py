@@ -14,6 +14,7 @@ from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import built_in
+from conformance.targets.tools import tools_root
 
 
 @click.command()
@@ -52,5 +53,6 @@ def doctor(verbose: bool, programs: Programs) -> int:
         lines.append(("needs", target.needs))
         for line in (head, *(f"    {label:<9} {escape(text)}" for label, text in lines)):
             console.print(line, highlight=False, soft_wrap=True)
-    console.print(f"cache     {cache_root()}", markup=False, highlight=False, soft_wrap=True)
+    for text in (f"cache     {cache_root()}", f"tools     {tools_root()}"):
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     return Status.AS_EXPECTED if available else Status.INFRASTRUCTURE

@@ -142,9 +142,9 @@ def headline(columns: Sequence[Column], faults: int) -> str:
     single = [one for one in columns[-1].answers if one.group.graph is None]
     right = told[0].startswith(_RIGHT) and len(told) == 1
     unseen = next((one.unseen for one in single if one.unseen), "")
-    if not any(one.right or one.bad for one in single) and f"not tried: {unseen}" in told[0]:
-        return f"{label} was not tried: {unseen}."
     if unseen:
+        if not any(one.right or one.bad for one in single) and f"not tried: {unseen}" in told[0]:
+            return f"{label}: not tried: {unseen}."
         calls = f"calls of its nodes alone are {told[0]}" if right else "; ".join(told)
         return f"{label}: the model itself was not judged ({unseen}); {calls}."
     if right:

@@ -107,9 +107,8 @@ class TargetOption:
 class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
-    ``run`` are the commands that install what it needs into an empty folder with the program, and
-    run it. VERSION stands for the runtime's version, PLUGIN for that of a plugin, and DAWN for that
-    of the npm package webgpu.
+    ``needs`` are the packages to install beside NumPy. VERSION stands for the runtime's version,
+    PLUGIN for that of a plugin, and DAWN for that of the npm package webgpu.
     ``environment`` is set by the program. ``options`` are the command-line options of tract, or the
     build of onnxruntime-web. ``shared_buffer`` says whether past and present can share a buffer.
     For ONNX Runtime's Python package, ``provider_options`` are those of the execution provider,
@@ -118,7 +117,7 @@ class StandaloneProgram:
     """
 
     template: Template
-    run: tuple[str, ...]
+    needs: str
     environment: Mapping[str, str] = field(default_factory=dict)
     provider_options: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
@@ -347,31 +346,13 @@ _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, old
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
-
-def _in_python(packages: str) -> tuple[str, ...]:
-    return (f"python3 -m venv env && env/bin/pip install {packages}", "env/bin/python repro.py")
-
-
-def _in_node(packages: str) -> tuple[str, ...]:
-    python, _ = _in_python("numpy")
-    return (python, f"npm install {packages}", "PYTHON=env/bin/python node repro.mjs")
-
-
-_ORT_SCRIPT: Final = StandaloneProgram(
-    "onnxruntime.py", _in_python("numpy onnxruntime==VERSION"), shared_buffer=True
-)
+_ORT_SCRIPT: Final = StandaloneProgram("onnxruntime.py", "onnxruntime==VERSION", shared_buffer=True)
 _TRACT_SCRIPT: Final = StandaloneProgram(
-    "tract.py",
-    (
-        _in_python("numpy")[0],
-        "cargo install tract-cli --version VERSION --locked --root .",
-        "TRACT=bin/tract env/bin/python repro.py",
-    ),
-    options="-O --runtime cpu",
+    "tract.py", "tract-cli --version VERSION", options="-O --runtime cpu"
 )
 _WEB_SCRIPT: Final = StandaloneProgram(
     "onnxruntime_web.mjs",
-    _in_node("onnxruntime-web@VERSION webgpu@DAWN"),
+    "onnxruntime-web@VERSION webgpu@DAWN",
     options="webgpu",
     shared_buffer=True,
 )
@@ -408,7 +389,7 @@ def _cuda(
         kernel=kernel,
         script=replace(
             _ORT_SCRIPT,
-            run=_in_python("numpy 'onnxruntime-gpu[cuda,cudnn]==VERSION'"),
+            needs="'onnxruntime-gpu[cuda,cudnn]==VERSION'",
             environment={**chosen, **_REPORT_KERNELS},
             provider_options=options,
         ),
@@ -494,7 +475,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="tract",
         package=_TRACT_PACKAGE,
         kernel_variant_of="tract",
-        script=StandaloneProgram("tract_wheel.py", _in_python("numpy tract==VERSION")),
+        script=StandaloneProgram("tract_wheel.py", "tract==VERSION"),
     ),
     _WEBGPU,
     replace(  # the older WebGPU kernels, in JavaScript
@@ -513,9 +494,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_WEB_NEEDS,
         kernel_variant_of="cpu",
-        script=StandaloneProgram(
-            "onnxruntime_web.mjs", _in_node("onnxruntime-web@VERSION"), options="wasm"
-        ),
+        script=StandaloneProgram("onnxruntime_web.mjs", "onnxruntime-web@VERSION", options="wasm"),
     ),
 )
 
@@ -537,8 +516,7 @@ def script_of(name: str) -> StandaloneProgram | None:
     None if it has none, and for unknown names, which old results files can have.
     """
     if name.startswith(EXEC):
-        install, run = _in_python("numpy")
-        return StandaloneProgram("exec.py", (install, f"{run} RUNNER"), shared_buffer=True)
+        return StandaloneProgram("exec.py", "", shared_buffer=True)
     entry = entry_of(name)
     return entry.script if entry else None
 
@@ -562,7 +540,7 @@ def _plugin(name: str) -> TargetEntry:
         maps_device=True,
         script=replace(
             _ORT_SCRIPT,
-            run=_in_python(f"numpy {package}==VERSION{plugin}"),
+            needs=f"{package}==VERSION{plugin}",
             plugin="" if built_in else word,
         ),
     )

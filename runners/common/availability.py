@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import sys
 from typing import Any
 
@@ -28,12 +29,14 @@ class Unavailable(Exception):
 
 
 def pip(*words: str) -> str:
-    """The command of pip, or of uv if it created the environment, for this interpreter."""
+    """The command of pip for this interpreter; where it has none, of uv, or with one for pip."""
     python = shlex.quote(sys.executable)
-    command = shlex.join(words)
-    if importlib.util.find_spec("pip") is None:
-        return f"uv pip {command} --python {python}"
-    return f"{python} -m pip {command}"
+    command = f"{python} -m pip {shlex.join(words)}"
+    if importlib.util.find_spec("pip") is not None:
+        return command
+    if shutil.which("uv"):
+        return f"uv pip {shlex.join(words)} --python {python}"
+    return f"{python} -m ensurepip && {command}"
 
 
 def is_older(version: str, oldest: tuple[int, int]) -> bool:

@@ -363,6 +363,19 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield "note:     the call is stopped after the time limit of the case"
 
 
+_PIP: Final = "env/bin/pip install numpy"
+_RUN: Final = "env/bin/python repro.py"
+#: For each template the commands that install what a program needs and run it, after the first,
+#: which makes an environment of Python.
+_COMMANDS: Final = {
+    "exec.py": (_PIP, f"{_RUN} RUNNER"),
+    "onnxruntime.py": (f"{_PIP} NEEDS", _RUN),
+    "onnxruntime_web.mjs": (_PIP, "npm install NEEDS", "PYTHON=env/bin/python node repro.mjs"),
+    "tract.py": (_PIP, "cargo install NEEDS --locked --root .", f"TRACT=bin/tract {_RUN}"),
+    "tract_wheel.py": (f"{_PIP} NEEDS", _RUN),
+}
+
+
 def _run(target: TargetRecord, script: StandaloneProgram) -> Iterator[str]:
     """The commands that run the program, with those versions that are plain numbers."""
     described = target.describe
@@ -372,7 +385,8 @@ def _run(target: TargetRecord, script: StandaloneProgram) -> Iterator[str]:
         "PLUGIN": described.version if described else "",
         "DAWN": versions.get("dawn", "").removeprefix("webgpu "),
     }
-    for command in script.run:
+    for command in ("python3 -m venv env", *_COMMANDS[script.template]):
+        command = command.replace("NEEDS", script.needs)
         for name, version in found.items():
             if re.fullmatch(r"\d+(\.[a-z0-9]+){1,4}", version):
                 command = command.replace(name, version)

@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -59,14 +60,14 @@ def set_up_onnxruntime_web(version: str, tell: Tell) -> Ready:
 
 def set_up_lavapipe() -> None:
     """Install lavapipe with the system's package manager. Raises :class:`SetupError`."""
-    script = str(_source() / "lavapipe.sh")
     try:
-        run_installer(("/bin/sh", script))
-    except SetupError:
-        raise SetupError(
-            "lavapipe could not be installed; what is printed above says why.\n"
-            f"  as root  {shlex.join(('sudo', 'sh', script))}"
-        ) from None
+        run_installer(("/bin/sh", str(_source() / "lavapipe.sh")))
+    except SetupError as error:
+        raise SetupError(with_fix(f"{error}.", _as_root())) from None
+
+
+def _as_root() -> str:
+    return shlex.join(("sudo", "sh", str(_source() / "lavapipe.sh")))
 
 
 def how_to_use_onnxruntime_web(version: str) -> list[str]:
@@ -81,32 +82,28 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
         raise SetupError(with_fix(without_adapter.reason, without_adapter.fix))
     target = target_for("webgpu", programs)
     answer = described(target)
-    told = []
-    if _fix(answer) == LAVAPIPE and os.geteuid() == 0:
-        try:
+    if _fix(answer) == _as_root() and os.geteuid() == 0:
+        with suppress(SetupError):  # what it printed says why; its command follows as the fix
             set_up_lavapipe()
             answer = described(target)
-        except SetupError as error:
-            told = [str(error)]
     found = find_onnxruntime_web()
     taken = found is not None and found.path == built_onnxruntime_web(version)
     option = "" if taken else f" --onnxruntime-web {version}"
     if isinstance(answer, DescribedAnswer):
         lacks = f", without {', '.join(answer.lacks)}" if answer.lacks else ""
-        told.append(with_fix(f"adapter: {answer.device}{lacks}", _fix(answer)))
-        return [*told, f"use it with: gqa run --ep webgpu{option}"]
+        adapter = with_fix(f"adapter: {answer.device}{lacks}", _fix(answer))
+        return [adapter, f"use it with: gqa run --ep webgpu{option}"]
     return [
-        *told,
-        f"webgpu cannot be used yet: {with_fix(answer.reason, answer.fix)}",
+        f"webgpu cannot be used yet: {with_fix(answer.reason, _fix(answer))}",
         f"without an adapter: gqa run --ep wasm{option}",
     ]
 
 
 def _fix(answer: DescribeAnswer) -> str | None:
     """The command that gets an adapter, or one with everything that this one lacks."""
-    if isinstance(answer, DescribedAnswer):
-        return next(filter(None, answer.lacks.values()), None)
-    return answer.fix
+    lacks = answer.lacks.values() if isinstance(answer, DescribedAnswer) else [answer.fix]
+    fix = next(filter(None, lacks), None)
+    return _as_root() if fix == LAVAPIPE else fix
 
 
 def why_it_is_not_whole(folder: Path, version: str) -> str:
