@@ -72,9 +72,14 @@ def exact_line(text: str, most: int = 120) -> str:
     return one_line(printable(text), most)
 
 
+def unbroken(text: str) -> str:
+    """``text`` with code points for the characters that begin another line; it is not cleaned."""
+    return text.replace("\n", "⟨U+000A⟩").replace("\r", "⟨U+000D⟩")
+
+
 def visible(text: str) -> str:
     """Like `printable`, also for the characters that begin another line or column."""
-    return printable(text).replace("\n", "⟨U+000A⟩").replace("\t", "⟨U+0009⟩")
+    return printable(unbroken(text)).replace("\t", "⟨U+0009⟩")
 
 
 def safe_name(name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal, overload
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from conformance.base.dtypes import DType
-from conformance.base.text import exact_line, visible
+from conformance.base.text import exact_line, unbroken
 
 #: Output files are directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.
@@ -45,9 +45,10 @@ class _Message(BaseModel):
 
 
 Id = Annotated[int, Field(ge=0)]
-#: A runtime's words, on one line.
-Line = Annotated[str, AfterValidator(visible)]
-Name = Annotated[Line, Field(min_length=1)]
+#: Keeps a runtime's words on one line.
+ON_ONE_LINE: Final = AfterValidator(unbroken)
+Line = Annotated[str, ON_ONE_LINE]
+Name = Annotated[str, Field(min_length=1), ON_ONE_LINE]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=200)]
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Milliseconds = Annotated[float, Field(ge=0)]
@@ -64,7 +65,7 @@ Kernel = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=40)]
 #: Without control characters, since results, reports and terminals use it as a name.
 Version = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=100)]
 #: Of an input, an output or an attribute of the operator, or of a type.
-SchemaName = Annotated[Line, Field(min_length=1, max_length=100)]
+SchemaName = Annotated[str, Field(min_length=1, max_length=100), ON_ONE_LINE]
 SchemaTypes = Annotated[frozenset[SchemaName], Field(max_length=50)]
 SchemaParameters = Annotated[dict[SchemaName, SchemaTypes], Field(max_length=200)]
 
@@ -116,7 +117,7 @@ Request = DescribeRequest | RunRequest
 class OperatorSchema(_Message):
     """The schema of com.microsoft.GroupQueryAttention in a runtime."""
 
-    declared_by: Annotated[Line, Field(min_length=1, max_length=200)]
+    declared_by: Annotated[str, Field(min_length=1, max_length=200), ON_ONE_LINE]
     """The runtime that has this schema, with its release: onnxruntime 1.31.1."""
     inputs: SchemaParameters
     """Each input, with the types that it can have."""
@@ -131,7 +132,7 @@ class DescribedAnswer(_Message):
 
     id: Id
     outcome: Literal["described"]
-    runtime: Annotated[Line, Field(min_length=1, max_length=100)]
+    runtime: Annotated[str, Field(min_length=1, max_length=100), ON_ONE_LINE]
     """The runtime's name, such as onnxruntime or tract."""
     version: Version
     name: Annotated[str, Field(pattern=TARGET_NAME, max_length=MOST_OF_A_NAME)] | None = None
@@ -140,7 +141,7 @@ class DescribedAnswer(_Message):
     execution_provider: Name | None
     """Where nodes are requested to run; null if the runtime has no execution providers. If not
     null, every `ran` answer gives its placement."""
-    device: Annotated[Line, Field(min_length=1, max_length=500)]
+    device: Annotated[str, Field(min_length=1, max_length=500), ON_ONE_LINE]
     """In words: the processor and its cores, or the GPU."""
     adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = None
     """One word for the adapter that it computes on, if results may differ by adapter. It is

@@ -106,7 +106,7 @@ def capturable(
     faults: dict[str, str] = {}
     for group in groups:
         for node in group.nodes:
-            if outside.issuperset((*node.inputs.values(), node.outputs["output"])):
+            if outside.issuperset((*node.inputs.values(), node.outputs.get("output", ""))):
                 nodes.append(node)
             else:
                 faults[node.name] = "it is in a subgraph, whose values cannot be captured"

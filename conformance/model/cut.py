@@ -62,7 +62,7 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
         quantised = "k_quant_type" in group.form.fields
         if group.form.fields.get("key_value") == "packed" and not quantised:
             node = group.nodes[0]
-            values = reached([node.inputs["query"]], origins.get) & origins.keys()
+            values = reached([node.inputs.get("query", "")], origins.get) & origins.keys()
             if any(model.makers[value].op_type in _PRODUCTS for value in values):
                 with suppress(CannotCut):
                     graph = _graph(model, values, [(node, group.form)], types)
@@ -120,7 +120,8 @@ def _graph(
                 kind = ValueType(node.type(name).dtype or "float32", (None,) * rank)
                 outputs.append(declared(prefix + name, kind))
     graph = model.proto.graph
-    kept = nodes_that_make(values | {node.outputs["output"] for node, _ in layers}, graph)
+    results = {node.outputs.get("output", "") for node, _ in layers} - {""}
+    kept = nodes_that_make(values | results, graph)
     known = {tensor.name for tensor in graph.initializer} - parameters.keys()
     known |= {name for each in kept for name in each.output}
     inputs: list[ValueInfoProto] = []

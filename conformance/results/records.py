@@ -31,7 +31,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from conformance.base.json_schemas import WithDescriptions
-from conformance.base.text import visible
+from conformance.base.text import unbroken
 from conformance.case.call import State
 from conformance.case.contract import Contract
 from conformance.results.verdicts import Verdict
@@ -85,14 +85,12 @@ Text = Annotated[str, BeforeValidator(_writable)]
 """Untrusted text of any length."""
 
 
-def _shown(value: object) -> object:
-    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
-        return visible(value)
-    return value
+def _in_a_line(value: object) -> object:
+    return _writable(unbroken(value) if isinstance(value, str) else value)
 
 
-Name = Annotated[str, BeforeValidator(_shown)]
-"""Untrusted text that stands in a line, such as a name: whatever else is in it has a code point."""
+Name = Annotated[str, BeforeValidator(_in_a_line)]
+"""Untrusted text that stands in a line, such as a name."""
 
 
 class _OnlyTheFirst(FailFast):

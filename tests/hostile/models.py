@@ -26,7 +26,7 @@ TEXTS: Final = (
 CONFIGURATION: Final = {
     "model_type": f"gemma3\n  fix: {MARK}",
     "architectures": [f"x\n{MARK}"],
-    "num_hidden_layers": 10**30,
+    "num_hidden_layers": 10**9,
     "head_dim": f"\n{MARK}",
     "sliding_window": 1e400,
     "layer_types": [f"\n{MARK}", None],
