@@ -10,7 +10,7 @@ from case_files import entries, write
 from conformance.case.case import Case
 from conformance.case.load import load_file
 from conformance.judge.expectations import load_pinned
-from conformance.model.known import KnownTarget, features_on, similar_defect
+from conformance.model.known import KnownTarget, similar_defect
 from conformance.results.records import ResultRecord
 
 CORPUS = """
@@ -95,14 +95,3 @@ def test_a_known_defect_of_a_similar_call_is_found_and_no_other(
     assert (similar and similar[0]) == found
     if similar:
         assert similar[1:] == KNOWN_OF[similar.case]
-
-
-def test_what_a_target_does_with_each_feature(corpus: dict[str, Case], target: KnownTarget) -> None:
-    found = {
-        (answer.feature, answer.value): (dict(answer.counts), answer.why)
-        for answer in features_on([corpus["window_and_softcap"]], [*corpus.values()], target)
-    }
-    refused = "There is no softcap. (https://example.org/softcap)"
-    assert found["softcap", "given"] == ({"unsupported": 2}, refused)
-    assert found["window", "shorter"] == ({"pass": 1, "unsupported": 1}, refused)
-    assert found["phase", "decode"] == ({"pass": 2, "unsupported": 2}, refused)

@@ -12,14 +12,12 @@ from typing import Final
 import click
 
 from conformance.base.words import listed
-from conformance.case.case import Case
-from conformance.case.corpus import find
 from conformance.case.load import load_file
 from conformance.cli import options
 from conformance.cli.capture import STEPS, programs_of_targets, values_to_capture
 from conformance.cli.check_json import refusal
 from conformance.cli.check_pins import is_of_model
-from conformance.cli.check_terminal import CheckTerminal, known_target
+from conformance.cli.check_terminal import CheckTerminal
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.shrunk import effort_for, make_smaller
@@ -29,11 +27,10 @@ from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
 from conformance.model.entries import CaseFiles, theme_of
-from conformance.model.explain import explained, node_called
 from conformance.model.reading import ModelError, ReadModel
 from conformance.model.seen import program_of, refusal_of
 from conformance.model.stages import Lengths
-from conformance.model.subject import NoCalls, Subject, subject_of
+from conformance.model.subject import NoCalls, subject_of
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.run.engine import TargetRun
@@ -111,11 +108,6 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @options.RESULTS
 @click.option("--save-cases", type=options.FILE, help="Write the cases as a case file.")
 @click.option(
-    "--explain",
-    metavar="NODE",
-    help="Explain one node instead: its name, a part of it, or the number of its layer.",
-)
-@click.option(
     "--prompt-ids",
     "prompt",
     type=options.FILE,
@@ -151,7 +143,6 @@ def check(
     json_file: Path | None,
     results: Path | None,
     save_cases: Path | None,
-    explain: str | None,
     prompt: Path | None,
     steps: int | None,
     inputs: Path | None,
@@ -172,8 +163,8 @@ def check(
     named = {"--html": html, "--json": json_file, "--results": results, "--save-cases": save_cases}
     outputs = [(option, path) for option, path in named.items() if path is not None]
     wanted = values_to_capture(prompt, steps, inputs, layers, programs)
-    if wanted is not None and (batch or lengths or explain):
-        raise BadArgument("--prompt-ids and --capture exclude --batch, --lengths and --explain.")
+    if wanted is not None and (batch or lengths):
+        raise BadArgument("--prompt-ids and --capture exclude --batch and --lengths.")
     pin_places, pins = pins, [*pin_files(pins)]
     check_separate([model, *pins, *(path for path in (prompt, inputs) if path)], outputs)
     for option, path in outputs:
@@ -206,8 +197,6 @@ def check(
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
-        if explain is not None:
-            return _explain(subject, explain, cases, targets)
         plans = [
             replace(plan, pinned=tuple(of_cases), pinned_files=tuple(pins))
             for plan in target_plans(cases, targets)
@@ -267,16 +256,6 @@ def check_pins(place: Path, names: Sequence[str]) -> None:
         )
     if is_file or not place.is_dir():
         check_writable(place, "expectations")
-
-
-def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:
-    """Print the facts about a node."""
-    node, group = node_called(subject, name)
-    known = [known_target(ready) for ready in _described(targets)]
-    own = [case for case in cases if case.name == group.name]
-    for line in explained(node, group, own, find(()).loaded, known):
-        click.echo(line)
-    return Status.AS_EXPECTED
 
 
 def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -85,48 +84,6 @@ def similar_defect(
         if line.differs(record) is None:
             return Similar(near.case.id, line.known.why, line.known.link)
     return None
-
-
-class FeatureAnswer(NamedTuple):
-    """How a target treats the cases that have one value of one feature.
-
-    ``counts`` has the number of these cases by expected verdict, and ``why`` the most common known
-    defect.
-    """
-
-    feature: str
-    value: str
-    counts: Counter[str]
-    why: str
-
-
-def features_on(
-    cases: Sequence[Case], corpus: Sequence[Case], target: KnownTarget
-) -> Iterator[FeatureAnswer]:
-    """For each feature of ``cases`` that is not plain, how the target treats it elsewhere.
-
-    Elsewhere means the cases of the corpus that must be computed, have the dtype, and have no
-    feature that none of ``cases`` has, since a defect could be due to that feature.
-    """
-    wanted = dict.fromkeys(pair for case in cases for pair in _telling(case))
-    dtypes = {case.call.dtype for case in cases}
-    quantised = any(case.call.cache_dtype is not None for case in cases)
-    counts = {each: Counter[str]() for each in wanted}
-    reasons = {each: Counter[str]() for each in wanted}
-    for case in corpus:
-        has = dict.fromkeys(_telling(case)).keys()
-        if case.contract.demands != "computes" or case.call.dtype not in dtypes:
-            continue
-        if not has <= wanted.keys() or (case.call.cache_dtype is not None and not quantised):
-            continue
-        line = target.expected(case)
-        for each in has:
-            counts[each][line.known.verdict if line else "pass"] += 1
-            if line is not None and line.known.verdict != "pass":
-                reasons[each][f"{line.known.why} ({line.known.link})"] += 1
-    for name, value in wanted:
-        common = reasons[name, value].most_common(1)
-        yield FeatureAnswer(name, value, counts[name, value], common[0][0] if common else "")
 
 
 def _without_effect(case: Case) -> Iterator[str]:
