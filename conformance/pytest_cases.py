@@ -36,6 +36,7 @@ from conformance.harness.runner import RunnerFailed
 from conformance.judge.expectations import load_expectations, load_pinned
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.causes import kind_of
+from conformance.results.growth import growth_texts
 from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.uncalled import uncalled_sentences
@@ -235,6 +236,10 @@ def tell_instability(records: Sequence[str]) -> Iterator[str]:
     """Lines about results that did not repeat, by target; ``records`` are results as JSON."""
     found = [InstabilityRecord.model_validate_json(record) for record in records]
     return (text.strip("\n") for text in instability_lines(found))
+
+
+#: A sentence on each target whose memory grows.
+tell_growth: Final = growth_texts
 
 
 def tell_shared(kinds: Mapping[tuple[str, str], str], files: Iterable[Path]) -> Iterator[str]:

@@ -28,7 +28,6 @@ from conformance.base.processes import use_absolute_paths
 from conformance.base.text import printable
 from conformance.base.tuning import collect_seldom, one_thread
 from conformance.base.words import not_run
-from conformance.results.growth import growth_texts
 from conformance.targets.catalogue import run_options, target_names
 
 #: A target in the id of a test.
@@ -255,8 +254,9 @@ class RunCounter:
         if self._unstable:
             for text in _of_cases().tell_instability(self._unstable):
                 terminalreporter.write_line(printable(text), red=True)
-        for target, text in growth_texts(self._grown).items():
-            terminalreporter.write_line(printable(f"{target}: {text}"), yellow=True)
+        if self._grown:
+            for target, text in _of_cases().tell_growth(self._grown).items():
+                terminalreporter.write_line(printable(f"{target}: {text}"), yellow=True)
         if any(self._kinds.values()):
             for text in _of_cases().tell_shared(self._kinds, self._files):
                 terminalreporter.write_line(printable(text))

@@ -78,7 +78,7 @@ def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
     assert not run.footer.complete
     assert 0 < len(run.results) < 20
     assert re.search(rf"{len(run.results)} results?, .*, interrupted", out)
-    assert "stopped before its end" in (desk.folder / f"{file.name}.html").read_text()
+    assert " not run." in (desk.folder / f"{file.name}.html").read_text()
 
 
 # The terminal

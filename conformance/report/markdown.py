@@ -251,8 +251,7 @@ def _counts(table: Table) -> Section:
     counts = {column.label: Counter[str]() for column in table.columns}
     for cell in table.cells:
         counts[cell.label].update(filter(None, (cell.verdict, cell.mark, "results")))
-    for label, records in table.instability.items():
-        counts.setdefault(label, Counter())["unstable"] = len(records)
+        counts[cell.label]["unstable"] = len(table.instability.get(cell.label, ()))
     present = [v for v in VERDICTS if any(count[v] for count in counts.values())]
     unstable = ("unstable",) if table.instability else ()
     columns = (*present, *unstable, "unexpected", "known", "results")
