@@ -269,7 +269,7 @@ def _cause(cause: Cause[Cell]) -> str:
     what, known = f"**{cause.verdict}** on {code(cause.label, 80)}", result.known
     if expected and not known:
         what += f", expected {expected.verdict}"
-    why = f"{prose(known.why)} {link(known.link)}" if known else prose(result.reason)
+    why = f"{prose(known.why)} {link(known.link)}" if known else prose(result.reason.rstrip("."))
     such = f"{code(result.case)}{'' if known else _reproduce(result)}"
     return f"- {len(cause.members):,} {what}: {why}; such as {such}"
 
