@@ -12,6 +12,7 @@ import pytest
 from attention_models import GEMMA, Layer, decoder, saved
 from goldens import check_golden
 
+from conformance.base.findings import FindingFacts, on_software_only
 from conformance.judge.expectations import load_pinned
 from conformance.model.answers import Answer, answer
 from conformance.model.groups import Group
@@ -64,6 +65,20 @@ def as_one_graph(*outputs: str) -> Behaviour:
     return where(lambda group, _: group.graph is not None, fails)
 
 
+#: Wrong in prompts of 65 tokens, by a defect that is known on software adapters from 32 on.
+of_subgroups = where(
+    lambda _, stage: stage.label == "prompt_65",
+    always("wrong", unexpected=True, wrong_outputs=["output"], reason="subgroups"),
+)
+two_defects = where(lambda _, stage: stage.phase == "decode", wrong, of_subgroups)
+_SUBGROUPS = "docs/findings/webgpu-small-subgroups.md"
+
+
+def of_software(record: ResultRecord) -> FindingFacts | None:
+    """The finding of a result of `of_subgroups`, on a software adapter."""
+    return on_software_only(_SUBGROUPS if record.reason == "subgroups" else "", record.target)
+
+
 #: Models, and what targets do with them.
 TOLD: dict[str, tuple[str, dict[str, Behaviour]]] = {
     "each use has its own answer, one chat first": ("plain", {"tract@0.23.9": like_tract}),
@@ -96,6 +111,16 @@ TOLD: dict[str, tuple[str, dict[str, Behaviour]]] = {
         "plain",
         {"webgpu@1.30.0+lavapipe": right, "webgpu@1.30.0+swiftshader": wrong}
         | {"webgpu@1+nvidia": right},
+    ),
+    # … and one of another defect, which does not depend on the adapter, is red.
+    "wrong on a software GPU only is not red": (
+        "plain",
+        {"webgpu@1.30.0+lavapipe": of_subgroups, "webgpu@1.30.0+nvidia": of_subgroups}
+        | {
+            "webgpu@1.29.0+swiftshader": where(
+                lambda _, s: s.phase == "decode", wrong, of_subgroups
+            )
+        },
     ),
     "a shader that is still compiled is not tried": (
         "plain",
@@ -142,7 +167,12 @@ def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[Answer
         return ResultRecord.model_validate({"target": target, **usual, **behaves(group, stage)})
 
     return [
-        answer(group, target, [(each, record(group, each)) for each in subject.stages[group.name]])
+        answer(
+            group,
+            target,
+            [(each, record(group, each)) for each in subject.stages[group.name]],
+            of_software=of_software,
+        )
         for group in subject.groups
     ]
 

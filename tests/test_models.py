@@ -330,6 +330,19 @@ def test_models_that_do_the_same_are_one_line_of_the_table(known: Models) -> Non
     assert f"| Llama 3.2 1B | {cell} |" in readme_table(both)
 
 
+def test_the_colour_of_a_cell_follows_its_words() -> None:
+    drawn = {"right": "pass", "software": "software", "silently": "wrong", "not": "skip"}
+    cells = {
+        (cell.words, cell.verdict)
+        for row in load_models().rows
+        for on in row.runtimes.values()
+        for cell in map(on.cell, USES)
+    }
+    assert {verdict for _, verdict in cells} >= {*drawn.values()}
+    for words, verdict in cells:
+        assert drawn.get(words.split()[0], "unsupported") == verdict, words
+
+
 @pytest.mark.slow
 def test_the_recorded_models_are_those_of_the_graphs() -> None:
     data = json.loads((ROOT / "reports" / "recorded" / "models.json").read_text(encoding="utf-8"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthetic_runs import case, of_results, result, small
+from synthetic_runs import case, expected, of_results, result, small
 
 from conformance.case.contract import Contract
-from conformance.results.score import Score
+from conformance.report.badges import badges, verdict_colours
+from conformance.results.score import Score, part_of
 from conformance.results.table import tabulate
+from conformance.results.verdicts import colour_of, drawing_of, note_of, worst
 
 REQUESTED = Contract(basis="requested", source="https://example.org/1")
 
@@ -42,3 +44,29 @@ def test_a_case_of_two_files_counts_by_the_worse(tmp_path: Path) -> None:
     table = tabulate(runs)
     score = table.scores([column.label for column in table.columns]).specified
     assert score.numbers()["silent"] == score.asked == 1
+
+
+def test_what_only_a_software_gpu_has_is_no_silent_failure_of_the_runtime(tmp_path: Path) -> None:
+    """The verdict stays ``wrong``; the finding and the adapter decide what it means."""
+    subgroups = expected(link="docs/findings/webgpu-small-subgroups.md")
+    another = expected(link="docs/findings/webgpu-softcap.md")
+    lavapipe, gpu = "webgpu@1.30.0+lavapipe", "webgpu@1.30.0+h100"
+    wanted = {("a/x", lavapipe, subgroups): "software", ("a/y", lavapipe, another): "silent",
+              ("a/z", lavapipe, None): "silent", ("a/x", gpu, subgroups): "silent"}  # fmt: skip
+    results = [
+        result(id, at, "wrong", expectation=known, unexpected=known is None)
+        for id, at, known in wanted
+    ]
+    assert [part_of(each) for each in results] == [*wanted.values()]
+    assert [each.verdict for each in results] == ["wrong"] * 4
+    software, *others = results
+    assert (colour_of(software), drawing_of(software), note_of(software)) == (
+        "software", "software", "software GPU",
+    )  # fmt: skip
+    assert not any(colour_of(each) == "software" for each in others)
+    assert worst(results[:2]) is results[1]
+    run = of_results(tmp_path / "r", results, [case(id) for id in ("a/x", "a/y", "a/z")])
+    table = tabulate([run])
+    numbers = table.scores([lavapipe]).specified.numbers()
+    assert (numbers["asked"], numbers["software"], numbers["silent"]) == (3, 1, 2)
+    assert verdict_colours()["software"] in badges(table)[0].svg
