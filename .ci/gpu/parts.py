@@ -20,7 +20,6 @@ import sys
 import tarfile
 import tomllib
 from collections.abc import Iterator, Sequence
-from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,8 +41,8 @@ class PartsError(ValueError):
     """Parts that cannot be made or used; the message says why."""
 
 
-def pack(options: argparse.Namespace) -> dict[str, Any]:
-    """Write the parts and then the manifest, and return it. Raises `PartsError` and `OSError`."""
+def pack(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Write the parts and then the manifest; about each part. Raises `PartsError` and `OSError`."""
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     for old in (out / MANIFEST, *out.glob("part-*")):
@@ -51,35 +50,30 @@ def pack(options: argparse.Namespace) -> dict[str, Any]:
     work, site = out / "unfinished", out / "unfinished" / "site"
     shutil.rmtree(work, ignore_errors=True)
     site.mkdir(parents=True)
-    pip = subprocess.Popen(
-        pip_command(site, options),
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "TMPDIR": str(work)},
-        start_new_session=True,
-    )
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", GUARD, "sh", work, str(pip.pid)],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
+    command, environment = pip_command(site, options), {**os.environ, "TMPDIR": str(work)}
+    null = subprocess.DEVNULL
+    pip = subprocess.Popen(command, stdin=null, env=environment, start_new_session=True)
+    command = ["/bin/sh", "-c", GUARD, "sh", str(work), str(pip.pid)]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
         if pip.wait():
             raise PartsError("pip could not install what the pack consists of; it says why above.")
         # With the presets 0 to 3, it is twice as fast and needs a part more.
         with tarfile.open(work / "site.tar.xz", "w:xz", preset=6) as archive:
-            archive.add(site, ".", filter=_without_owner)
-        manifest = {
-            "format": FORMAT,
-            "python": options.python,
-            "machine": options.machine,
-            "packages": _packages(site),
-            "parts": list(_split(work / "site.tar.xz", out, round(options.part_mb * 1e6))),
-        }
+            archive.add(site, ".")
+        parts: list[dict[str, Any]] = []
+        with (work / "site.tar.xz").open("rb") as whole:
+            while content := whole.read(round(options.part_mb * 1e6)):
+                name, digest = f"part-{len(parts):02}", hashlib.sha256(content).hexdigest()
+                (out / name).write_bytes(content)
+                parts.append({"name": name, "bytes": len(content), "sha256": digest})
     finally:
         pip.kill()
         guard.communicate(b"\n")
+    about = {"format": FORMAT, "python": options.python, "machine": options.machine}
+    manifest = {**about, "parts": parts}
     (out / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    return manifest
+    return parts
 
 
 def unpack(folder: Path) -> Path:
@@ -87,7 +81,16 @@ def unpack(folder: Path) -> Path:
 
     Raises `PartsError`, which names every missing or damaged part, and `OSError`.
     """
-    manifest, text = _manifest(folder)
+    file = folder / MANIFEST
+    try:
+        manifest = json.loads(text := file.read_bytes())
+        if manifest["format"] != FORMAT:
+            raise ValueError
+    except FileNotFoundError:
+        raise PartsError(f"{file} is missing; .ci/gpu-pack writes it.") from None
+    except (ValueError, TypeError, KeyError):
+        sentence = f"{file} is not a manifest of this .ci/gpu-pack ({FORMAT})."
+        raise PartsError(sentence) from None
     site, unpacked = folder / "site", folder / "site" / MANIFEST
     if unpacked.is_file() and unpacked.read_bytes() == text:
         return site
@@ -99,13 +102,10 @@ def unpack(folder: Path) -> Path:
         )
     contents, wrong = [], []
     for part in manifest["parts"]:
-        path = folder / part["name"]
-        content = path.read_bytes() if path.is_file() else None
-        contents.append(content or b"")
-        if content is None:
-            wrong.append(f"{part['name']} is missing")
-        elif len(content) != part["bytes"]:
-            wrong.append(f"{part['name']} has {len(content):,} of {part['bytes']:,} bytes")
+        path, size = folder / part["name"], part["bytes"]
+        contents.append(content := path.read_bytes() if path.is_file() else b"")
+        if len(content) != size:
+            wrong.append(f"{part['name']} has {len(content):,} of {size:,} bytes")
         elif hashlib.sha256(content).hexdigest() != part["sha256"]:
             wrong.append(f"{part['name']} is damaged")
     if wrong:
@@ -149,47 +149,6 @@ def _pinned() -> str:
     return found[1]
 
 
-def _packages(site: Path) -> dict[str, str]:
-    """Name and version of everything that pip has installed."""
-    files = sorted(site.glob("*.dist-info/METADATA"))
-    abouts = [HeaderParser().parsestr(file.read_text(encoding="utf-8")) for file in files]
-    return {str(about["Name"]): str(about["Version"]) for about in abouts}
-
-
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
-
-
-def _split(whole: Path, out: Path, size: int) -> Iterator[dict[str, Any]]:
-    """Write the file as ``out/part-00`` … of at most ``size`` bytes each; about each part."""
-    with whole.open("rb") as file:
-        for number in range(100):
-            if not (content := file.read(size)):
-                return
-            name = f"part-{number:02}"
-            (out / name).write_bytes(content)
-            digest = hashlib.sha256(content).hexdigest()
-            yield {"name": name, "bytes": len(content), "sha256": digest}
-    raise PartsError("There would be more than 100 parts; give a larger --part-mb.")
-
-
-def _manifest(folder: Path) -> tuple[dict[str, Any], bytes]:
-    file = folder / MANIFEST
-    try:
-        text = file.read_bytes()
-        manifest = json.loads(text)
-        known = manifest["format"] == FORMAT
-    except FileNotFoundError:
-        raise PartsError(f"{file} is missing; .ci/gpu-pack writes it.") from None
-    except (ValueError, TypeError, KeyError):
-        known = False
-    if not known:
-        raise PartsError(f"{file} is not a manifest of this .ci/gpu-pack ({FORMAT}).")
-    return manifest, text
-
-
 def _plain(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The files and folders of the archive. Raises `PartsError` for what a pack never has."""
     for member in archive:
@@ -221,18 +180,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.part_mb * 1e6 >= 1:
         parser.error("argument --part-mb: a part needs at least a byte")
     try:
-        manifest = pack(options)
+        parts = pack(options)
     except (PartsError, OSError) as error:
         print(f".ci/gpu-pack: {error}", file=sys.stderr)
         return 3
-    parts, packages = manifest["parts"], manifest["packages"]
     for part in parts:
         print(f"{options.out / part['name']}  {part['bytes'] / 1e6:.1f} MB")
-    runtime = next(f"{name} {packages[name]}" for name in packages if "onnxruntime" in name)
-    print(
-        f"{sum(part['bytes'] for part in parts) / 1e6:.1f} MB in {len(parts)} parts, for Python "
-        f"{manifest['python']} on {manifest['machine']}: {runtime}"
-    )
+    total = sum(part["bytes"] for part in parts) / 1e6
+    print(f"{total:.1f} MB in {len(parts)} parts, for Python {options.python} on {options.machine}")
     return 0
 
 
