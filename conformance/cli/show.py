@@ -89,10 +89,12 @@ def show(
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
     place = QueryPlace(step, batch, head, token, element)
-    with case.preparing():
+    try:
         if values or everything or results or ep or place != QueryPlace():
             return _show_values(corpus, case, place, results, ep, everything)
         return _show_call(case)
+    except Exception as error:
+        raise case.unprepared(error) from error
 
 
 def _show_values(
