@@ -58,11 +58,8 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         numbers: dict[int, None] = {}
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
-            ends = [
-                int(end)
-                for end in (first, last if dash else first)
-                if re.fullmatch("[0-9]{1,9}", end)
-            ]
+            both = (first, last if dash else first)
+            ends = [int(end) for end in both if re.fullmatch(r"\d{1,9}", end)]
             if len(ends) != 2 or not self.least <= ends[0] <= ends[1] <= self.most:
                 limits = f"from {self.least} to {self.most}"
                 self.fail(f"'{value}' is not a list of numbers {limits}, as in 1,2")
