@@ -104,6 +104,14 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     return runtime
 
 
+def test_the_command_repeats_the_options_of_the_target(gqa: Gqa, runtime: Runtime) -> None:
+    on = ("--ep", "cuda", "--device", "1")
+    done = gqa("history", CASE, *on, "--good", "1.23.0", "--bad", "1.31.0")
+    assert done.status == 0, done.both
+    last = done.out.splitlines()[-1]
+    assert last.endswith(" --ep cuda@1.23.0 --ep cuda@1.25.0 --device 1")
+
+
 def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
     done = gqa("history", CASE, "--bad", "1.31.0")
     assert done.status == 0, done.both

@@ -18,6 +18,7 @@ from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import InputError
 from conformance.case.case_file import schema
 from conformance.case.load import load_file
+from conformance.case.tensors import attributes_of
 
 # What a file may contain
 
@@ -131,3 +132,23 @@ def test_rows_are_read_as_json_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:  # the reader of YAML tells of a key that is twice
         load_file(write(tmp_path, head + rows.replace('"scale"', '"num_heads"')))
     assert "duplicate key 'num_heads'; the first is on line 5" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "width"),
+    [
+        ("cache_dtype: int8", 8),
+        ("cache_dtype: float8e4m3fn", 8),
+        ("cache_dtype: uint8, kv_cache_bit_width: 4", 4),
+        ("cache_dtype: int8, kv_cache_bit_width: null, contract: *no", None),
+        ("cache_dtype: int8, attributes: {kv_cache_bit_width: null}, contract: *no", None),
+        ("cache_dtype: int8, kv_cache_bit_width: 0, contract: *no", 0),
+    ],
+)
+def test_a_quantised_cache_of_8_bits_says_so_unless_the_file_does_not_want_it(
+    tmp_path: Path, fields: str, width: int | None
+) -> None:
+    kinds = "k_quant_type: PER_TENSOR, v_quant_type: PER_TENSOR, past_sequence_length: 3"
+    no = "- {name: a, contract: &no {demands: rejects, source: a document}}\n"
+    case = cases_of(tmp_path, f"{no}- {{name: b, {kinds}, {fields}}}")[-1]
+    assert attributes_of(case.call).get("kv_cache_bit_width") == width

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Final
 
 # Controls other than tab and line feed, characters that are invisible or change the direction, and
@@ -28,6 +29,8 @@ _ANSI: Final = re.compile(
     r"|\x1b[ -/]*[0-Z\\-~]"
 )
 
+#: Gives a text with code points for the characters that begin another line; it is not cleaned.
+unbroken: Final = methodcaller("translate", {10: "⟨U+000A⟩", 13: "⟨U+000D⟩"})
 #: The most characters of a name in a model; exporters write up to about 200.
 _LONGEST_NAME: Final = 400
 
@@ -70,11 +73,6 @@ def one_line(text: str, most: int = 600) -> str:
 def exact_line(text: str, most: int = 120) -> str:
     """Like `one_line`, but terminal sequences are shown, not removed: names stay distinct."""
     return one_line(printable(text), most)
-
-
-def unbroken(text: str) -> str:
-    """``text`` with code points for the characters that begin another line; it is not cleaned."""
-    return text.replace("\n", "⟨U+000A⟩").replace("\r", "⟨U+000D⟩")
 
 
 def visible(text: str) -> str:

@@ -150,7 +150,7 @@ class Case:
     def call(self) -> Call:
         """The call, with the content of its graph and the digest of its file of values."""
         written, folder = self.written_call, self.file.parent
-        with self.preparing():
+        with self._place_of_errors():
             if written.graph is not None:
                 from conformance.case.graph import read_graph  # imports onnx
 
@@ -164,13 +164,13 @@ class Case:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The tensors and lengths of each execution of the model."""
-        with self.preparing():
+        with self._place_of_errors():
             return steps_of(self.call)
 
     @cached_property
     def contract(self) -> Contract:
         """The demands on a runtime: those in the file, or those that follow from the features."""
-        with self.preparing():
+        with self._place_of_errors():
             contract = self.written_contract or contract_by_features(self.call, self.steps)
             if contract is None:
                 sentence = "none follows from the features of this call; write one"
@@ -180,8 +180,7 @@ class Case:
     @cached_property
     def features(self) -> dict[str, str | None]:
         """The value of each feature."""
-        with self.preparing():
-            return features_of(self.call, self.steps)
+        return features_of(self.call, self.steps)
 
     @cached_property
     def title(self) -> str:
@@ -196,21 +195,25 @@ class Case:
         return title if len(title) <= MAX_TITLE else title[:MAX_TITLE].rpartition(",")[0]
 
     @contextmanager
-    def preparing(self) -> Iterator[None]:
-        """Turn an error while the case is prepared into an InputError that names the entry's line.
+    def _place_of_errors(self) -> Iterator[None]:
+        """Turn an error into an InputError, as :meth:`unprepared` does."""
+        try:
+            yield
+        except Exception as error:
+            raise self.unprepared(error) from error
+
+    def unprepared(self, error: Exception) -> Exception:
+        """An InputError that names the entry's line, for an error while the case was prepared.
 
         An error of this program that says its reason itself, and one of the system, stay.
         """
-        try:
-            yield
-        except CallError as error:
+        if isinstance(error, CallError):
             sentence = f"{self.label}: {error.field}: {error}"
-            raise InputError([Problem(self.file, self.line, 1, sentence)]) from error
-        except Exception as error:
-            if isinstance(error, OSError) or type(error).__module__.startswith("conformance."):
-                raise
+        elif isinstance(error, OSError) or type(error).__module__.startswith("conformance."):
+            return error
+        else:
             sentence = f"{self.label}: it cannot be prepared: {reason_of(error)}"
-            raise InputError([Problem(self.file, self.line, 1, sentence)]) from error
+        return InputError([Problem(self.file, self.line, 1, sentence)])
 
     @property
     def is_graph(self) -> bool:

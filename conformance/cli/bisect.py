@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import subprocess
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -60,12 +61,12 @@ def bisect(
 
     releases = _between(entry, good, bad)
     change = first_change(releases, try_)
-    options = [*target_for(entry.name, programs).arguments[2:]]
+    options = target_for(entry.name, programs).arguments[2:]
     every_change = shlex.join(["gqa", "history", argument_for(case), "--ep", entry.name, *options])
     if change is None:
         click.echo(f"{releases[0]} and {releases[-1]} agree. Each series between: {every_change}")
         return Status.UNEXPECTED
-    _print(change, entry.name)
+    _print(change, case, entry.name, options)
     last = try_(releases[-1]).result
     if last and change.after.result and last.verdict != change.after.result.verdict:
         click.echo(f"  {last.target} is {last.verdict}, so it changed again later: {every_change}")
@@ -109,8 +110,9 @@ def _tried(
     return Tried(release, one.result)
 
 
-def _print(change: Change, ep: str) -> None:
-    """Print the results before and after a change, and the command that runs both."""
+def _print(change: Change, case: Case, ep: str, options: Sequence[str]) -> None:
+    """Print the results before and after a change, and the command that runs both with the
+    ``options`` of the target."""
     before, after = change.before, change.after
     assert before.result is not None
     assert after.result is not None
@@ -126,7 +128,9 @@ def _print(change: Change, ep: str) -> None:
         click.echo(f"  {ep}@{untried.release} could not be tried: {why}")
     if change.between:
         click.echo("  So the change may be in one of those instead.")
-    click.echo(f"  reproduce  {before.result.reproduce} --ep {ep}@{after.release}")
+    both = (word for each in (before, after) for word in ("--ep", f"{ep}@{each.release}"))
+    command = shlex.join(("gqa", "run", argument_for(case), *both, *options))
+    click.echo(f"  reproduce  {command}")
 
 
 def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> Status:

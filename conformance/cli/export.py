@@ -77,16 +77,17 @@ def export(
     program = program_of(one.case, one.result, one.target)
     path = folder / program.filename
     try:
-        with case.preparing():
-            (folder / "bundle").mkdir(parents=True)
-            write_files(folder / "bundle", prepare(case.call).files)
-            if program.missing is None:
-                path.write_text(program.text, encoding="utf-8")
-            text = issue(one.case, one.result, one.target, program)
-            (folder / "issue.md").write_text(text, encoding="utf-8")
-            about_values = _write_values(case, returned_of(one), folder)
+        (folder / "bundle").mkdir(parents=True)
+        write_files(folder / "bundle", prepare(case.call).files)
+        if program.missing is None:
+            path.write_text(program.text, encoding="utf-8")
+        text = issue(one.case, one.result, one.target, program)
+        (folder / "issue.md").write_text(text, encoding="utf-8")
+        about_values = _write_values(case, returned_of(one), folder)
     except OSError as error:
         raise ResultsError(f"Cannot write to {folder}: {error.strerror}.") from None
+    except Exception as error:
+        raise case.unprepared(error) from error
     click.echo(f"{one.result.verdict} on {one.result.target}: {clean(one.result.reason)}")
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")

@@ -89,10 +89,12 @@ def show(
     case = the_one(cases, case_id)
     place = QueryPlace(step, batch, head, token, element)
     named = ep or next(iter(eps_of(corpus.targets, Programs())), None)
-    with case.preparing():
+    try:
         if values or everything or results or ep or place != QueryPlace():
             return _show_values(corpus, case, place, results, named, everything)
         return _show_call(case, named or "cpu")
+    except Exception as error:
+        raise case.unprepared(error) from error
 
 
 def _show_values(

@@ -140,14 +140,12 @@ def _parsed(path: Path, content: bytes) -> tuple[onnx.ModelProto, bool]:
     try:
         proto = onnx.ModelProto.FromString(content)
         _leave_out_weights(proto)
+        renamed = make_names_safe(proto)
     except Exception as error:  # Python's, or of protocol buffers
         raise ModelError(f"{shown(path)}: not an ONNX model, or a damaged one: {error}.") from None
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"{shown(path)}: not an ONNX model: it has no graph or no operator sets.")
-    try:
-        return proto, make_names_safe(proto)
-    except ValueError as error:
-        raise ModelError(f"{shown(path)}: a damaged ONNX model: {error}.") from None
+    return proto, renamed
 
 
 def _leave_out_weights(message: Message) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -85,11 +86,7 @@ Text = Annotated[str, BeforeValidator(_writable)]
 """Untrusted text of any length."""
 
 
-def _in_a_line(value: object) -> object:
-    return _writable(unbroken(value) if isinstance(value, str) else value)
-
-
-Name = Annotated[str, BeforeValidator(_in_a_line)]
+Name = Annotated[str, BeforeValidator(_writable), AfterValidator(unbroken)]
 """Untrusted text that stands in a line, such as a name."""
 
 

@@ -38,10 +38,7 @@ OUTPUT_BYTES_PER_BYTE: Final = 32
 
 
 class PreparedCase:
-    """A case and its variant, each prepared when it is first used.
-
-    Raises :class:`conformance.base.yaml_source.InputError`.
-    """
+    """A case and its variant, each prepared when it is first used."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -50,20 +47,17 @@ class PreparedCase:
     def own(self) -> Prepared:
         """The case itself."""
         case = self.case
-        with case.preparing():
-            return prepare(case.call, readings=case.contract.readings, steps=case.steps)
+        return prepare(case.call, readings=case.contract.readings, steps=case.steps)
 
     @cached_property
     def variant(self) -> Prepared:
         """The variant of the case."""
-        with self.case.preparing():
-            return prepare(self.case.call, self.case.relation)
+        return prepare(self.case.call, self.case.relation)
 
     @cached_property
     def why_insensitive(self) -> str | None:
         """Why the case cannot show a fault; None if it can."""
-        with self.case.preparing():
-            return why_insensitive(self.case)
+        return why_insensitive(self.case)
 
 
 #: The case as it is prepared; the last one stays for its next target.
@@ -111,21 +105,18 @@ def assess(
     outcomes: list[Outcome] = []
 
     def judged(prepared: Prepared) -> Judgement:
-        with case.preparing():
-            job = job_for(case, prepared, only_inputs=ready.target.reads_only_inputs)
-        outcome = run(job)
+        outcome = run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
         outcomes.append(outcome)
         if isinstance(outcome, InfrastructureFailure):
             raise Unjudgeable(outcome.message)
-        with case.preparing():  # the expected values, which are made when they are first used
-            return judge(
-                case,
-                prepared,
-                outcome,
-                execution_provider=ready.execution_provider,
-                target_class=ready.target.target_class,
-                kernel=ready.target.kernel,
-            )
+        return judge(
+            case,
+            prepared,
+            outcome,
+            execution_provider=ready.execution_provider,
+            target_class=ready.target.target_class,
+            kernel=ready.target.kernel,
+        )
 
     def without_result(message: str, fix: str | None = None) -> Assessed:
         record = InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
@@ -141,12 +132,15 @@ def assess(
             variant = judged(made.variant)
             other = _comparable(made.variant, outcomes[1], variant)
             judgement, relation = _related(made, ready, (judgement, own), (variant, other))
-    except InputError as error:
-        return without_result(f"{error}.")
     except Unjudgeable as error:
         last = outcomes[-1]
         fix = last.fix if isinstance(last, InfrastructureFailure) else None
         return without_result(str(error), fix)
+    except Exception as error:  # the values are made when they are first used
+        why_not = case.unprepared(error)
+        if not isinstance(why_not, InputError):
+            raise
+        return without_result(f"{why_not}.")
     shown = outcomes[-1] if judgement.of_variant else outcomes[0]
     record = result_record(case, ready, judgement, shown, expectations, relation)
     grown = round(sum(outcome.grown_bytes for outcome in outcomes) / 2**20, 1)

@@ -196,7 +196,7 @@ def reproduce(case: Case, arguments: Sequence[str]) -> str:
 
 def case_record(case: Case) -> CaseRecord:
     """The case for the results file and for ``gqa show``. Raises InputError."""
-    with case.preparing():
+    try:
         first = case.steps[0]
         given: dict[str, np.ndarray] = {}
         if isinstance(case.call, GivenCall):
@@ -228,6 +228,8 @@ def case_record(case: Case) -> CaseRecord:
                 },
             }
         )
+    except Exception as error:
+        raise case.unprepared(error) from error
 
 
 def _input(
