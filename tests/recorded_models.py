@@ -14,9 +14,9 @@ def two_models() -> dict[str, Any]:
     chat = USES[0]
     answer = {"uses": {chat: {"answer": "right"}}, "releases": ["1.20", "1.21"]}
     wrong = {"uses": {chat: {"answer": "wrong", "where": "from 9 tokens on"}}, "releases": ["1.20"]}
-    cause = {"where": "webgpu", "verdict": "wrong", "what": "wrong in layer 0", "said": "4 is 5",
-             "example": "a prompt", "why": "It ignores the window.", "link": "docs/findings/x.md",
-             "workaround": "Use another."}  # fmt: skip
+    cause = {"where": "webgpu@1.20+lavapipe", "verdict": "wrong", "what": "wrong in layer 0",
+             "said": "4 is 5", "example": "a prompt", "why": "It ignores the window.",
+             "link": "docs/findings/x.md", "workaround": "Use another."}  # fmt: skip
     return {
         "format": "gqa-models/1", "recorded": "2026-11-27", "suite": "1",
         "runtimes": {"cpu": ["1.20", "1.21"], "webgpu+lavapipe": ["1.20"]},

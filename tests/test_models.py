@@ -338,7 +338,7 @@ def test_the_colour_of_a_cell_follows_its_words() -> None:
         for on in row.runtimes.values()
         for cell in map(on.cell, USES)
     }
-    assert {verdict for _, verdict in cells} >= {*drawn.values()}
+    assert {verdict for _, verdict in cells} >= {"pass", "software", "wrong", "unsupported"}
     for words, verdict in cells:
         assert drawn.get(words.split()[0], "unsupported") == verdict, words
 

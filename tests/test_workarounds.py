@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def test_a_release_is_named_only_if_a_call_is_worse_there() -> None:
     assert worse_on(given, {"cpu": states}) == ["cpu 1.0–1.1 (crash)"]
     assert broken_on(given, {"cpu": states}) == ["cpu 3.0"]
     assert broken_on(given, {}) == ["cpu"]
-    warned = given.model_copy(update={"worse": ("cpu 1.0–1.1 (crash)",)})
+    warned = replace(given, worse=("cpu 1.0–1.1 (crash)",))
     assert warned.text == "Do so. This makes the call worse on cpu 1.0–1.1 (crash)."
 
 

@@ -35,7 +35,7 @@ from conformance.results.compare import Changes
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.reader import Run
 from conformance.results.records import TargetRecord
-from conformance.results.score import SHOWN
+from conformance.results.score import SHOWN, shown_parts
 from conformance.results.table import tabulate
 from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.uncalled import uncalled_sentences
@@ -87,7 +87,7 @@ def render(
         stale_after=stale_after,
         address=address,
         verdicts=TABLE,
-        parts=SHOWN,
+        parts=shown_parts(head.scores for head in shown.heads),
         bases=BASES,
         groups=Counter(row.group for row in TABLE.values()),
         filters=_filters(cells),

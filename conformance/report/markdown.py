@@ -24,7 +24,7 @@ from conformance.results.causes import Cause, causes
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import ResultRecord
-from conformance.results.score import PARTS, SHOWN, Score
+from conformance.results.score import SHOWN, Score, shown_parts
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Table
 from conformance.results.timeline import History, histories, older_labels
@@ -183,7 +183,7 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
     newest = [label for label in by_label if label not in older_labels(series)]
     shared = table.shared_scores(newest)
     beside = ["right of calls tried by all"] if shared else []
-    others = [part for part in PARTS if part != "right"]
+    others = [part for part in shown_parts(by_label.values()) if part != "right"]
     names = ["right of asked", *beside, *(SHOWN[part].label for part in others), "not tried"]
     rows = []
     for label, scores in by_label.items():

@@ -134,3 +134,9 @@ class Scores:
     def whole(self) -> Score:
         """The score of the specified and established calls together: that of the target."""
         return self.specified + self.established
+
+
+def shown_parts(scores: Iterable[Scores]) -> dict[Part, PartRow]:
+    """The parts that reports show; wrong on a software GPU only if there are such results."""
+    software = any((each.whole + each.requested).parts["software"] for each in scores)
+    return {part: row for part, row in SHOWN.items() if software or part != "software"}
