@@ -531,6 +531,15 @@ def test_what_is_not_demanded_or_not_asked_is_told(show: Open, tmp_path: Path) -
     assert "basis specified" not in panel
 
 
+def test_a_theme_s_cell_is_drawn_as_the_calls_that_it_counts(show: Open, tmp_path: Path) -> None:
+    requested = Contract(basis="requested", source="https://example.org/1")
+    about = [case("t/a"), case("t/b"), case("t/c", contract=requested)]
+    results = [result("t/a"), result("t/b"), result("t/c", verdict="unsupported", unexpected=False)]
+    tally = cell(show(render([of_results(tmp_path / "a", results, about)])), "t")
+    assert words(tally).startswith("pass 2 of 2 right")
+    assert "pass" in (tally.get_attribute("class") or "").split()
+
+
 def test_from_a_cell_with_failures_one_steps_through_these(show: Open, tmp_path: Path) -> None:
     verdicts = ["pass", "pass", "wrong", "pass", "unsupported"]
     results = [result(f"a/b[n={n}]", verdict=verdict) for n, verdict in enumerate(verdicts)]

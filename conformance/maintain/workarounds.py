@@ -8,7 +8,6 @@ other releases than the file says.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -17,6 +16,7 @@ from typing import Final
 from conformance.base.findings import Workaround, finding_facts
 from conformance.base.paths import data_path
 from conformance.base.versions import release_key
+from conformance.maintain import run_command
 from conformance.results.packed import unpacking
 from conformance.results.records import Header, ResultRecord
 from conformance.results.verdicts import ranks_as
@@ -133,4 +133,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main, "Print all workarounds, and what became of each on the recorded releases.")

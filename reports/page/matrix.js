@@ -368,7 +368,8 @@ class Matrix {
     return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { worst, first, total, tried, asked, right, verdicts, colours, marks, flags, endings, dtypes } = tally;
+      const { first, total, tried, asked, right, verdicts, colours, marks, flags, endings, dtypes } = tally;
+      const worst = (score && tally.worstAsked) || tally.worst; // the one that the numbers beside it are about
       const number = verdicts[worst.verdict];
       const presents = colours.presents ?? 0;
       const mark = marks.unexpected ? "unexpected" : "known";

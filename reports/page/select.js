@@ -134,7 +134,7 @@ class Cells {
    * and of each dtype, and the case to open first; null if there is no result.
    */
   tally(cases, column) {
-    const tally = { total: 0, tried: 0, asked: 0, right: 0, verdicts: {}, colours: {}, marks: {}, flags: {}, worst: null, first: null };
+    const tally = { total: 0, tried: 0, asked: 0, right: 0, verdicts: {}, colours: {}, marks: {}, flags: {}, worst: null, worstAsked: null, first: null };
     const [endings, dtypes] = [new Set(), new Map()]; // endings of the processes, such as SIGSEGV
     const count = (counts, name) => (counts[name] = (counts[name] ?? 0) + 1);
     for (const i of cases) {
@@ -151,6 +151,7 @@ class Cells {
       for (const flag of look.flags) count(tally.flags, flag);
       if (look.ended_by) endings.add(look.ended_by);
       if (!tally.worst || look.severity < tally.worst.severity) tally.worst = look;
+      if (look.asked && !(tally.worstAsked?.severity <= look.severity)) tally.worstAsked = look;
       if (look.part && !(dtypes.get(dtype)?.severity <= look.severity)) dtypes.set(dtype, look);
       if (tally.first == null || isWorse(look, this.cases[tally.first].results[column].look)) tally.first = i;
     }

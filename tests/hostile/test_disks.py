@@ -220,7 +220,7 @@ def test_a_full_disk_leaves_the_old_file_whole(
     realistic(desk.folder / "many.jsonl")
     old = small_disk / "out"
     old.write_text("the old report\n")
-    (small_disk / "rest").write_bytes(b"x" * (256 * 1024 - 2 * 4096))
+    (small_disk / "rest").write_bytes(b"x" * (256 * 1024 - 4096))
     done = gqa("report", "many.jsonl", f"--{form}", "disk/out")
     assert done.status == 3
     assert sentence(done).endswith(" to disk/out: No space left on device.")

@@ -234,7 +234,7 @@ def test_no_text_leaves_its_place_in_any_form(tmp_path: Path, seed: int) -> None
 
     parsed = Parsed(texts["html"])
     assert obeyed("".join(strings([parsed.cells, parsed.reports])).replace(CASE_ID, "")) == set()
-    assert len(parsed.scripts) == len(SCRIPTS) + 3
+    assert len(parsed.scripts) == len(SCRIPTS) + 4
     assert not {"img", "iframe"} & {tag for tag, _ in parsed.elements}
     assert not [name for _, named in parsed.elements for name in named if name.startswith("on")]
     only_own_markup(texts["markdown"])
