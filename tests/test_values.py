@@ -23,8 +23,14 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
-from conformance.report.value_files import arrays_of
-from conformance.report.values import Element, QueryPlace, Returned, Values, values_of
+from conformance.report.values import (
+    Element,
+    QueryPlace,
+    Returned,
+    Values,
+    arrays_of,
+    values_of,
+)
 from conformance.results.records import ResultRecord
 from conformance.run.records import case_record
 
@@ -73,7 +79,7 @@ def test_a_query_knows_its_place_and_what_hides_its_keys(tmp_path: Path) -> None
     (case,) = cases_of(tmp_path, RICH)
     query = shown(case, QueryPlace(batch=1, head=3, token=0)).query
     assert query is not None
-    assert (query.place, query.kv_head, query.length) == (4, 1, 7)
+    assert (query.place, query.kv_head, query.call.lengths[1]) == (4, 1, 7)
     masks = ["", "", "", "", "", "causal", "causal", "no token", "no token"]
     assert list(query.keys.hidden) == masks
     assert list(query.keys.past_row[:4]) == [0, 1, 2, 3]
@@ -111,12 +117,12 @@ def _check_query(case: Case, values: Values) -> None:
     query = values.query
     if query is None:
         return
-    keys = query.keys
+    keys, length = query.keys, query.call.lengths[query.batch]
     # the masks, from the lengths and the attributes alone
     attributes = attributes_of(case.call)
     window = int(attributes.get("local_window_size", -1))
     for j, why in enumerate(keys.hidden):
-        seen = j < query.length and query.place < query.length
+        seen = j < length and query.place < length
         seen = seen and (j <= query.place or attributes.get("causal") == 0)
         seen = seen and (window < 0 or j > query.place - window)
         assert seen == (why in ("", "bias")), (j, why)
@@ -124,8 +130,10 @@ def _check_query(case: Case, values: Values) -> None:
         assert why == "" or keys.probability[j] == 0.0
     # each number follows from those before it, and the last are the output
     close = {"rtol": 1e-11, "atol": 1e-11}
-    np.testing.assert_allclose(keys.score, query.scale * keys.key @ query.query.rotated, **close)
-    cap = query.softcap
+    np.testing.assert_allclose(
+        keys.score, query.call.scale * keys.key @ query.query.rotated, **close
+    )
+    cap = query.call.softcap
     capped = cap * np.tanh(keys.score / cap) if cap else keys.score
     np.testing.assert_allclose(keys.capped, capped, **close)
     there = np.isfinite(keys.logit)

@@ -26,8 +26,7 @@ from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program, program_of
-from conformance.report.value_files import arrays_of
-from conformance.report.values import QueryPlace, Returned, read_as, values_of
+from conformance.report.values import QueryPlace, Returned, arrays_of, read_as, values_of
 from conformance.results.errors import ResultsError
 from conformance.results.shareable import shareable
 from conformance.targets.catalogue import Programs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from rich.console import Console
@@ -38,7 +38,7 @@ class _Column:
     """A column of a table: its head and its cells, which are numbers or texts."""
 
     head: str
-    cells: Sequence[float | str]
+    cells: Sequence[Any]
     digits: int = 99
     """The largest number of significant digits."""
 
@@ -108,8 +108,9 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
     )
     rotated = f", rotated by position {query.position}" if query.position >= 0 else ""
     yield "place", f"{query.place}{rotated}"
-    count = len(query.keys.score)
-    yield "lengths", f"{query.past_length} past, {query.length} after the call, {count} keys"
+    call = query.call
+    past, length = call.past_lengths[query.batch], call.lengths[query.batch]
+    yield "lengths", f"{past} past, {length} after the call, {call.total} keys"
     yield "logit", _formula(query)
     if query.undefined:
         yield "undefined", f"{query.undefined}: these elements of output are not compared"
@@ -120,14 +121,14 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
 
 def _formula(query: QueryValues) -> str:
     """The formula of a logit, with the numbers of the call."""
-    text = f"{query.scale:.9g} · q·k"
-    if query.softcap:
-        text = f"{query.softcap:.9g} · tanh({text} / {query.softcap:.9g})"
+    text = f"{query.call.scale:.9g} · q·k"
+    if query.call.softcap:
+        text = f"{query.call.softcap:.9g} · tanh({text} / {query.call.softcap:.9g})"
     if query.keys.bias is not None:
         text += " + bias"
-    masks = ["causal"] if query.causal else ["not causal"]
-    if query.window is not None:
-        masks.append(f"window of {query.window}")
+    masks = ["causal"] if query.call.causal else ["not causal"]
+    if query.call.window is not None:
+        masks.append(f"window of {query.call.window}")
     if query.sink is not None:
         masks.append(f"sink {query.sink:.9g}")
     return f"{text}; {', '.join(masks)}"
@@ -162,11 +163,11 @@ def _keys(query: QueryValues, values: Values) -> _Grid:
     if query.position >= 0:
         columns.append(_Column("position", [_or_nothing(place) for place in keys.position]))
     columns.append(_Column("score", [*keys.score]))
-    if query.softcap:
+    if query.call.softcap:
         columns.append(_Column("capped", [*keys.capped]))
     if keys.bias is not None:
         columns.append(_Column("bias", [*keys.bias]))
-    if query.softcap or keys.bias is not None:
+    if query.call.softcap or keys.bias is not None:
         columns.append(_Column("logit", [*keys.logit]))
     last = [_HIDDEN.get(why) or p for why, p in zip(keys.hidden, keys.probability, strict=True)]
     columns.append(_Column("probability", last))
@@ -188,13 +189,9 @@ def _keys(query: QueryValues, values: Values) -> _Grid:
     if (d := _element_of_head(values)) >= 0:
         columns.append(_Column(f"value[{d}]", [*keys.value[:, d]]))
     if query.sink is not None:
-        cells: dict[str, float | str] = {
-            "key": "sink",
-            "logit": query.sink,
-            "probability": query.sink_probability,
-        }
-        if "logit" not in [column.head for column in columns]:
-            cells["score"] = query.sink
+        cells: dict[str, float | str] = {"key": "sink", "probability": query.sink_probability}
+        of_sink = "logit" if "logit" in [column.head for column in columns] else "score"
+        cells[of_sink] = query.sink
         columns = [_Column(c.head, [*c.cells, cells.get(c.head, "")]) for c in columns]
         styles.append("")
         kept.add(count)
@@ -277,12 +274,8 @@ def _vector(
     got, share, known = vector.got[there], vector.share[there], vector.known[there]
     columns = [_Column(index, [*map(str, range(count))]), *before]
     undefined = np.isnan(budget)
-    columns.append(
-        _Column(
-            "byte" if each > 1 else "expected",
-            ["undefined" if no else x for x, no in zip(expected, undefined, strict=True)],
-        )
-    )
+    told = ["undefined" if no else x for x, no in zip(expected, undefined, strict=True)]
+    columns.append(_Column("byte" if each > 1 else "expected", told))
     columns.append(_Column("budget", _known(budget), digits=3))
     if known.any():
         columns.append(_Column("got", [x if ok else "" for x, ok in zip(got, known, strict=True)]))
@@ -307,14 +300,8 @@ def _vector(
         return f"≤ {part.max():.3g}" if part.size else ""
 
     title = _title(name, vector.first, index if each == 1 else f"{index} // {each}")
-    return _Grid(
-        f"{title}  {about}".rstrip(),
-        columns,
-        kept,
-        ["red" if bad else "" for bad in wrong],
-        note,
-        "share",
-    )
+    styles = ["red" if bad else "" for bad in wrong]
+    return _Grid(f"{title}  {about}".rstrip(), columns, kept, styles, note, "share")
 
 
 def _print(console: Console, grid: _Grid, everything: bool) -> None:

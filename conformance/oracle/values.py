@@ -67,15 +67,13 @@ class Keys:
     key: Float
     """As attention uses it: rotated, and dequantised if the cache is quantised."""
     value: Float
-    key_code: Float | None
-    """The quantised numbers, None if the cache is not quantised."""
-    value_code: Float | None
 
 
 @dataclass(frozen=True, eq=False)
 class QueryValues:
     """All values that lead to one head of one output token."""
 
+    call: OracleCall
     batch: int
     head: int
     token: int
@@ -84,14 +82,6 @@ class QueryValues:
     """The index of the token in its sequence."""
     position: int
     """The position by which the query is rotated, -1 without rotary."""
-    past_length: int
-    length: int
-    """Tokens of the sequence after the call."""
-    scale: float
-    softcap: float
-    """0 if not used."""
-    window: int | None
-    causal: bool
     undefined: str
     """Why the operator does not define this row of the output; "" if it does."""
     query: Rotation
@@ -122,9 +112,6 @@ class StoredHead:
 class RowValues:
     """One row of the presents of a key/value head. ``rotation`` is None for a token of the past."""
 
-    batch: int
-    kv_head: int
-    row: int
     place: int
     past_row: int
     new_token: int
@@ -151,13 +138,12 @@ def query_values(computation: Computation, batch: int, head: int, token: int) ->
     if call.bias is not None:
         of_batch, of_head = min(batch, len(call.bias) - 1), min(head, call.bias.shape[1] - 1)
         bias = call.bias[of_batch, of_head, token]
-    places = np.arange(call.total)
-    origin = _origin(computation, batch)
+    past_row, new_token, positions = _origin(computation, batch)
     keys = Keys(
-        past_row=origin.past_row,
-        new_token=origin.new_token,
+        past_row=past_row,
+        new_token=new_token,
         present_row=present_rows(call, batch),
-        position=origin.position,
+        position=positions,
         hidden=_hidden(computation, batch, token, a.logits[at]),
         score=a.scores[at],
         capped=a.capped[at],
@@ -166,31 +152,20 @@ def query_values(computation: Computation, batch: int, head: int, token: int) ->
         probability=a.probabilities[at],
         key=a.key[batch, kv_head],
         value=a.value[batch, kv_head],
-        key_code=_codes(computation.cache.key, batch, kv_head, places),
-        value_code=_codes(computation.cache.value, batch, kv_head, places),
     )
     position = int(query_positions(call)[batch, token]) if call.cos is not None else -1
+    given = call.query[batch, token, head]
+    after_norm = None if call.q_norm is None else normed(given, call.q_norm, call.q_epsilon)
     return QueryValues(
+        call=call,
         batch=batch,
         head=head,
         token=token,
         kv_head=kv_head,
         place=int(call.query_starts[batch]) + token,
         position=position,
-        past_length=int(call.past_lengths[batch]),
-        length=int(call.lengths[batch]),
-        scale=call.scale,
-        softcap=call.softcap,
-        window=call.window,
-        causal=call.causal,
         undefined=_undefined(call, a, at, token),
-        query=_rotation(
-            call,
-            call.query[batch, token, head],
-            (call.q_norm, call.q_epsilon),
-            position,
-            a.query[at],
-        ),
+        query=Rotation(given, after_norm, *_turn(call, position), a.query[at]),
         keys=keys,
         sink=None if call.sink is None else float(call.sink[head]),
         sink_probability=float(a.sink_probability[at]),
@@ -204,37 +179,21 @@ def row_values(computation: Computation, batch: int, kv_head: int, row: int) -> 
     place = int(present_places(call)[batch, row])
     if place < 0:
         return None
-    origin = _origin(computation, batch)
-    past_row, new = int(origin.past_row[place]), int(origin.new_token[place])
-    position = int(origin.position[place])
-    at = batch, kv_head, place
+    past_row, new, position = (int(of[place]) for of in _origin(computation, batch))
+    at, rotation = (batch, kv_head, place), None
     if new >= 0:
-        given_key, given_value = call.key[batch, new, kv_head], call.value[batch, new, kv_head]
+        given, value = call.key[batch, new, kv_head], call.value[batch, new, kv_head]
+        after_norm = None if call.k_norm is None else normed(given, call.k_norm, call.k_epsilon)
+        rotation = Rotation(given, after_norm, *_turn(call, position), cache.key.exact[at])
     else:
-        given_key = call.past_key[batch, kv_head, past_row]
-        given_value = call.past_value[batch, kv_head, past_row]
-    exact = cache.key.exact[at]
-    heads = [
-        StoredHead(given, tokens.exact[at], _codes(tokens, batch, kv_head, place), tokens.value[at])
-        for given, tokens in ((given_key, cache.key), (given_value, cache.value))
-    ]
-    norm = (call.k_norm, call.k_epsilon)
-    rotation = _rotation(call, given_key, norm, position, exact) if new >= 0 else None
-    return RowValues(
-        batch, kv_head, row, place, past_row, new, position, rotation, heads[0], heads[1]
-    )
+        given = call.past_key[batch, kv_head, past_row]
+        value = call.past_value[batch, kv_head, past_row]
+    key = _stored(given, cache.key, at)
+    return RowValues(place, past_row, new, position, rotation, key, _stored(value, cache.value, at))
 
 
-@dataclass(frozen=True, eq=False)
-class _Origin:
-    """The source of each of a sequence's T keys, each [T] with -1 for keys from another source."""
-
-    past_row: Int
-    new_token: Int
-    position: Int
-
-
-def _origin(computation: Computation, batch: int) -> _Origin:
+def _origin(computation: Computation, batch: int) -> tuple[Int, Int, Int]:
+    """The row of the past, the new token and the position of each of a sequence's T keys, or -1."""
     call = computation.call
     past_row = computation.cache.key.past_row[batch]
     places, old = np.arange(call.total), int(call.past_lengths[batch])
@@ -242,7 +201,7 @@ def _origin(computation: Computation, batch: int) -> _Origin:
     position = np.full(call.total, -1)
     if call.cos is not None:
         position[new >= 0] = key_positions(call)[batch, new[new >= 0]]
-    return _Origin(past_row, new, position)
+    return past_row, new, position
 
 
 def present_rows(call: OracleCall, batch: int) -> Int:
@@ -278,20 +237,11 @@ def _undefined(call: OracleCall, a: Attention, at: tuple[int, int, int, int], to
     return "a NaN, an infinity or a number out of range takes part"
 
 
-def _rotation(
-    call: OracleCall,
-    given: Float,
-    norm: tuple[Float | None, float],
-    position: int,
-    rotated: Float,
-) -> Rotation:
-    """The rotation of a head; ``norm`` is the weight and the epsilon of its side."""
-    weight, epsilon = norm
-    after_norm = None if weight is None else normed(given, weight, epsilon)
-    cos = sin = None
-    if call.cos is not None and call.sin is not None and 0 <= position < len(call.cos):
-        cos, sin = (_spread(call, table[position]) for table in (call.cos, call.sin))
-    return Rotation(given, after_norm, cos, sin, rotated)
+def _turn(call: OracleCall, position: int) -> tuple[Float | None, Float | None]:
+    """The cosine and the sine for each element of a head [D], NaN where it is not rotated."""
+    if call.cos is None or call.sin is None or not 0 <= position < len(call.cos):
+        return None, None
+    return _spread(call, call.cos[position]), _spread(call, call.sin[position])
 
 
 def _spread(call: OracleCall, row: Float) -> Float:
@@ -302,8 +252,7 @@ def _spread(call: OracleCall, row: Float) -> Float:
     return spread
 
 
-def _codes(tokens: Tokens, batch: int, kv_head: int, places: Int | int) -> Float | None:
-    if not tokens.format.quantised:
-        return None
-    codes: Float = tokens.format.encode(tokens.exact)[batch, kv_head, places]
-    return codes
+def _stored(given: Float, tokens: Tokens, at: tuple[int, int, int]) -> StoredHead:
+    """The head ``at`` a sequence, a key/value head and a place of the cache."""
+    code = tokens.format.encode(tokens.exact)[at] if tokens.format.quantised else None
+    return StoredHead(given, tokens.exact[at], code, tokens.value[at])

@@ -1,4 +1,4 @@
-"""The oracle's values of one query, beside what a target returned (``gqa show --values``)."""
+"""The oracle's values beside what a target returned: of one query, or of all as arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from conformance.oracle.values import (
     row_values,
 )
 from conformance.results.records import OutputErrorRecord, ResultRecord
+
+Array = np.ndarray[Any, Any]
 
 
 class NoSuchPlace(ValueError):
@@ -243,3 +245,45 @@ def _compared(
     share = shares(got, value, unit, target_class)
     first = (*leading, start)
     return Compared(name, first, value, CONSTANTS[target_class] * unit, got, share, known)
+
+
+def arrays_of(
+    case: Case, prepared: Prepared, step: int, returned: Returned | None
+) -> dict[str, Array] | None:
+    """All values of one step, for every batch, head and token; docs/oracle.md lists the arrays.
+
+    None if they do not fit into memory.
+    """
+    computation = computation_of(case.call, prepared, step)
+    if computation.is_large:
+        return None
+    call, a, cache = computation.call, computation.attention, computation.cache
+    b, k, g, s, _ = a.query.shape
+
+    def by_head(grouped: Array) -> Array:
+        return grouped.reshape(b, k * g, s, *grouped.shape[4:])
+
+    arrays: dict[str, Array] = {
+        "lengths": call.lengths,
+        "past_lengths": call.past_lengths,
+        "query_places": call.query_starts[:, None] + np.arange(s),
+        "past_row": cache.key.past_row,
+        "query": by_head(a.query),
+        "key": a.key,
+        "value": a.value,
+        "visible": a.visible,
+        "scores": by_head(a.scores),
+        "capped": by_head(a.capped),
+        "logits": by_head(a.logits),
+        "probabilities": by_head(a.probabilities),
+        "sink_probability": by_head(a.sink_probability),
+    }
+    for name, expected in prepared.expected[step].items():
+        arrays[f"expected_{name}"] = expected.value
+        target_class: TargetClass = returned.target_class if returned is not None else "cpu"
+        arrays[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
+        if returned is not None and returned.outputs is not None:
+            got = returned.outputs[step].get(name)
+            if got is not None and got.dtype == NUMPY[expected.dtype]:
+                arrays[f"got_{name}"] = got.astype(np.float64)
+    return arrays
