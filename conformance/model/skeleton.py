@@ -234,7 +234,7 @@ def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None 
     for name, tensor in weights:
         if is_empty(tensor):
             values = None
-            kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            kind = _kind(tensor)
             whole = kind.kind in "iub" and (kind.itemsize > 1 or kind.kind == "b")
             if model is not None and (whole or name in tables):
                 with suppress(Exception):  # whatever a stranger's model has in its place
@@ -246,13 +246,21 @@ def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None 
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
+def _kind(tensor: TensorProto) -> np.dtype:
+    with suppress(KeyError):  # a type that ONNX does not know
+        kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        if not kind.hasobject:
+            return kind
+    raise CannotCut(f"{tensor.name} does not have numbers")
+
+
 def _values(tensor: TensorProto, draws: np.random.Generator, table: str) -> np.ndarray:
     """Random numbers for a weight; integers of more than a byte are 0."""
-    dims, kind = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    dims, kind = tuple(tensor.dims), _kind(tensor)
     if table and len(dims) == 2:
         dims = (min(dims[0], MOST_TOKENS), dims[1])
     if math.prod(dims) > MOST_WEIGHTS:
-        raise CannotCut(f"the shape of {tensor.name} is too large")
+        raise CannotCut(f"{tensor.name} is too large")
     if kind.itemsize == 1 and kind.kind in "iu":
         return np.frombuffer(draws.bytes(math.prod(dims)), kind).reshape(dims)
     if kind.kind in "iub":
