@@ -183,7 +183,7 @@ def test_lavapipe_is_installed_by_root_and_else_its_command_is_printed(
         program.chmod(0o755)
     lavapipe = place.tools.parent / "lavapipe"
     uid = 0 if root else 1000
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
     for name, value in {
         "FAKE_UID": str(uid),
         "LAVAPIPE": str(lavapipe),

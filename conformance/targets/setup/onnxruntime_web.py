@@ -82,7 +82,7 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
         raise SetupError(with_fix(without_adapter.reason, without_adapter.fix))
     target = target_for("webgpu", programs)
     answer = described(target)
-    if _fix(answer) == _as_root() and os.geteuid() == 0:
+    if _fix(answer) == _as_root() and os.getuid() == 0:
         with suppress(SetupError):  # what it printed says why; its command follows as the fix
             set_up_lavapipe()
             answer = described(target)
