@@ -65,7 +65,12 @@ _CODE = re.compile(
 
 def prose(text: str, most: int = 600) -> str:
     """A sentence of ours, which may quote untrusted text, as one line of Markdown."""
-    return _CODE.sub(lambda match: code(match[1] or match[2]), one_line(text, most))
+    line, made, at = one_line(text, most), "", 0
+    for match in _CODE.finditer(line):
+        made += line[at : match.start()].replace("`", "ˋ")
+        made += " " * made.endswith("`") + code(match[1] or match[2])  # spans that touch are one
+        at = match.end()
+    return made + line[at:].replace("`", "ˋ")
 
 
 def code(text: str, most: int = 400) -> str:
