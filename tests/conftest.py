@@ -14,6 +14,7 @@ import goldens
 import pytest
 from as_user import desk, gqa, oldest_pytest
 from browsing import browser, context, show
+from cpu_seconds import CpuSeconds
 from hypothesis import settings
 from npm_packages import packages
 from recorded_models import two_models
@@ -38,11 +39,16 @@ pytest_cases.load_file = load_once  # the cases that are collected are those tha
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option of what uses `goldens`."""
+    """The options of `goldens` and of `cpu_seconds`."""
     parser.addoption(
         "--rewrite-transcripts",
         action="store_true",
         help="write the texts of tests/transcripts and tests/goldens as they are now",
+    )
+    parser.addoption(
+        "--cpu-seconds",
+        action="store_true",
+        help="print what each file of tests takes, in CPU seconds of all processes",
     )
 
 
@@ -52,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Processes that tests start inherit that, and some tests need these signals.
     """
     goldens.rewrite = config.getoption("rewrite_transcripts", False)
+    if config.getoption("cpu_seconds", False):
+        config.pluginmanager.register(CpuSeconds())
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual or signal.SIG_DFL)

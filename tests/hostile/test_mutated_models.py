@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from as_user import Desk, Gqa
 from endings import check_ending, no_hang
-from models import MARK, graphs, write
+from hostile_models import MARK, graphs, write
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])

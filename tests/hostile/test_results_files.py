@@ -41,7 +41,7 @@ from conformance.results.score import PARTS
 from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import VERDICTS, severity, was_tried
 
-JUNIT = xmlschema.XMLSchema(str(Path(__file__).parents[1] / "junit.xsd"))
+JUNIT = xmlschema.XMLSchema(str(Path(__file__).parents[1] / "support" / "junit.xsd"))
 
 
 def try_all(run: Run, good: Run, folder: Path) -> None:
