@@ -124,7 +124,7 @@ def test_an_entry_has_a_title_of_its_own(corpus: list[Case]) -> None:
         assert len(set(titles.values())) == len(titles), theme
 
 
-@pytest.mark.slow  # creates every bundle; running the cases on a target checks the same
+@pytest.mark.night  # creates every bundle; running the cases on a target checks the same
 @pytest.mark.parametrize("theme", [file.stem for file in FILES])
 def test_values_that_are_demanded_can_be_judged(theme: str, corpus: list[Case]) -> None:
     """A contract that requires values gets at least some of each output from the oracle."""

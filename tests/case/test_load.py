@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 import yaml
 from case_files import cases_of, complaints, entries, write
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from generated import given, settings, st
 from mistakes import mistakes
 
 from conformance.base.paths import is_case_file

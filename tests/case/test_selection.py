@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from _pytest.mark import expression as pytests
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from generated import example, given, settings, st
 
 from conformance.case.selection import SelectionError, compile_expression
 

@@ -270,8 +270,9 @@ def test_a_part_without_effect_must_be_declared_and_no_other(
     assert said is None if sentence is None else re.fullmatch(sentence, said or "")
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
-    "most", [pytest.param(5, id="some"), pytest.param(10_000, id="all", marks=pytest.mark.slow)]
+    "most", [pytest.param(5, id="some"), pytest.param(10_000, id="all", marks=pytest.mark.night)]
 )
 @pytest.mark.parametrize("theme", shipped_files().values(), ids=lambda file: file.stem)
 def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, most: int) -> None:

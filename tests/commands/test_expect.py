@@ -27,6 +27,9 @@ from conformance.maintain.known.update import TODO, unexpected_in
 from conformance.results.records import RunsDiffer
 from conformance.run.records import case_record
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: Features, axes, entries without axes, and calls that must be rejected.
 CASES = """
 - {name: plain, matrix: {seed: [1, 2, 3], dtype: [float32, float16]}}

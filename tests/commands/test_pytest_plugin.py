@@ -26,7 +26,7 @@ in_checkout = pytest.mark.skipif(
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-@pytest.fixture(scope="module", params=["this", pytest.param("oldest", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["this", pytest.param("oldest", marks=pytest.mark.night)])
 def desk(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared_cache: Path
 ) -> Desk:
@@ -97,6 +97,7 @@ def test_cases_on_two_targets(desk: Desk) -> None:
     assert told["gqa_reason"].startswith("Computed correctly; ")
 
 
+@pytest.mark.push
 @in_checkout
 def test_a_node_id_and_an_option_with_a_path(desk: Desk) -> None:
     target = desk.runner("correct")

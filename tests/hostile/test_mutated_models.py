@@ -11,8 +11,13 @@ from as_user import Desk, Gqa
 from endings import check_ending, no_hang
 from hostile_models import MARK, graphs, write
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
 
-@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(12, marks=pytest.mark.push), pytest.param(300, marks=pytest.mark.night)]
+)
 def test_no_model_ends_a_check_with_a_traceback_or_prints_a_line_of_its_own(
     desk: Desk, gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -25,6 +25,9 @@ from conformance.model.groups import Group, groups_of
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import ReadModel, read_model
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 onnxruntime = pytest.importorskip(
     "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
 )
@@ -133,6 +136,7 @@ def test_the_next_token_is_the_one_with_the_largest_logit(folder: Path) -> None:
     assert len(set(ids)) > 1  # else the test would show nothing
 
 
+@pytest.mark.push
 def test_the_users_files_are_left_alone(check: Check, borrowing: Path, folder: Path) -> None:
     def state() -> dict[str, tuple[int, int]]:
         return {f.name: (f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir()}
@@ -163,6 +167,7 @@ def test_the_first_layer_that_goes_wrong_is_named(
     assert "(" in row  # the error of the prompt, which is right
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_norm_that_the_reference_run_does_not_know(
     check: Check, folder: Path, desk: Desk, packed: bool
@@ -193,8 +198,8 @@ def test_a_norm_that_the_reference_run_does_not_know(
         {"rows": 32},
         {"dtype": np.float16},
         {"inside": "function"},
-        pytest.param({"window": 4, "table": 4096}, marks=pytest.mark.slow),
-        pytest.param({"heads": 6, "kv_heads": 1, "size": 32}, marks=pytest.mark.slow),
+        pytest.param({"window": 4, "table": 4096}, marks=pytest.mark.night),
+        pytest.param({"heads": 6, "kv_heads": 1, "size": 32}, marks=pytest.mark.night),
     ],
     ids=str,
 )
@@ -209,6 +214,7 @@ def test_other_forms_of_models(check: Check, folder: Path, fields: dict[str, Any
         assert kept(folder, "layer_1.decode_2")["past_key"].shape == (1, 2, 32, 16)
 
 
+@pytest.mark.push
 def test_a_node_in_a_subgraph_is_told_and_the_others_run(check: Check, folder: Path) -> None:
     done = check(Decoder(inside="If").save(folder), status=1)
     assert "not checked: it is in a subgraph, " in done.out
@@ -227,6 +233,7 @@ def test_values_that_are_not_finite_are_judged_as_the_oracle_does(
         assert not np.isfinite(kept(folder, "layer_2.prompt")["query"]).all()
 
 
+@pytest.mark.push
 def test_only_some_layers(check: Check, gqa: Gqa, borrowing: Path) -> None:
     lines = check(borrowing, "--only-layer", "0,2-3").out.splitlines()
     assert [line[0] for line in lines if "✓" in line] == ["0", "2", "3"]
@@ -246,6 +253,7 @@ IDS = np.array([PROMPT, PROMPT[::-1]])
 MASK = np.ones((2, 12), np.int64)
 
 
+@pytest.mark.push
 def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
     """A ragged batch; the empty pasts need not be given, and others can be."""
     model = Decoder().save(folder)
@@ -299,6 +307,7 @@ def refused(gqa: Gqa, folder: Path, file: Path) -> str:
 # What a decoder feeds
 
 
+@pytest.mark.push
 def test_the_usual_inputs_of_decoders(check: Check, folder: Path) -> None:
     """Each has the values that programs give it; the last two change from the second call on."""
     more = [
@@ -329,6 +338,7 @@ def test_the_usual_inputs_of_decoders(check: Check, folder: Path) -> None:
     assert past.shape == (1, 2, 0, 16)
 
 
+@pytest.mark.push
 def test_names_of_genai_and_sizes_that_the_graph_leaves_open(check: Check, folder: Path) -> None:
     """onnxruntime-genai names the head size `kv_cache_dim` in the graph's pasts."""
     proto = Decoder().model()
@@ -419,6 +429,7 @@ def test_too_much_to_keep(check: Check, folder: Path) -> None:
 # What is kept
 
 
+@pytest.mark.push
 def test_kept_cases_run_without_the_model(
     check: Check, gqa: Gqa, borrowing: Path, folder: Path
 ) -> None:

@@ -287,6 +287,7 @@ def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path
     assert "Celu" in why
 
 
+@pytest.mark.push
 @needs_onnxruntime
 def test_a_past_behind_other_nodes_is_run_as_one_graph(check: Check, tmp_path: Path) -> None:
     file = saved(behind(decoder(Layer(), Layer(borrows=0)), 1, *moves("Identity")), tmp_path)
@@ -342,6 +343,7 @@ def test_a_target_that_is_silently_wrong(
     assert f"a prompt of 12 tokens case {wanted}" in words
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("number", [1, 3])
 def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int) -> None:
     """100 columns are enough for one target beside the layers, not for three."""
@@ -372,6 +374,7 @@ def test_the_target_says_what_is_wrong_with_a_node(
     assert message in " ".join(done.out.split())
 
 
+@pytest.mark.push
 @needs_onnxruntime
 def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) -> None:
     model = graph_of(KINDS[0])
@@ -395,6 +398,7 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
     assert "Pinned:  0 results" in again.out
 
 
+@pytest.mark.push
 @needs_onnxruntime
 def test_a_pin_of_the_model_holds_from_a_release_on_and_ends_where_it_is_right(
     check: Check, tmp_path: Path
@@ -422,10 +426,12 @@ def test_a_target_that_takes_none_of_the_calls_is_an_answer(check: Check, tmp_pa
     assert "cannot take bfloat16" in done.out
 
 
+@pytest.mark.push
 def test_the_theme_exports_is_what_its_command_writes() -> None:
     assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exports.text()
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("some", "told"),
     [

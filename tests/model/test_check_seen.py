@@ -17,6 +17,9 @@ from onnx.helper import make_node, make_tensor_value_info
 
 from conformance.base.paths import data_path
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 pytest.importorskip("onnxruntime")
 
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -102,7 +105,7 @@ def test_one_thing_made_wrong(gqa: Gqa, tmp_path: Path, kind: str, change: str, 
     assert told in " ".join(said.split())
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_no_graph_is_called_right_that_is_not(gqa: Gqa, tmp_path: Path, kind: Any) -> None:
     """Each declared dim, dtype, rank, name, version and length made wrong in turn."""
@@ -129,6 +132,7 @@ def tables_are_cut_at_the_position(model: onnx.ModelProto) -> None:
     put_in_front(model, nodes(made), renamed=renamed, zero=[0], end=[2**31], axis=[0], minus=[-1])
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("too_short", [False, True])
 def test_lengths_that_a_function_computes(expect: Expect, too_short: bool) -> None:
     model = graph_of(BY_NAME["masked"])
@@ -147,6 +151,7 @@ def test_lengths_that_a_function_computes(expect: Expect, too_short: bool) -> No
     assert ("seqlens_k is 4, not 5" in said) is too_short
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("too_short", "reduced", "found"),
     [
@@ -455,6 +460,7 @@ def test_a_layer_that_borrows_values_for_keys(expect: Expect, whose: str, told: 
     expect(model, "wrong", told, options=SHORT)
 
 
+@pytest.mark.push
 def test_a_layer_that_borrows_is_compared_too(expect: Expect) -> None:
     model, (*_, borrower, _) = borrowing()
     query, total = borrower.input[0], borrower.input[6]
@@ -496,6 +502,7 @@ def test_what_is_surely_a_mistake(expect: Expect, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.push
 def test_what_is_surely_a_mistake_in_rotation(expect: Expect, tmp_path: Path) -> None:
     config = {"model_type": "llama", "num_hidden_layers": 2}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -18,6 +18,9 @@ from conformance.model.reading import ModelError, told_of
 from conformance.model.stages import Lengths
 from conformance.model.subject import subject_of
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: Seconds after which a model is taken for one that hangs.
 PATIENCE = 60
 

@@ -31,6 +31,9 @@ from conformance.report.model_query import matching
 from conformance.report.model_table import USES
 from conformance.report.models import Models, OnRuntime, UseAnswer, load_models, models_of
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 CHAT = USES[0]
 
 
@@ -282,7 +285,7 @@ def test_the_configuration_of_genai_says_the_same(tmp_path: Path) -> None:
 # Profiles
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_profiles_are_those_of_the_graphs() -> None:
     made = dict(profiles())
     files = {file.stem: file for file in (data_path("cases") / "profiles").glob("*.yaml")}
@@ -343,7 +346,7 @@ def test_the_colour_of_a_cell_follows_its_words() -> None:
         assert drawn.get(words.split()[0], "unsupported") == verdict, words
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_recorded_models_are_those_of_the_graphs() -> None:
     data = json.loads((ROOT / "reports" / "recorded" / "models.json").read_text(encoding="utf-8"))
     models = models_of(data)

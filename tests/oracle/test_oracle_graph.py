@@ -408,6 +408,7 @@ def test_a_deliberate_fault_is_beyond_the_budget(label: str) -> None:
         assert share >= LEAST[case.call.dtype], f"{fault}: {share:.3g}"
 
 
+@pytest.mark.push
 def test_onnxruntime_runs_the_graphs_within_half_of_the_budget() -> None:
     """Every shipped graph, on the CPU."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -437,7 +438,7 @@ def sample() -> list[Case]:
     return list(chosen.values())
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_graph_of_one_node_is_judged_as_that_node() -> None:
     """Values, what is undefined, and the budgets, of codes near a tie, too."""
     near_a_tie = untold = 0

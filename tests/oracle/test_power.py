@@ -123,7 +123,7 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
     assert kills(mutant, case, record) is kill
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_recorded_killers_kill(
     mutants: dict[str, Mutant], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,7 +146,7 @@ def test_a_survivor_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (record["mutant"], record["kills"], record["first"]) == ("sink_ignored", 0, None)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_correct_kernel_passes_the_whole_corpus() -> None:
     made = Power([], [case for case in shipped_cases() if can_run(case)], jobs=2)
     made.run()

@@ -56,6 +56,7 @@ def used() -> Counter[str]:
     return lines
 
 
+@pytest.mark.push
 def test_every_package_keeps_its_budget() -> None:
     lines = used()
     assert set(lines) == set(BUDGETS)

@@ -35,7 +35,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("page", SCRIPTS)
 def test_a_script_prints_what_its_page_says(page: str, tmp_path: Path) -> None:
     package = {"ort": "onnxruntime", "tract": "tract"}.get(page.partition("-")[0])

@@ -13,7 +13,7 @@ import pytest
 
 from conformance.base.paths import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night
 
 
 def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -119,6 +119,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("name", MODULES)
 def test_a_command_for_maintainers_has_a_help(name: str) -> None:
     command = [sys.executable, "-m", f"conformance.maintain.{name}", "--help"]
@@ -137,6 +138,7 @@ def test_a_command_for_maintainers_ends_silently_without_a_reader() -> None:
     assert (process.stderr.read(), process.wait(60)) == ("", 141)
 
 
+@pytest.mark.push
 def test_results_that_cannot_be_read_are_told_without_a_traceback() -> None:
     command = [sys.executable, "-m", "conformance.maintain.recorded", "nothing.jsonl"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)

@@ -19,6 +19,9 @@ from conformance.results.verdicts import Verdict
 from conformance.run.records import case_record
 from conformance.targets.catalogue import TARGETS
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
 )

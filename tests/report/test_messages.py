@@ -93,6 +93,7 @@ def test_the_page_says_since_when_each_part_exists() -> None:
     assert listed == {part.name: part.since for part in parts if part.since != "1.20"}
 
 
+@pytest.mark.push
 @pytest.mark.skipif(
     not (ROOT / "reports" / "recorded" / "history").is_dir(), reason="no recorded results here"
 )

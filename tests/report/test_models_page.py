@@ -114,7 +114,7 @@ def test_the_search_leaves_the_models_it_names(show: Open, page: str, typed: str
     assert tab.locator("#found").inner_text() == ""
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_address_keeps_the_search_and_enter_goes_to_what_was_found(
     show: Open, page: str
 ) -> None:
@@ -134,7 +134,7 @@ def test_the_address_keeps_the_search_and_enter_goes_to_what_was_found(
     assert 0 <= tab.locator("#matrix").bounding_box()["y"] < 150
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_search_for_a_row_hides_the_others_and_what_they_unfolded(show: Open) -> None:
     """Two rows of one model, of which the name is beside the first one that is visible."""
     one = next(row for row in load_models().rows if row.family == "Llama 3.2 1B")
@@ -173,7 +173,7 @@ def test_the_page_understands_a_search_as_the_command_does(
 # ── Rows ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_row_unfolds_by_its_button_by_a_cell_and_by_keyboard(show: Open, page: str) -> None:
     tab = show(page)
     row = tab.locator(".family", has_text="Gemma 4 E2B")
@@ -201,7 +201,7 @@ def test_a_row_unfolds_by_its_button_by_a_cell_and_by_keyboard(show: Open, page:
     assert pull.get_attribute("href") == "https://github.com/microsoft/onnxruntime/pull/28242"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_cell_shows_its_own_runtime_first_and_in_sight(show: Open, page: str) -> None:
     tab = show(page)
     row = tab.locator(".family", has_text="Gemma 4 E2B")
@@ -218,7 +218,7 @@ def test_a_cell_shows_its_own_runtime_first_and_in_sight(show: Open, page: str) 
     assert about.is_hidden()
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("place", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_fits_each_width_and_axe_finds_no_violation(

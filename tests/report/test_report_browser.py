@@ -41,7 +41,7 @@ def opened(show: Open, folder: Path, verdict: str = "wrong", **fields: Any) -> A
 # ── The table ───────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     assert rows(tab, "theme") == ["shared_kv", "decode", "presents", "ground"]
@@ -60,7 +60,7 @@ def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real
     assert [id for id in cases(tab) if id in inside] == inside
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path) -> None:
     run = run_of(tmp_path / "a", "pass", "wrong", "pass", "skip", "wrong", unexpected=False)
     tab = show(render([run]))
@@ -84,7 +84,7 @@ def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path
     assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 2 cases · 2 hazards"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_axes_are_a_small_table(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page, "#decode/several_tokens")
     grid = tab.locator("#matrix tr.grid table").nth(1)
@@ -217,7 +217,7 @@ LOOK = """() => {
 }"""
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_no_label_is_cut_and_no_backtick_is_seen(show: Open) -> None:
     recorded = ROOT / "reports" / "recorded" / "history"
     files = [recorded / f"{name}.jsonl.xz" for name in ("cpu", "webgpu")]
@@ -238,7 +238,7 @@ def test_no_label_is_cut_and_no_backtick_is_seen(show: Open) -> None:
         assert tab.evaluate(LOOK) == []
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
     about = [
         case("a/x[dtype=float32]", tags=("one",)),
@@ -259,7 +259,7 @@ def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
     assert asked(tab) == "#?target=webgpu@3&target=cpu@1&dtype=float32"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
     show: Open, tmp_path: Path
 ) -> None:
@@ -317,7 +317,7 @@ def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
     assert "The output is right" in words(tab.locator("#panel"))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     old = of_results(tmp_path / "old", [result("a/x"), result("a/y")])
     new = of_results(tmp_path / "new", [result("a/x", verdict="wrong"), result("a/y")])
@@ -329,7 +329,7 @@ def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     assert "broken" in words(tab.locator("#panel .note").nth(1))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_rest_of_a_filtered_row_can_be_shown(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator(".chips").get_by_text("timeout").click()
@@ -343,7 +343,7 @@ def test_the_rest_of_a_filtered_row_can_be_shown(show: Open, real: Run, real_pag
     assert sorted(id for id in cases(tab) if id in inside) == sorted(inside)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_address_restores_the_view(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator("#search").fill("one_token float16")
@@ -362,7 +362,7 @@ def test_the_address_restores_the_view(show: Open, real: Run, real_page: str) ->
     assert pressed == ["pass", "cuda@1.26.0"]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_addresses_lead_to_rows_and_cells(show: Open, real: Run, real_page: str) -> None:
     id = "shared_kv/omitted_kv_with_past[dtype=float16,batch_size=2,heads=8:1]"
     tab = show(real_page, f"#{quote(id)}")
@@ -392,7 +392,7 @@ def test_addresses_lead_to_rows_and_cells(show: Open, real: Run, real_page: str)
     show(real_page, "#?verdict=none&target=nobody&open=x&sort=y&%zz")
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: str) -> None:
     tab = show(real_page)
     tab.locator("#search").fill("nothing like this")
@@ -403,7 +403,7 @@ def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: 
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_counts_link_to_the_cases_they_count(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.get_by_text("Results by verdict").click()
@@ -471,7 +471,7 @@ def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None
         ),
     ],
 )  # fmt: skip
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_panel_has_what_only_some_results_have(
     show: Open, tmp_path: Path, verdict: str, fields: dict[str, Any], told: Sequence[str]
 ) -> None:
@@ -519,7 +519,7 @@ def test_from_a_cell_with_failures_one_steps_through_these(show: Open, tmp_path:
     assert words(panel.locator(".case")) == "a/b[n=4]"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
     show: Open, real_page: str
 ) -> None:
@@ -569,7 +569,7 @@ def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
     assert shown.locator("b").all_inner_texts() == ["39"]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: Path) -> None:
     known = expected(link="docs/findings/webgpu-attributes.md")
     tab = opened(show, tmp_path, unexpected=False, expectation=known)
@@ -581,7 +581,7 @@ def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: 
     assert asked(tab).startswith(f"#{case().id}@")
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
     show: Open, real_page: str
 ) -> None:
@@ -607,7 +607,7 @@ def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
 # ── Keys, paper, phones and everybody's eyes ────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
     tab = show(real_page)
     keys = tab.keyboard
@@ -650,7 +650,7 @@ def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
     assert tab.evaluate("Boolean(document.activeElement.closest('#matrix'))")
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [(scheme, width) for scheme in ("light", "dark") for width in (1400, 390)],
@@ -689,7 +689,7 @@ def on_targets(path: Path, number: int) -> str:
     return render([of_results(path, results)])
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("number", [1, 3, 9])
 @pytest.mark.parametrize("width", [1280, 1500, 1920])
 def test_the_width_is_used_and_nothing_is_cut_off(
@@ -708,7 +708,7 @@ def test_the_width_is_used_and_nothing_is_cut_off(
         assert box["x"] + box["width"] <= width
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("width", [1500, 390])
 def test_the_heads_of_many_releases_stay_on_the_screen(
     show: Open, tmp_path: Path, width: int
@@ -733,7 +733,7 @@ def test_the_heads_of_many_releases_stay_on_the_screen(
     assert tab.locator("#matrix > thead th").first.bounding_box()["y"] > 100
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("number", [1, 3, 9])
 def test_the_first_result_is_on_the_first_screen_of_a_phone(
     show: Open, tmp_path: Path, number: int
@@ -761,7 +761,7 @@ def test_the_first_result_is_on_the_first_screen_of_a_phone(
     assert tab.evaluate("document.activeElement.id") == "search"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_link_to_the_view_can_be_copied(show: Open, real_page: str) -> None:
     tab = show(real_page, permissions=["clipboard-read", "clipboard-write"])
 
@@ -784,7 +784,7 @@ def test_a_link_to_the_view_can_be_copied(show: Open, real_page: str) -> None:
     assert copied().startswith(f"{address}#{words(tab.locator('#panel .case'))}@cuda@1.26.0")
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) -> None:
     tab = show(real_page, "#?verdict=timeout")
     tab.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
@@ -795,7 +795,7 @@ def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) ->
     assert tab.locator("#copy-link").inner_text() == "Copied"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -> None:
     ids = [f"a/x[n={n}]" for n in range(30)]
     died = "The runner died of SIGSEGV, and again when it was tried alone; the last it wrote: row "
@@ -815,7 +815,7 @@ def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -
     assert cell(tab, ids[3]).get_attribute("aria-current") == "true"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
     requested = Contract(basis="requested", source="https://example.org/1")
     verdicts: dict[str, Verdict] = {
@@ -840,7 +840,7 @@ def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
     assert cases(tab) == ["a/bad", "b/no"]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_it_prints(show: Open, real_page: str) -> None:
     tab = show(real_page, "#decode")
     cell(tab, "decode/several_tokens", 1).click()
@@ -883,7 +883,7 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
 # ── A published page ────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(("days", "says"), [(2.9, ""), (4.1, "Out of date: "), (-1, "")])
 def test_a_published_page_turns_stale(browser: Any, tmp_path: Path, days: float, says: str) -> None:
     page = tmp_path / "page.html"

@@ -80,7 +80,7 @@ def test_a_column_stands_for_all_releases_and_unfolds(show: Open, tmp_path: Path
     assert "releases" not in asked(tab)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_row_says_since_when_all_its_cases_are_right(show: Open, tmp_path: Path) -> None:
     verdicts = {"t/c[n=1]": ("pass", "pass", "pass"), "t/c[n=2]": ("wrong", "pass", "pass")}
     tab = show(page(tmp_path, verdicts))
@@ -89,7 +89,7 @@ def test_a_row_says_since_when_all_its_cases_are_right(show: Open, tmp_path: Pat
     assert "since" not in words(cell(tab, "t/c"))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_link_to_a_cell_of_a_release_unfolds_its_column(show: Open, tmp_path: Path) -> None:
     html = page(tmp_path, OF_SERIES)
     tab = show(html, "#t/mended@cpu@1.21.0")
@@ -101,7 +101,7 @@ def test_a_link_to_a_cell_of_a_release_unfolds_its_column(show: Open, tmp_path: 
     assert cell(tab, "t/mended").get_attribute("aria-current") == "true"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_panel_has_every_release(show: Open, tmp_path: Path) -> None:
     tab = show(page(tmp_path, OF_SERIES | {"t/mended": ("pass", "crash", "pass")}))
     cell(tab, "t/mended").click()
@@ -115,7 +115,7 @@ def test_the_panel_has_every_release(show: Open, tmp_path: Path) -> None:
     assert heads(tab) == ["cpu"]  # looking at a release does not change the table
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_regressions_can_be_found(show: Open, tmp_path: Path) -> None:
     tab = show(page(tmp_path, OF_SERIES))
     table = tab.locator("details.history")
@@ -138,7 +138,7 @@ def test_regressions_can_be_found(show: Open, tmp_path: Path) -> None:
     assert cases(tab) == ["t/later", "t/regressed", "t/mended"]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_filters_name_a_target_or_one_of_its_releases(show: Open, tmp_path: Path) -> None:
     html = page(tmp_path, OF_SERIES, "tract@0.23.9")
     tab = show(html)
@@ -157,7 +157,7 @@ def test_the_newest_release_that_ran_is_shown(show: Open, tmp_path: Path) -> Non
     assert "not available" in words(tab.locator("#matrix > thead"))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("width", [1500, 1280, 900, 390])
 def test_the_place_stays_whatever_is_opened(show: Open, tmp_path: Path, width: int) -> None:
     rows = {f"t/{row}[n={n}]": ("pass", "wrong", "unsupported") for row in range(60) for n in "12"}
@@ -231,7 +231,7 @@ def test_a_row_shows_the_dtypes_apart_where_they_differ(show: Open, tmp_path: Pa
     assert words(cell(tab, "t/b")) == "pass all 8 cases"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_axe_finds_no_violation_in_releases(show: Open, tmp_path: Path, packages: Path) -> None:
     tab = show(page(tmp_path, OF_SERIES, "tract@0.23.9"), bypass_csp=True)
     cell(tab, "t/regressed").click()

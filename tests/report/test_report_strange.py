@@ -112,7 +112,7 @@ STRANGE: dict[str, File] = {
 @pytest.mark.parametrize(
     "name",
     [
-        name if number % 8 == 0 else pytest.param(name, marks=pytest.mark.slow)
+        name if number % 8 == 0 else pytest.param(name, marks=pytest.mark.night)
         for number, name in enumerate(STRANGE)
     ],
 )

@@ -45,6 +45,9 @@ from conformance.run.records import case_record
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import target_for
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 CORPUS = shipped_cases()
 BY_ID = {case.id: case for case in CORPUS}
 
@@ -88,7 +91,7 @@ def differences(cases: Sequence[Case]) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_program_generates_the_model_and_the_inputs_of_every_case() -> None:
     assert differences(CORPUS) == []
 
@@ -151,7 +154,7 @@ SHARED_ON_GPU = "decoding/static[dtype=float32,shared_buffer=true]"
 
 
 def slow(ep: str, *ids: str) -> list[Any]:
-    return [pytest.param(ep, each, marks=pytest.mark.slow) for each in ids]
+    return [pytest.param(ep, each, marks=pytest.mark.night) for each in ids]
 
 
 RUNS = [
@@ -282,7 +285,7 @@ def commands(text: str) -> list[str]:
     return [line.strip() for line in itertools.takewhile(lambda line: line[:3] == "   ", lines)]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("ep", "case_id"),
     [
@@ -315,7 +318,7 @@ def test_the_commands_in_a_program_install_and_run_it(
 
 
 @pytest.mark.parametrize(
-    "ep", ["cpu", "exec", "tract", pytest.param("wasm", marks=pytest.mark.slow)]
+    "ep", ["cpu", "exec", "tract", pytest.param("wasm", marks=pytest.mark.night)]
 )
 def test_a_call_without_an_answer_is_stopped(
     suite: Suite, tmp_path: Path, runner: Path, ep: str
@@ -519,6 +522,7 @@ def test_a_program_has_the_time_the_threads_and_the_environment_of_its_target() 
     assert data["runtime"]["alone"]
 
 
+@pytest.mark.push
 def test_a_program_for_a_long_loop_checks_the_worst_step() -> None:
     errors = tuple(
         OutputErrorRecord(

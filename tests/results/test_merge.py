@@ -154,13 +154,19 @@ with open(sys.argv[1], "wb") as out:
 """
 
 
+@pytest.mark.push
 def test_merging_takes_no_more_memory_for_more_results(tmp_path: Path) -> None:
     cases = tuple(case(f"theme/{number}") for number in range(4000))
     parts = [run(tmp_path / f"{n}.jsonl", f"cpu@1.{n}.0", cases) for n in range(4)]
     out = tmp_path / "out.jsonl"
     command = [sys.executable, "-c", _PEAK, str(out), *map(str, parts)]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT / "tests" / "support", timeout=100, check=True
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "tests" / "support",
+        timeout=100,
+        check=True,
     )
     results, kib = map(int, done.stdout.split())
     assert results == 16_000

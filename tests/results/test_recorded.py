@@ -21,6 +21,9 @@ from conformance.results.reader import read
 from conformance.targets.releases import is_in_range
 from conformance.targets.tools import ONNXRUNTIME_VERSION, TRACT_VERSION
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: Which recorded file shows the bugs of a runtime.
 SHOWN_BY: Final = {
     "ONNX Runtime": "cpu",

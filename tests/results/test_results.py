@@ -384,6 +384,7 @@ def test_the_committed_schema_matches_the_models() -> None:
     assert committed == results_schema(), "run: python -m conformance.maintain.generate"
 
 
+@pytest.mark.push
 def test_every_line_fits_the_schema(tmp_path: Path) -> None:
     Draft202012Validator.check_schema(results_schema())
     validator = Draft202012Validator(results_schema())

@@ -37,7 +37,7 @@ def texts(folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_no_output_names_a_local_folder(tmp_path: Path, shared_cache: Path) -> None:
     here = tmp_path / TELLTALE / "here"
     (here / "out").mkdir(parents=True)

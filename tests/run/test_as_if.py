@@ -12,6 +12,9 @@ from conformance.case.case import Case
 from conformance.diagnosis.as_if import FaultyKernels, MatchingFault, SampledCall, as_if
 from conformance.diagnosis.shared import effort
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: Small calls of one theme for each of some faults.
 THEMES = ("window", "softcap", "smoke", "sink", "ragged")
 
@@ -64,6 +67,7 @@ def test_a_fault_is_named_by_its_values(
     assert len(one.explained) == min(8, len(failing))
 
 
+@pytest.mark.push
 def test_a_fault_that_is_not_known_is_not_named(
     calls: list[SampledCall], kernels: FaultyKernels
 ) -> None:
@@ -78,6 +82,7 @@ def test_without_failures_nothing_is_named(
     assert named(calls, kernels, "correct") == ([], [])
 
 
+@pytest.mark.push
 def test_a_fault_that_passing_calls_would_show_is_not_named(
     calls: list[SampledCall], kernels: FaultyKernels
 ) -> None:
@@ -103,6 +108,7 @@ def test_what_passing_calls_of_any_size_refute_is_not_named(
     assert similar not in [name for one in found for name in one.names]
 
 
+@pytest.mark.push
 def test_the_calls_that_pass_and_would_not_are_said(
     calls: list[SampledCall], kernels: FaultyKernels
 ) -> None:

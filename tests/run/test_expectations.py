@@ -45,6 +45,9 @@ from conformance.run.assessment import PreparedCase, assess
 from conformance.targets.registry import target_for
 from conformance.targets.tools import ONNXRUNTIME_VERSION
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 LINE = """\
   - {cases: "theme/a[*", versions: ">=1.27", verdict: unsupported,
      link: "https://example.org/1", why: It is not done yet.}

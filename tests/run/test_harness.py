@@ -207,6 +207,7 @@ def test_a_request_larger_than_a_pipe_and_a_runner_that_does_not_read_it(bundles
         assert isinstance(runner.run(job(bundles, "good", seconds=0.3)), TimedOut)
 
 
+@pytest.mark.push
 def test_floods_and_huge_files_take_no_time(bundles: Path) -> None:
     begun = time.monotonic()
     found = outcomes(pool("floods_stderr", stderr_bytes=1000), trio(bundles))

@@ -16,6 +16,9 @@ from conformance.base.paths import CACHE_VARIABLE, ROOT
 from conformance.base.processes import ask
 from conformance.targets.tools import TOOLS_VARIABLE, tools_root
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: Where programs keep what they write for themselves.
 FOLDERS = (
     *("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
@@ -82,6 +85,7 @@ def test_a_run_leaves_nothing_but_what_is_named(away: Away, target: str) -> None
     away.check()
 
 
+@pytest.mark.push
 def test_a_model_that_is_run_with_its_weights_leaves_nothing(away: Away) -> None:
     """Its graph and its nodes have names, which the runtime records if it may."""
     model = str(saved(decoder(Layer()), away.place / "work", "model.onnx"))
@@ -89,6 +93,7 @@ def test_a_model_that_is_run_with_its_weights_leaves_nothing(away: Away) -> None
     away.check()
 
 
+@pytest.mark.push
 def test_an_exported_program_leaves_nothing(away: Away) -> None:
     case = "smoke/decode[dtype=float32]"
     away.run("-m", "conformance", "export", case, "out")

@@ -14,6 +14,9 @@ from conformance.base.paths import ROOT
 from conformance.base.processes import START, ask
 from conformance.targets.tools import TOOLS_VARIABLE
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: Modules that Python, pip, venv and the runners import.
 MODULES = ("re", "json", "numpy", "onnx", "onnxruntime", "pip", "venv", "sitecustomize", "conftest")
 #: Files that configure npm, Node, pip, uv, cargo and rustup for the folder that they are in.
@@ -64,7 +67,7 @@ def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "arguments",
     [
         ("check", "model.onnx", "--ep", "cpu", "--ep", "exec:../programs/runner"),
-        pytest.param(("check", "model.onnx", "--ep", "cpu@latest"), marks=pytest.mark.slow),
+        pytest.param(("check", "model.onnx", "--ep", "cpu@latest"), marks=pytest.mark.night),
         ("check", "model.onnx", "--ep", "wasm@latest"),
         ("check", "model.onnx", "--ep", "tract@latest", "--ep", "webgpu"),
         ("setup", "cpu@1.25.1", "wasm@1.27.0", "tract@0.22.0"),

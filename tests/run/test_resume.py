@@ -13,6 +13,9 @@ from as_user import Gqa
 from conformance.base.paths import data_path
 from conformance.results.reader import Run, read
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 
 @pytest.fixture
 def whole(gqa: Gqa, tmp_path: Path) -> list[bytes]:

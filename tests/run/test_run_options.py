@@ -43,9 +43,10 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk) -> 
 # Terminals
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("columns", "no_color"),
-    [(20, False), (60, True), pytest.param(200, False, marks=pytest.mark.slow)],
+    [(20, False), (60, True), pytest.param(200, False, marks=pytest.mark.night)],
 )
 def test_no_word_of_the_counts_is_cut_in_a_terminal(
     desk: Desk, columns: int, no_color: bool
@@ -78,7 +79,7 @@ def test_in_ci_the_output_is_plain(desk: Desk) -> None:
 # gqa diff
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_diff_is_a_table_in_a_terminal_and_markdown_elsewhere(
     desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,9 @@ from conformance.case.case import Case
 from conformance.case.selection import compile_expression
 from conformance.diagnosis.shared import Shared, shared
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 
 def cases_of_nodes() -> list[Case]:
     """A quarter of the shipped cases that must be computed."""

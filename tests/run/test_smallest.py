@@ -244,6 +244,7 @@ def test_ctrl_c_ends_a_search_and_the_results_stay(
     assert (desk.folder / "r.jsonl").is_file()
 
 
+@pytest.mark.push
 def test_a_mutants_fault_stays_to_the_end(gqa: Gqa, desk: Desk) -> None:
     words = (
         sys.executable,

@@ -11,6 +11,9 @@ import pytest
 
 from conformance.base.paths import data_path
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
 CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1

@@ -65,6 +65,7 @@ def test_the_results_are_those_of_one_process(desk: Desk, tmp_path: Path) -> Non
     assert done[0].out.splitlines()[-2] == done[1].out.splitlines()[-2]
 
 
+@pytest.mark.push
 def test_after_enough_failures_nothing_is_left(desk: Desk, tmp_path: Path) -> None:
     arguments = ("sixty.yaml", "--ep", desk.runner("wrong_values"), "-j", "2", "-x")
     done = desk.gqa("run", *arguments, environment={**EVERY, "TMPDIR": str(tmp_path)})
@@ -74,6 +75,7 @@ def test_after_enough_failures_nothing_is_left(desk: Desk, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.push
 def test_a_runner_that_is_given_up(desk: Desk, tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     eps = ("--ep", desk.runner("not_json"), "--ep", "cpu")
@@ -97,6 +99,7 @@ def test_an_interrupted_run_keeps_its_results(desk: Desk, tmp_path: Path) -> Non
     assert not left(desk)
 
 
+@pytest.mark.push
 def test_the_cases_of_a_worker_that_is_killed_run_again(desk: Desk, tmp_path: Path) -> None:
     process = started(desk, tmp_path / "r.jsonl")
     workers = [

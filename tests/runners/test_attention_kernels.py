@@ -323,6 +323,7 @@ def test_a_run_tells_what_the_kernel_computed_from_what_another_did(
     assert kernels == [("pass", ("flash",)), ("fallback", ("math",))]
 
 
+@pytest.mark.push
 def test_pytest_skips_what_another_kernel_ran(tmp_path: Path, printing: dict[str, str]) -> None:
     script = f"""
 import sys

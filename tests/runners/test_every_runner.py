@@ -33,6 +33,9 @@ from spoken_runner import (
 
 from conformance.targets.tools import find_onnxruntime_web, find_tract
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 CPU = "CPUExecutionProvider"
 TRACTS = "float32 float16 int8 uint8 int32 int64"
 FLOAT8 = "float32 float16 bfloat16 int8 uint8 float8e4m3fn int32 int64"

@@ -131,6 +131,7 @@ def start_day(out: Path, *arguments: str, ep: str = "cpu") -> subprocess.Popen[s
     )
 
 
+@pytest.mark.push
 def test_a_day_without_the_device_ends_at_once(tmp_path: Path) -> None:
     """No variant is tried, and no skipped case is taken for a result when the day goes on."""
     day = start_day(tmp_path, "--minutes", "4", "-k", "smoke and prompt", ep="cuda")
@@ -141,7 +142,7 @@ def test_a_day_without_the_device_ends_at_once(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_day_records_the_target_and_its_variants(tmp_path: Path) -> None:
     """Here without a GPU; the second time there is nothing left to do."""
     pytest.importorskip("onnxruntime", reason="needs onnxruntime")
@@ -159,7 +160,7 @@ def test_a_day_records_the_target_and_its_variants(tmp_path: Path) -> None:
     assert said.count("; 0 are left.") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_day_keeps_to_its_time_and_goes_on_after_it_was_killed(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     packed = tmp_path / "cpu.jsonl.xz"

@@ -221,6 +221,7 @@ def test_a_release_is_installed_once(wheels: Path) -> None:
     assert one.size > 1000
 
 
+@pytest.mark.push
 def test_two_processes_may_ask_at_once(wheels: Path) -> None:
     code = "from conformance.cli.main import main; main()"
     command = (sys.executable, "-c", code, "setup", "cpu@1.20.1")
@@ -238,6 +239,7 @@ def test_two_processes_may_ask_at_once(wheels: Path) -> None:
     assert len(listed) == 2
 
 
+@pytest.mark.push
 def test_a_release_for_a_python_that_is_not_here(
     wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +264,7 @@ def test_uv_is_used_where_it_is_there(wheels: Path, monkeypatch: pytest.MonkeyPa
 # The command
 
 
+@pytest.mark.push
 def test_a_release_that_cannot_be_installed_does_not_end_the_run(
     wheels: Path, gqa: Gqa, desk: Desk
 ) -> None:

@@ -22,6 +22,9 @@ import pytest
 from onnx import TensorProto
 from spoken_runner import RUNNERS, Message, Modules, Start, fake_package, importing, starting, step
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="CUDA is tested on Linux")
 
 start = starting(RUNNERS / "onnxruntime" / "runner.py", "--ep", "cuda")

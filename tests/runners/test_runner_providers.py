@@ -157,6 +157,7 @@ def test_a_plugin_gets_its_name_from_its_runner() -> None:
         assert run.ready.execution_provider == "cpu_ep"
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("case", "verdict"),
     [
@@ -285,6 +286,7 @@ def test_copies_keep_the_bits_of_every_dtype(
         assert back == tensor
 
 
+@pytest.mark.push
 def test_an_output_without_a_value_is_an_empty_tensor(
     module: Modules,
 ) -> None:

@@ -40,6 +40,9 @@ from conformance.harness.runner import Command, Limits
 from conformance.harness.session import Session
 from conformance.targets.tools import find_tract
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 CLI = RUNNERS / "tract" / "cli.py"
 VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
 start = starting(CLI)

@@ -309,7 +309,7 @@ def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
     assert webgpu.run(whole, step(files))["outcome"] == "ran"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_no_case_runs_a_shader_of_an_earlier_case(
     start: Start, webgpu: Runner, packages: Path, tmp_path: Path
 ) -> None:
@@ -330,7 +330,7 @@ def test_no_case_runs_a_shader_of_an_earlier_case(
     np.testing.assert_array_equal(got["output"], want["output"])
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("fault", ["lost", "lost while read"])
 def test_a_device_that_is_lost_ends_the_process_at_once(
     start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path, fault: str
@@ -346,6 +346,7 @@ def test_a_device_that_is_lost_ends_the_process_at_once(
     assert "the device was lost: destroyed" in runner.stderr()
 
 
+@pytest.mark.push
 def test_an_error_outside_of_any_call_is_reported_with_its_case(
     start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path
 ) -> None:

@@ -100,7 +100,7 @@ def gqa(
 
 @pytest.mark.parametrize(
     "name",
-    [name if name == "webgpu" else pytest.param(name, marks=pytest.mark.slow) for name in FOLDERS],
+    [name if name == "webgpu" else pytest.param(name, marks=pytest.mark.night) for name in FOLDERS],
 )
 def test_an_interruption_ends_what_was_started(
     desk: Desk, place: Place, gqa: Gqa, name: str

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { NoAdapter, adapterWord, checkAdapter, findAdapter, softwareDriver } from "../../runners/onnxruntime_web/adapter.mjs";
+import { NoAdapter, adapterWord, checkAdapter, findAdapter, softwareDriver } from "../../../runners/onnxruntime_web/adapter.mjs";
 
 const SWIFTSHADER = { vendor: "google", architecture: "swiftshader", device: "", description: "SwiftShader Device" };
 const H200 = { vendor: "nvidia", architecture: "hopper", device: "", description: "NVIDIA H200" };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { installDawn } from "../../runners/onnxruntime_web/device.mjs";
+import { installDawn } from "../../../runners/onnxruntime_web/device.mjs";
 
 /** A Dawn of which every part notes what it is given. */
 function fakeDawn() {

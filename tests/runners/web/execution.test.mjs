@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, test } from "node:test";
 
-import { Rejected, Runtime, Trapped, Unavailable, runCase } from "../../runners/onnxruntime_web/execution.mjs";
-import { Messages } from "../../runners/onnxruntime_web/tensor_file.mjs";
+import { Rejected, Runtime, Trapped, Unavailable, runCase } from "../../../runners/onnxruntime_web/execution.mjs";
+import { Messages } from "../../../runners/onnxruntime_web/tensor_file.mjs";
 import { packages } from "./modules.mjs";
 
 const { Tensor } = packages.require("onnxruntime-common");

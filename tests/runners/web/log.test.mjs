@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { logLine } from "../../runners/onnxruntime_web/log.mjs";
-import { Placements } from "../../runners/onnxruntime_web/placement.mjs";
+import { logLine } from "../../../runners/onnxruntime_web/log.mjs";
+import { Placements } from "../../../runners/onnxruntime_web/placement.mjs";
 
 const GPU = "WebGpuExecutionProvider";
 

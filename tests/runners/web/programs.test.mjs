@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { findPrograms } from "../../runners/onnxruntime_web/programs.mjs";
+import { findPrograms } from "../../../runners/onnxruntime_web/programs.mjs";
 
 test("the map of compiled shaders is the one that receives a pipeline", async () => {
   const { set } = Map.prototype;

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { test } from "node:test";
 
-import { Answers, serve } from "../../runners/onnxruntime_web/serving.mjs";
+import { Answers, serve } from "../../../runners/onnxruntime_web/serving.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "serving-"));
 

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { Shaders } from "../../runners/onnxruntime_web/shaders.mjs";
+import { Shaders } from "../../../runners/onnxruntime_web/shaders.mjs";
 
 const folder = join(mkdtempSync(join(tmpdir(), "shaders-")), "deeper");
 assert.equal(Shaders.keepIn(folder), folder);

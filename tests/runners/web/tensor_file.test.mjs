@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { dataType, dtypes, toElements } from "../../runners/onnxruntime_web/dtypes.mjs";
-import { BadFile, Messages } from "../../runners/onnxruntime_web/tensor_file.mjs";
+import { dataType, dtypes, toElements } from "../../../runners/onnxruntime_web/dtypes.mjs";
+import { BadFile, Messages } from "../../../runners/onnxruntime_web/tensor_file.mjs";
 import { packages } from "./modules.mjs";
 
 const messages = new Messages(packages.require("protobufjs"));

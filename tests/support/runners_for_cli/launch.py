@@ -1,4 +1,4 @@
-"""Starts the miniature NAME of ``tests/support/faulty``, a file or a lie of ``lies.py``, with int32.
+"""Starts the miniature NAME of ``support/faulty``, a file or a lie of ``lies.py``, with int32.
 
 Without int32, the type of seqlens_k, every case would be skipped.
 """
