@@ -15,9 +15,8 @@ from hostile_models import MARK, graphs, write
 ONE_EXAMPLE = True
 
 
-@pytest.mark.parametrize(
-    "count", [pytest.param(12, marks=pytest.mark.push), pytest.param(300, marks=pytest.mark.night)]
-)
+@pytest.mark.push
+@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.night)])
 def test_no_model_ends_a_check_with_a_traceback_or_prints_a_line_of_its_own(
     desk: Desk, gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
