@@ -277,6 +277,6 @@ def test_a_hang_costs_a_run_that_ends_with_it_one_time_limit(gqa: Gqa, desk: Des
     desk.runner("hangs")
     start = time.monotonic()
     done = gqa("run", "three.yaml", "-x", "--ep", "exec:programs/hangs")
-    assert time.monotonic() - start < 2 * 1.5
+    assert time.monotonic() - start < 2 * 6.0
     assert done.status == 1
     assert "Not run alone: the run ends with it." in done.out
