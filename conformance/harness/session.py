@@ -125,13 +125,25 @@ class Session:
         assert self._answer is not None
         return self._answer
 
-    def run(self, job: Job, *, retried: bool = True) -> Outcome:
+    def run(self, job: Job) -> Outcome:
         """Run ``job`` and return its outcome. If the target is unavailable, so is every job.
 
-        ``retried``: what may not be the case's own is tried again, alone.
+        What may not be the case's own is tried again, alone.
 
         Raises `RunnerFailed` if the runner does not start, or has failed too often before.
         """
+        return self._run(job, retried=True)
+
+    def run_once(self, job: Job) -> Outcome:
+        """As `run`, and its outcome is that of the first try."""
+        return self._run(job, retried=False)
+
+    def run_alone(self, job: Job) -> Outcome:
+        """As `run`, in a new process."""
+        self.renew()
+        return self.run(job)
+
+    def _run(self, job: Job, retried: bool) -> Outcome:
         answer = self.start()
         if isinstance(answer, UnavailableAnswer):
             return Unavailable(reason=answer.reason)
