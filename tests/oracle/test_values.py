@@ -95,17 +95,8 @@ def test_a_query_knows_its_place_and_what_hides_its_keys(tmp_path: Path) -> None
     masks = ["", "", "", "", "", *["later than the query"] * 2, *["beyond the length"] * 2]
     assert hidden(values) == masks
     keys = tables(values)["keys"].columns
-    assert keys["from"] == [
-        "past 0",
-        "past 1",
-        "past 2",
-        "past 3",
-        "new 0",
-        "new 1",
-        "new 2",
-        "",
-        "",
-    ]
+    past, new = [f"past {row}" for row in range(4)], [f"new {token}" for token in range(3)]
+    assert keys["from"] == [*past, *new, "", "", ""]  # the last is the sink
     assert keys["position"][4] == str(query_position(values.work.call, 1, 0))
     later = shown(case, QueryPlace(batch=0, head=0, token=2))
     assert hidden(later) == ["before the window"] * 4 + [""] * 5
