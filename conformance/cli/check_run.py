@@ -191,7 +191,7 @@ class CheckRun:
             yield f"Pinned:  {pinned} of {base}, for --expect {place}"
 
     def unpinned(self, place: Path) -> Iterator[str]:
-        """A line for each cause that is not as pinned in ``place``, and the command that pins it."""
+        """A line for each cause that is not pinned in ``place``, and the command that pins it."""
         found = defaultdict[tuple[str, str], list[tuple[str, str]]](list)
         for record in self._bad():
             if self._is_known(record):

@@ -18,7 +18,7 @@ from conformance.case.excluded import selected_cases
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
 from conformance.cli.one_result import run_case, taken, the_one
-from conformance.cli.options import FILE
+from conformance.cli.options import FILE, gathered
 from conformance.report.repro.one_result import read_as
 from conformance.report.values import Element, QueryPlace, values_of
 from conformance.run.records import argument_for
@@ -67,14 +67,11 @@ _NUMBER = click.IntRange(min=0)
     help="Run this target, or choose one of --results.",
 )
 @click.option("--all", "everything", is_flag=True, help="Leave no key and no element out.")
+@gathered(place=QueryPlace)
 def show(
     case_id: str,
     values: bool,
-    step: int | None,
-    batch: int | None,
-    head: int | None,
-    token: int | None,
-    element: Element | None,
+    place: QueryPlace,
     results: Path | None,
     ep: str | None,
     everything: bool,
@@ -88,7 +85,6 @@ def show(
     """
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
-    place = QueryPlace(step, batch, head, token, element)
     named = ep or next(iter(eps_of(corpus.targets, Programs())), None)
     try:
         if values or everything or results or ep or place != QueryPlace():

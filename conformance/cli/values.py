@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -12,12 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.base.text import clean
-from conformance.bundle.expected import Expected
 from conformance.case.case import Case
 from conformance.cli.console import fits, print_table
 from conformance.oracle.cache import present_places
 from conformance.oracle.call import OracleCall
-from conformance.oracle.numbers import Bool, Float
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.oracle.values import (
     Hidden,
@@ -233,7 +232,10 @@ def _vector(
     each = -(-count // size)
     last = start + np.arange(count) // each
     value, unit = expected.value[(*leading, last)], expected.unit[(*leading, last)]
-    got, known = _returned(values, one, expected, [(*leading, int(d)) for d in last])
+    got, known = np.zeros(count), np.zeros(count, bool)
+    if one is not None:
+        returned = one.returned(values.step, expected)[(*leading, last)]
+        got, known = returned.filled(0.0), ~np.ma.getmaskarray(returned)
     share, undefined = shares(got, value, unit, class_of(one)), np.isnan(unit)
     columns = {index: [*map(str, range(count))], **before}
     columns["byte" if each > 1 else "expected"] = _unless(undefined, value, "undefined")
@@ -254,35 +256,20 @@ def _vector(
     yield Grid(f"{title}  {about}".rstrip(), columns, kept)
 
 
-def _returned(
-    values: Values, one: OneResult | None, expected: Expected, places: list[tuple[int, ...]]
-) -> tuple[Float, Bool]:
-    """What a target returned at these indices of an output, valid where the mask is set."""
-    whole = None if one is None else one.returned(values.step, expected)
-    if whole is not None and whole.shape == expected.shape:
-        return whole[tuple(np.transpose(places))], np.ones(len(places), bool)
-    found: dict[tuple[int, ...] | None, Any] = {}
-    if one is not None and one.outputs is None:
-        wanted = expected.name, values.step
-        of_output = (each for each in one.elements if (each.output, each.step) == wanted)
-        found = {each.index: each.got for each in of_output if each.got is not None}
-    got = np.array([found.get(place, 0.0) for place in places], np.float64)
-    return got, np.array([place in found for place in places], bool)
-
-
 def _print(console: Console, grid: Grid, everything: bool) -> None:
     """Print the rows with as many digits as fit."""
     count = len(next(iter(grid.columns.values())))
     kept = set(range(count)) if everything or count <= _FEW else {*grid.kept} & {*range(count)}
+    bounds = sorted({0, count, *kept, *(row + 1 for row in kept)})  # the rows between stay together
     for digits in _DIGITS:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for head, cells in grid.columns.items():
             number = any(isinstance(cell, float) for cell in cells)
             table.add_column(head, justify="right" if number else "left", no_wrap=True)
-        for run in _runs(count, kept):
-            row = {head: cells[run.start : run.stop] for head, cells in grid.columns.items()}
+        for start, end in pairwise(bounds):
+            row = {head: cells[start:end] for head, cells in grid.columns.items()}
             texts = [Text(_cell(head, cells, digits)) for head, cells in row.items()]
-            table.add_row(*texts, style=_style(row) if len(run) == 1 else "dim")
+            table.add_row(*texts, style=_style(row) if end == start + 1 else "dim")
         if fits(console, table):
             break
     print_table(console, table)
@@ -306,14 +293,3 @@ def _style(row: Mapping[str, Sequence[Any]]) -> str:
     if isinstance(share, float) and share > 1:
         return "red"
     return "dim" if isinstance(probability, str) else ""
-
-
-def _runs(count: int, kept: set[int]) -> Iterator[range]:
-    """Each kept row alone, and the rows between them as runs; a run of one row is kept."""
-    start = 0
-    for row in [*sorted(kept), count]:
-        if row > start:
-            yield range(start, row)
-        if row < count:
-            yield range(row, row + 1)
-        start = row + 1

@@ -12,7 +12,7 @@ from conformance.bundle.prepare import Prepared
 from conformance.oracle.cache import present_places
 from conformance.oracle.reference import Computation
 from conformance.oracle.values import present_rows
-from conformance.report.repro.one_result import OneResult, computed
+from conformance.report.repro.one_result import OneResult, computed, is_index
 
 
 class NoSuchPlace(ValueError):
@@ -124,8 +124,8 @@ def _element(
 def _check(element: Element, expected: Mapping[str, Expected]) -> None:
     if element.output not in expected:
         raise NoSuchPlace(f"There is no {element.output}: the case has {', '.join(expected)}.")
-    shape, index = expected[element.output].shape, element.index
-    if len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
+    shape = expected[element.output].shape
+    if not is_index(element.index, shape):
         raise NoSuchPlace(f"There is no {element}: {element.output} has the shape {list(shape)}.")
 
 

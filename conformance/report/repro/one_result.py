@@ -17,6 +17,7 @@ from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRec
 from conformance.targets.catalogue import entry_of
 
 Array = np.ndarray[Any, Any]
+Masked = np.ma.MaskedArray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,29 @@ class OneResult:
             return ()
         return tuple(error for error in self.result.errors if error.index is not None)
 
-    def returned(self, step: int, expected: Expected) -> Array | None:
-        """The array that the target returned for an output, if there is one of the right dtype."""
-        got = None if self.outputs is None else self.outputs[step].get(expected.name)
-        return None if got is None or got.dtype != NUMPY[expected.dtype] else got.astype(np.float64)
+    def returned(self, step: int, expected: Expected) -> Masked:
+        """What the target returned for an output, in float64; elements that are not known masked.
+
+        All are masked if it returned another shape or dtype.
+        """
+        known: Masked = np.ma.MaskedArray(np.zeros(expected.shape), mask=True)
+        if self.outputs is None:
+            for error in self.elements:
+                of_output = (error.output, error.step) == (expected.name, step)
+                index = error.index or ()
+                if of_output and error.got is not None and is_index(index, known.shape):
+                    known[index] = error.got
+            return known
+        got = self.outputs[step].get(expected.name)
+        if got is None or (got.shape, got.dtype) != (expected.shape, NUMPY[expected.dtype]):
+            return known
+        return np.ma.MaskedArray(got.astype(np.float64))
+
+
+def is_index(index: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape has an element there; results files are not trusted."""
+    inside = (0 <= i < size for i, size in zip(index, shape, strict=False))
+    return len(index) == len(shape) and all(inside)
 
 
 def class_of(one: OneResult | None) -> TargetClass:
@@ -88,7 +108,7 @@ def arrays_of(prepared: Prepared, step: int, one: OneResult | None) -> dict[str,
     for name, expected in prepared.expected[step].items():
         arrays[f"expected_{name}"] = expected.value
         arrays[f"budget_{name}"] = CONSTANTS[class_of(one)] * expected.unit
-        got = None if one is None else one.returned(step, expected)
-        if got is not None:
-            arrays[f"got_{name}"] = got
+        got = None if one is None or one.outputs is None else one.outputs[step].get(name)
+        if got is not None and got.dtype == NUMPY[expected.dtype]:
+            arrays[f"got_{name}"] = got.astype(np.float64)
     return arrays
