@@ -20,6 +20,7 @@ from conformance.cli.check_pins import is_of_model
 from conformance.cli.check_run import CheckRun
 from conformance.cli.check_terminal import print_answers
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
+from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary, Terminal
@@ -173,12 +174,8 @@ class Pins:
     "--only-layer", "layers", type=Numbers(0, 9999), default=(), help="Layers, as in 0-3,7."
 )
 @options.program_options
-@options.gathered(
-    model=ModelOptions, targets=options.TargetOptions, pins=Pins, outputs=options.OutputOptions
-)
-def check(
-    model: ModelOptions, targets: options.TargetOptions, pins: Pins, outputs: options.OutputOptions
-) -> int:
+@gathered(model=ModelOptions, targets=TargetOptions, pins=Pins, outputs=OutputOptions)
+def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: OutputOptions) -> int:
     """Check whether runtimes compute the attention of your model right.
 
     MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there,
@@ -197,9 +194,6 @@ def check(
     read = [path for path in (model.path, model.prompt, model.inputs) if path is not None]
     check_separate([*read, *files], outputs.named)
     outputs.check_writable(json="the answers")
-    save_cases = outputs.save_cases
-    if save_cases is not None and save_cases.suffix not in (".yaml", ".yml"):
-        raise BadArgument("--save-cases needs a file that ends in .yaml.")
     eps, programs = targets.eps or ("cpu",), targets.programs
     named = targets_for(eps, programs_of_targets(eps, programs) if wanted else programs)
     try:
@@ -214,6 +208,7 @@ def check(
         raise ModelError(message) from None
     pins.check_writable([*dict.fromkeys(target.base or target.ep for target in named)])
     pinned = load_pinned(files)
+    save_cases = outputs.save_cases
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"

@@ -20,6 +20,7 @@ from conformance.cli import options
 from conformance.cli.bisect import Search, bisect
 from conformance.cli.common import BadArgument, Status, check_separate, read_runs, write_file
 from conformance.cli.console import make_console
+from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.run import (
     Work,
     check_outputs,
@@ -88,12 +89,8 @@ class Asked:
     help="For git bisect run: build with this, then try one case once.",
 )
 @options.program_options
-@options.gathered(
-    targets=options.TargetOptions, outputs=options.OutputOptions, asked=Asked, search=Search
-)
-def history(
-    targets: options.TargetOptions, outputs: options.OutputOptions, asked: Asked, search: Search
-) -> int:
+@gathered(targets=TargetOptions, outputs=OutputOptions, asked=Asked, search=Search)
+def history(targets: TargetOptions, outputs: OutputOptions, asked: Asked, search: Search) -> int:
     """Find since which release calls are right, and where they broke.
 
     PATH is as in gqa run. A TARGET without a version is the last release of each of its series:
@@ -118,7 +115,7 @@ def history(
     return _of_files(asked, outputs)
 
 
-def _only_case(asked: Asked, targets: options.TargetOptions, outputs: options.OutputOptions) -> str:
+def _only_case(asked: Asked, targets: TargetOptions, outputs: OutputOptions) -> str:
     """The case of a bisection. Raises `BadArgument` if an argument does not belong to one."""
     if len(asked.paths) != 1 or len(targets.eps) > 1:
         raise BadArgument("--good, --bad and --command take one CASE_ID and one --ep.")
@@ -138,7 +135,7 @@ def _only_case(asked: Asked, targets: options.TargetOptions, outputs: options.Ou
 # From recorded results
 
 
-def _of_files(asked: Asked, outputs: options.OutputOptions) -> int:
+def _of_files(asked: Asked, outputs: OutputOptions) -> int:
     """Print the history of results files; paths and expression select from their cases."""
     more = [path for path in asked.paths if path.endswith(_RESULTS)]
     paths = [path for path in asked.paths if path not in more]
@@ -183,7 +180,7 @@ class _Summary(RunSummary):
         super().add(case, _light(record))
 
 
-def _of_runs(asked: Asked, wanted: options.TargetOptions, outputs: options.OutputOptions) -> int:
+def _of_runs(asked: Asked, wanted: TargetOptions, outputs: OutputOptions) -> int:
     """Run the releases, and print their history; one that cannot be tried does not end the run."""
     corpus, programs = find(asked.paths), wanted.programs
     terminal = Terminal()

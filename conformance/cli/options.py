@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from conformance.cli.common import check_writable, say
+from conformance.cli.common import BadArgument, check_writable, say
 from conformance.targets.catalogue import Programs, run_options, target_names
 
 if TYPE_CHECKING:
@@ -93,7 +93,10 @@ class OutputOptions:
         return [(f"--{name.replace('_', '-')}", path) for name, path in given if path is not None]
 
     def check_writable(self, json: str = "the report") -> None:
-        """Raise `ResultsError` for a file that cannot be written; ``json`` says what --json has."""
+        """Raise `ResultsError` for a file that cannot be written, `BadArgument` for its name.
+
+        ``json`` says what --json has.
+        """
         nouns = {
             "--results": "results",
             "--json": json,
@@ -102,6 +105,9 @@ class OutputOptions:
         }
         for option, path in self.named:
             check_writable(path, nouns.get(option, "the report"))
+        for option, path in self.named:
+            if option.startswith("--save-") and path.suffix not in (".yaml", ".yml"):
+                raise BadArgument(f"{option} needs a file that ends in .yaml.")
 
 
 def gathered(**kinds: type) -> Callable[[Callable[..., int]], Callable[..., int]]:

@@ -24,6 +24,7 @@ from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, write_file
 from conformance.cli.explained import explain_failures
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
+from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.shrunk import effort_for, make_smaller
@@ -155,8 +156,8 @@ class RunOptions:
     "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
 )
 @options.program_options
-@options.gathered(targets=options.TargetOptions, asked=RunOptions, outputs=options.OutputOptions)
-def run(targets: options.TargetOptions, asked: RunOptions, outputs: options.OutputOptions) -> int:
+@gathered(targets=TargetOptions, asked=RunOptions, outputs=OutputOptions)
+def run(targets: TargetOptions, asked: RunOptions, outputs: OutputOptions) -> int:
     """Run test cases on runtimes, and report what is unexpected.
 
     PATH is a case file or folder, a theme or a case id of the corpus, or FILE.yaml::name[…], run
@@ -179,8 +180,6 @@ def run(targets: options.TargetOptions, asked: RunOptions, outputs: options.Outp
     selection = selection_text(paths, asked.expression)
     size = _size(planned)
     terminal = Terminal(verbose=asked.verbose)
-    if outputs.save_shrunk is not None and outputs.save_shrunk.suffix not in (".yaml", ".yml"):
-        raise BadArgument("--save-shrunk needs a file that ends in .yaml.")
     if asked.last_failed:
         check_results_file(outputs.results)
         planned, sentence = only_last_failed(planned)
@@ -219,9 +218,7 @@ def _shard(asked: RunOptions) -> Shard | None:
     return shard_for(asked.shard)
 
 
-def _resumed(
-    asked: RunOptions, outputs: options.OutputOptions
-) -> tuple[options.OutputOptions, Earlier | None]:
+def _resumed(asked: RunOptions, outputs: OutputOptions) -> tuple[OutputOptions, Earlier | None]:
     """The files to write, and the run that the results file has already. Raises `BadArgument`."""
     resumed = asked.resumed
     if resumed is None:
@@ -288,7 +285,7 @@ def selection_text(paths: Sequence[str], expression: str) -> str:
 
 
 @contextlib.contextmanager
-def place_for(outputs: options.OutputOptions) -> Iterator[Place | None]:
+def place_for(outputs: OutputOptions) -> Iterator[Place | None]:
     """The place of results, or a temporary file for the report alone; None if neither is asked."""
     with contextlib.ExitStack() as stack:
         kept = outputs.results
@@ -309,7 +306,7 @@ def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None)
 
 def write_outputs(
     place: Place,
-    outputs: options.OutputOptions,
+    outputs: OutputOptions,
     summary: RunSummary,
     terminal: Terminal,
     model: ModelTable | None = None,
@@ -335,7 +332,7 @@ def _size(plans: Sequence[TargetPlan]) -> int:
 
 
 def check_outputs(
-    planned: Sequence[TargetPlan], outputs: options.OutputOptions, pinned: Sequence[Path] = ()
+    planned: Sequence[TargetPlan], outputs: OutputOptions, pinned: Sequence[Path] = ()
 ) -> None:
     """Raise `ResultsError` for an output that cannot be written, `BadArgument` for an input."""
     inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}

@@ -15,23 +15,13 @@ from rich.text import Text
 from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.cli.console import fits, print_table
+from conformance.oracle import values as oracle
 from conformance.oracle.cache import present_places
 from conformance.oracle.call import OracleCall
 from conformance.oracle.tolerance import CONSTANTS, shares
-from conformance.oracle.values import (
-    Hidden,
-    Steps,
-    origins,
-    present_rows,
-    query_position,
-    query_steps,
-    stored_steps,
-    why_hidden,
-    why_undefined,
-)
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.one_result import OneResult, class_of
-from conformance.report.values import Values
+from conformance.report.values import Element, Values
 
 #: The largest number of rows that are all shown; of a longer table, the rows that matter.
 _FEW: Final = 24
@@ -41,7 +31,7 @@ _DIGITS: Final = (9, 6, 4, 3)
 _ROUGH: Final = ("budget", "share")
 _ROTATION: Final = ("cos", "sin")
 
-_HIDDEN: Final[dict[Hidden, str]] = {
+_HIDDEN: Final[dict[oracle.Hidden, str]] = {
     "no token": "0, beyond the length",
     "padding": "0, query is padding",
     "causal": "0, later than the query",
@@ -96,12 +86,12 @@ def _head(case: Case, values: Values, one: OneResult | None) -> Iterator[tuple[s
     call, place = work.call, int(work.call.query_starts[batch]) + token
     heads = f"head {head} (key/value head {head // work.group})"
     yield "query", f"batch {batch}, {heads}, token {token}"
-    position = query_position(call, batch, token)
+    position = oracle.query_position(call, batch, token)
     yield "place", f"{place}" + (f", rotated by position {position}" if position >= 0 else "")
     past, length = call.past_lengths[batch], call.lengths[batch]
     yield "lengths", f"{past} past, {length} after the call, {call.total} keys"
     yield "logit", _formula(call, head)
-    if undefined := why_undefined(work, batch, head, token):
+    if undefined := oracle.why_undefined(work, batch, head, token):
         yield "undefined", f"{undefined}: these elements of output are not compared"
     if element is not None and element.output.startswith("present") and values.row is None:
         yield "row", f"{element.index[2]} of the present holds no token, so it is undefined"
@@ -124,9 +114,9 @@ def grids(values: Values, one: OneResult | None = None) -> Iterator[Grid]:
     call, size, kv_head = work.call, work.call.head_size, head // work.group
     if token is not None:
         yield _keys(values, token)
-        yield from _vector(values, one, "output_qk", (batch, head, token, 0), {}, index="key")
-        yield from _vector(values, one, "output", (batch, token, head * size), {})
-        columns = _columns(query_steps(call, batch, head, token))
+        yield from _vector(values, one, Element("output_qk", (batch, head, token, 0)), {})
+        yield from _vector(values, one, Element("output", (batch, token, head * size)), {})
+        columns = _columns(oracle.query_steps(call, batch, head, token))
         if len(columns) > 1:
             attention, row = work.block_of(token)
             columns["used"] = [*attention.query[batch, kv_head, head % work.group, row]]
@@ -135,18 +125,18 @@ def grids(values: Values, one: OneResult | None = None) -> Iterator[Grid]:
         yield Grid(title, {"d": [*map(str, range(size))], **columns}, kept)
     if values.row is not None:
         place = present_places(call)[batch, values.row]
-        past_row, new, position = (int(of[place]) for of in origins(work, batch))
+        past_row, new, position = (int(of[place]) for of in oracle.origins(work, batch))
         about = f"new token {new}" if new >= 0 else f"copied from row {past_row} of the past"
-        key, value = map(_columns, stored_steps(work, batch, kv_head, place))
-        if token is not None and query_position(call, batch, token) == position:
+        key, value = map(_columns, oracle.stored_steps(work, batch, kv_head, place))
+        if token is not None and oracle.query_position(call, batch, token) == position:
             key = {name: key[name] for name in key if name not in _ROTATION}  # they are above
         first = (batch, kv_head, values.row, 0)
         rotated = f", position {position}" if position >= 0 else ""
-        yield from _vector(values, one, "present_key", first, key, about + rotated)
-        yield from _vector(values, one, "present_value", first, value, about)
+        yield from _vector(values, one, Element("present_key", first), key, about + rotated)
+        yield from _vector(values, one, Element("present_value", first), value, about)
 
 
-def _columns(steps: Steps) -> Columns:
+def _columns(steps: oracle.Steps) -> Columns:
     """The columns of the steps of a head; cos and sin are empty where it is not rotated."""
     return {
         name: _unless(np.isnan(cells) & (name in _ROTATION), cells) for name, cells in steps.items()
@@ -163,8 +153,8 @@ def _keys(values: Values, token: int) -> Grid:
     call, count = work.call, work.call.total
     a, row_of_block = work.block_of(token)
     at = batch, head // work.group, head % work.group, row_of_block
-    past_row, new_token, position = origins(work, batch)
-    present_row, probability = present_rows(call, batch), a.probabilities[at]
+    past_row, new_token, position = oracle.origins(work, batch)
+    present_row, probability = oracle.present_rows(call, batch), a.probabilities[at]
     origin = [
         f"past {row}" if row >= 0 else f"new {new}" if new >= 0 else ""
         for row, new in zip(past_row, new_token, strict=True)
@@ -172,7 +162,7 @@ def _keys(values: Values, token: int) -> Grid:
     columns: Columns = {"key": [*map(str, range(count))], "from": origin}
     if values.row is not None:
         columns["row"] = _unless(present_row < 0, map(str, present_row))
-    if query_position(call, batch, token) >= 0:
+    if oracle.query_position(call, batch, token) >= 0:
         columns["position"] = _unless(position < 0, map(str, position))
     columns["score"] = [*a.scores[at]]
     if call.softcap:
@@ -182,7 +172,7 @@ def _keys(values: Values, token: int) -> Grid:
         columns["bias"] = [*call.bias[of_batch, of_head, token]]
     if call.softcap or call.bias is not None:
         columns["logit"] = [*a.logits[at]]
-    hidden = why_hidden(call, batch, token, a.logits[at])
+    hidden = oracle.why_hidden(call, batch, token, a.logits[at])
     last = [_HIDDEN.get(why) or p for why, p in zip(hidden, probability, strict=True)]
     columns["probability"] = last
     changes = [j for j in range(1, count) if hidden[j] != hidden[j - 1]]
@@ -211,21 +201,17 @@ def _title(name: str, first: tuple[int, ...], index: str) -> str:
 
 
 def _vector(
-    values: Values,
-    one: OneResult | None,
-    name: str,
-    first: tuple[int, ...],
-    before: Columns,
-    about: str = "",
-    index: str = "d",
+    values: Values, one: OneResult | None, first: Element, before: Columns, about: str = ""
 ) -> Iterator[Grid]:
-    """The table of an output from an index on, if it is connected: expected and returned values.
+    """The table of an output from an element on, if it is connected: expected and returned values.
 
     ``before`` are the columns of the steps that lead to it.
     """
+    name, (*leading, start) = first.output, first.index
     if name not in values.expected:
         return
-    expected, element, (*leading, start) = values.expected[name], values.element, first
+    expected, element = values.expected[name], values.element
+    index = "key" if name == "output_qk" else "d"
     size = values.work.call.head_size if name == "output" else expected.shape[-1]
     count = max(size, *map(len, before.values()), 0)
     # the number of elements of a head in one byte: 2 if packed; the last may be alone
@@ -252,7 +238,7 @@ def _vector(
     if element is not None and (element.output, [*element.index[:-1]]) == (name, leading):
         columns[""] = _unless(last != element.index[-1], ["←"] * count)
         kept |= {*np.flatnonzero(last == element.index[-1])}
-    title = _title(name, first, index if each == 1 else f"{index} // {each}")
+    title = _title(name, first.index, index if each == 1 else f"{index} // {each}")
     yield Grid(f"{title}  {about}".rstrip(), columns, kept)
 
 
