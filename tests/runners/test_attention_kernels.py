@@ -299,7 +299,7 @@ def test_the_kernel_is_shown_wherever_a_result_is(tmp_path: Path) -> None:
     page = Parsed(render([read(write(tmp_path / "o.jsonl", [case("a/b")], [other]))])).words
     assert f"not tried : 1 case, 1 reason 1 on {other.target} : {other.reason}" in page
     run = read(write(tmp_path / "r.jsonl", [case()], [done]))
-    assert Parsed(render([run])).cells["looks"][0]["kernels"] == ["flash"]
+    assert Parsed(render([run])).cells["cases"][0]["results"][0]["look"]["kernels"] == ["flash"]
     (cell,) = cells(tabulate([run]))
     assert (cell["kernels"], cell["other_kernel"]) == ("flash", False)
 

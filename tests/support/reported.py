@@ -147,4 +147,21 @@ class Parsed(HTMLParser):
 
 
 def _unpacked(data: str) -> Any:
-    return json.loads(gzip.decompress(base64.b64decode(data)))
+    return decoded(json.loads(gzip.decompress(base64.b64decode(data))))
+
+
+def decoded(encoded: dict[str, Any]) -> Any:
+    """The value that `report.encoding` has encoded."""
+    made: list[Any] = []
+
+    def part(one: Any) -> Any:
+        return made[int(one, 36)] if isinstance(one, str) else one
+
+    for value in encoded["values"]:
+        if isinstance(value, list):
+            made.append([*map(part, value)])
+        elif isinstance(value, dict):
+            made.append({name: part(one) for name, one in value.items()})
+        else:
+            made.append(value)
+    return part(encoded["root"])
