@@ -25,7 +25,7 @@ from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.cli import run as commands_run
 from conformance.cli.check import Numbers
-from conformance.model import exports
+from conformance.maintain import exports
 from conformance.model.answers import answer, short, where_of
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages

@@ -15,15 +15,12 @@ from goldens import check_golden
 
 from conformance.base.paths import data_path
 from conformance.case.case import Case
-from conformance.judge.expectations import (
-    Expectation,
-    known_result,
-    load_expectations,
-    load_pinned,
-)
-from conformance.maintain.known.expect import Expected, expect
-from conformance.maintain.known.observed import observed
-from conformance.maintain.known.update import TODO, unexpected_in
+from conformance.expectations.expect import Expected, expect
+from conformance.expectations.known import TODO
+from conformance.expectations.match import Expectation, known_result
+from conformance.expectations.observed import observed
+from conformance.expectations.read import load_expectations, load_pinned
+from conformance.expectations.update import unexpected_in
 from conformance.results.records import RunsDiffer
 from conformance.run.records import case_record
 

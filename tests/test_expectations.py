@@ -23,15 +23,10 @@ from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
 from conformance.case.case import Case
 from conformance.case.contract import Contract
+from conformance.expectations.known import Known, expectations_schema, id_pattern
+from conformance.expectations.match import Expectation, check_stale
+from conformance.expectations.read import load_expectations
 from conformance.harness.outcomes import Crashed, Outcome, Rejected, TimedOut, Unavailable
-from conformance.judge.expectations import (
-    Expectation,
-    Known,
-    check_stale,
-    expectations_schema,
-    id_pattern,
-    load_expectations,
-)
 from conformance.model.known import KnownTarget
 from conformance.results.records import (
     Fault,

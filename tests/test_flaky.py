@@ -9,7 +9,8 @@ import pytest
 import synthetic_runs as runs
 from pydantic import ValidationError
 
-from conformance.judge.expectations import Expectation, Known
+from conformance.expectations.known import Known
+from conformance.expectations.match import Expectation
 from conformance.results.differences import difference
 from conformance.results.records import FlakyRecord
 

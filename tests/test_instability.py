@@ -9,7 +9,7 @@ import pytest
 from synthetic_runs import of_results, result
 
 from conformance.cli.terminal import RunSummary
-from conformance.judge.expectations import instability_for
+from conformance.expectations.read import instability_for
 from conformance.results.compare import changes
 from conformance.results.reader import Run, read
 from conformance.results.records import InstabilityRecord

@@ -22,8 +22,9 @@ from conformance.cli.common import BadArgument, Status, check_separate, check_wr
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary
+from conformance.expectations.match import check_stale
+from conformance.expectations.read import load_pinned
 from conformance.harness.folders import temporary_folder
-from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
 from conformance.model.entries import CaseFiles, theme_of

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from conformance.base.versions import ordered_version
-from conformance.judge.expectations import Expectation
-from conformance.maintain.known.update import TODO
+from conformance.expectations.known import TODO
+from conformance.expectations.match import Expectation
 from conformance.model.answers import Answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget

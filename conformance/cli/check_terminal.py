@@ -23,9 +23,10 @@ from conformance.cli.check_pins import ModelPins, failures_of_model, is_of_model
 from conformance.cli.common import Status, write_file
 from conformance.cli.console import print_table
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.judge.expectations import Expectation, expectations_place, load_expectations
-from conformance.maintain.known.expect import pinned_text
-from conformance.maintain.known.update import TODO
+from conformance.expectations.expect import pinned_text
+from conformance.expectations.known import TODO, expectations_place
+from conformance.expectations.match import Expectation
+from conformance.expectations.read import load_expectations
 from conformance.model.answers import Answer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table

@@ -59,7 +59,7 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     """
     # Imported here, so that other commands start fast.
     from conformance.case.corpus import find
-    from conformance.maintain.known.expect import expect as updated
+    from conformance.expectations.expect import expect as updated
 
     place = file or _shipped(target)
     check_separate(results, [("--expectations", place)])

@@ -16,7 +16,8 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.judge.expectations import Expectation, instability_for, load_expectations
+from conformance.expectations.match import Expectation
+from conformance.expectations.read import instability_for, load_expectations
 from conformance.maintain import run_command
 from conformance.results.packed import packing
 from conformance.results.reader import stream

@@ -10,12 +10,12 @@ from typing import Self
 
 from conformance.base.text import printable
 from conformance.case.case import Case
+from conformance.expectations.match import Expectation
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.judge.expectations import Expectation
 from conformance.results.records import InfrastructureRecord
 from conformance.run.assessment import Assessed, assess, prepared_case
 from conformance.run.instability import Instability

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from conformance.case.case import Case
+from conformance.expectations.read import instability_for
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Rejected
-from conformance.judge.expectations import instability_for
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
 from conformance.run.assessment import Assessed

@@ -1,8 +1,8 @@
 """cases/exports.yaml: the calls of real exporters, from the graphs in ``cases/exported``.
 
-``python -m conformance.model.exports`` writes it. A call of several graphs is listed once, with the
-name of the first graph. Graphs whose recipe says ``corpus: false`` are left out: their calls are in
-the profiles (`conformance.model.profiles`).
+``python -m conformance.maintain.exports`` writes it. A call of several graphs is listed once, with
+the name of the first graph. Graphs whose recipe says ``corpus: false`` are left out: their calls
+are in the profiles (`conformance.maintain.profiles`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEAD: Final = f"""\
 # yaml-language-server: $schema=schema.json
 format: {FORMAT}
 question: Are the calls that exporters write computed correctly?
-# Written by `python -m conformance.model.exports` from the graphs in cases/exported.
+# Written by `python -m conformance.maintain.exports` from the graphs in cases/exported.
 """
 
 

@@ -10,7 +10,7 @@ from conformance.base.files import identity
 from conformance.base.versions import ordered_version
 from conformance.case.case import Case
 from conformance.case.load import load_file
-from conformance.maintain.known.releases import Releases, releases_of
+from conformance.expectations.releases import Releases, releases_of
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, Fault, ResultRecord, Stage, contract_of

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.base.yaml_source import InputError, Source
-from conformance.judge.expectations import Known
-from conformance.maintain.known.update import Update
+from conformance.expectations.known import Known
+from conformance.expectations.update import Update
 
 _ITEMS: Final = "expectations"
 _PLAIN: Final = re.compile(r"[A-Za-z][\w /.+=\[,*\]-]*(?<! )")

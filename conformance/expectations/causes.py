@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from conformance.maintain.known.observed import Observation
+from conformance.expectations.observed import Observation
 from conformance.results.verdicts import VERDICTS, Verdict
 from conformance.results.wrong_outputs import WRONG_OUTPUTS, only_presents
 

@@ -12,19 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from conformance.judge.expectations import Expectation, Known, known_result
-from conformance.maintain.known.causes import Cause, Causes, Point, fields_of, flaky_share
-from conformance.maintain.known.observed import Observation, Observed
+from conformance.expectations.causes import Cause, Causes, Point, fields_of, flaky_share
+from conformance.expectations.known import TODO, TODO_WHY, Known
+from conformance.expectations.match import Expectation, known_result
+from conformance.expectations.observed import Observation, Observed
 from conformance.results.verdicts import TABLE
-
-#: What a new line has until a person has written its reason and its link.
-TODO: Final = "TODO"
-TODO_WHY: Final = f"{TODO}: why"
 
 Mask = npt.NDArray[np.bool_]
 

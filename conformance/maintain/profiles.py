@@ -2,7 +2,7 @@
 
 A file ``cases/profiles/NAME.yaml`` lists the calls that a runtime must pass to run such a model, as
 exporters write it. Profiles are not part of the corpus: ``--profile NAME`` runs them. ``python -m
-conformance.model.profiles`` writes them from the graphs in ``cases/exported``.
+conformance.maintain.profiles`` writes them from the graphs in ``cases/exported``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from conformance.base.paths import data_path, file_to_write
 from conformance.base.yaml_source import yaml_text
 from conformance.case.case import MAX_TITLE
 from conformance.case.case_file import FORMAT
+from conformance.maintain.exports import recipes
 from conformance.model.configuration import Configuration
 from conformance.model.entries import entry_of
-from conformance.model.exports import recipes
 from conformance.model.groups import Group, groups_of
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import ModelError, read_model
@@ -31,7 +31,7 @@ _HEAD: Final = """\
 # yaml-language-server: $schema=../schema.json
 format: {format}
 question: Does a runtime compute each call of {family}?
-# Written by `python -m conformance.model.profiles` from the graphs in cases/exported.
+# Written by `python -m conformance.maintain.profiles` from the graphs in cases/exported.
 """
 
 

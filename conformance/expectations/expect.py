@@ -11,16 +11,13 @@ from conformance.base.paths import data_path
 from conformance.base.words import plural
 from conformance.base.yaml_source import MAX_BYTES, InputError, Problem, Source, read_yaml
 from conformance.case.case import Case
+from conformance.expectations.known import TODO, TODO_WHY
+from conformance.expectations.match import Expectation, check_stale
+from conformance.expectations.observed import observed
+from conformance.expectations.read import load_expectations, load_pinned
+from conformance.expectations.text import edited, new_items
+from conformance.expectations.update import Update, unexpected_in, update_for
 from conformance.harness.folders import temporary_folder
-from conformance.judge.expectations import (
-    Expectation,
-    check_stale,
-    load_expectations,
-    load_pinned,
-)
-from conformance.maintain.known.observed import observed
-from conformance.maintain.known.text import edited, new_items
-from conformance.maintain.known.update import TODO, TODO_WHY, Update, unexpected_in, update_for
 from conformance.targets.catalogue import entry_of
 
 
