@@ -1,4 +1,4 @@
-"""Shared by all tests: a separate cache; hypothesis is deterministic."""
+"""Shared by all tests: a separate cache, the tiers, and the options of pytest."""
 
 from __future__ import annotations
 
@@ -14,35 +14,38 @@ import goldens
 import pytest
 from as_user import desk, gqa, oldest_pytest
 from browsing import browser, context, show
-from hypothesis import settings
+from cpu_seconds import CpuSeconds
 from npm_packages import packages
 from recorded_models import two_models
 from reported import hostile, real, real_page
 from shipped import load_once
+from tiers import mark_tiers, pytest_configure_node
 
 from conformance import pytest_cases
 from conformance.base.paths import CACHE_VARIABLE
 
-#: Fixtures that several files use.
+#: Fixtures that several files use, and a hook.
 __all__ = [
-    "browser", "context", "desk", "gqa", "hostile", "oldest_pytest", "packages", "real",
-    "real_page", "show",
+    "browser", "context", "desk", "gqa", "hostile", "oldest_pytest", "packages",
+    "pytest_configure_node", "real", "real_page", "show",
 ]  # fmt: skip
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # for tests that import onnxruntime
-
-settings.register_profile("suite", deadline=None, derandomize=True, database=None)
-settings.load_profile("suite")
 
 pytest_cases.load_file = load_once  # the cases that are collected are those that tests use
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option of what uses `goldens`."""
+    """The options of `goldens` and of `cpu_seconds`."""
     parser.addoption(
         "--rewrite-transcripts",
         action="store_true",
         help="write the texts of tests/transcripts and tests/goldens as they are now",
+    )
+    parser.addoption(
+        "--cpu-seconds",
+        action="store_true",
+        help="print what each file of tests takes, in CPU seconds of all processes",
     )
 
 
@@ -52,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Processes that tests start inherit that, and some tests need these signals.
     """
     goldens.rewrite = config.getoption("rewrite_transcripts", False)
+    if config.getoption("cpu_seconds", False):
+        config.pluginmanager.register(CpuSeconds())
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual or signal.SIG_DFL)
@@ -64,6 +69,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put each test into its tier before pytest selects by ``-m``."""
+    mark_tiers(config, items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,7 +9,7 @@ lists the changes. If the changed call has no meaning, there is no effect value.
 
 ``cases/sensitive.json`` has the SHA-256 of each theme's file from the time when all its cases were
 found sensitive. A run measures a case only if its file has changed since then: measuring takes a
-third of the time in which a case is prepared. ``tests/test_sensitivity.py`` measures the whole
+third of the time in which a case is prepared. ``tests/case/test_sensitivity.py`` measures the whole
 corpus, and ``python -m conformance.maintain.sensitivity`` lists the effects of cases.
 """
 

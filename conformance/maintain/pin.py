@@ -177,7 +177,7 @@ def _commands(pin: Pin, old: str, new: str) -> Iterator[str]:
     yield "gqa diff old.jsonl new.jsonl"
     for entry in pin.entries:
         yield f"gqa expect --ep {entry.name} --from old.jsonl --from new.jsonl --dry-run"
-    yield "pytest tests/test_quotations.py"
+    yield "pytest tests/case/test_quotations.py"
     yield f"git grep -nIwF {old} -- . ':!CHANGELOG.md' ':!*package-lock.json'"
 
 

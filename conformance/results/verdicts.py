@@ -1,8 +1,8 @@
 """The table of verdicts, which all reports, filters, schemas and documents follow.
 
 To add a verdict, follow the recipe "A verdict" in ``CONTRIBUTING.md``.
-``tests/test_verdict_table.py`` compares everything that shows verdicts with the table, and names
-the file to edit.
+``tests/results/test_verdict_table.py`` compares everything that shows verdicts with the table, and
+names the file to edit.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ from synthetic_runs import write as write_results
 from conformance.cli.report import FORMS
 from conformance.results.reader import read
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 SLOW = entries(
     """
     - name: slow
@@ -132,6 +135,7 @@ def test_a_killed_run_leaves_its_results_and_the_earlier_ones(desk: Desk, before
     assert (desk.folder / "keep.jsonl").read_bytes() == before
 
 
+@pytest.mark.push
 def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
     for number in (signal.SIGINT, signal.SIGKILL):
         process = held_run(desk)
@@ -161,6 +165,7 @@ def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(
     assert (desk.folder / "keep.jsonl").read_bytes() == before
 
 
+@pytest.mark.push
 def test_stopped_runs_leave_the_earlier_results_until_one_is_whole(
     desk: Desk, before: bytes
 ) -> None:
@@ -228,7 +233,7 @@ def test_a_full_disk_leaves_the_old_file_whole(
     assert sorted(os.listdir(small_disk)) == ["out", "rest"]
 
 
-@pytest.mark.parametrize("size", [2_500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [2_500, pytest.param(20_000, marks=pytest.mark.night)])
 def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> None:
     """Without root: the system refuses to write files beyond ``size``."""
     desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"))  # fills the cache
@@ -278,6 +283,7 @@ def test_an_output_that_is_read_or_written_already_is_refused(
     assert {p: p.read_bytes() for p in desk.folder.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.push
 def test_pipes_of_the_shell_work(desk: Desk) -> None:
     """What a shell passes for ``<(…)`` and ``>(…)``, and its redirections."""
     bash = shutil.which("bash")

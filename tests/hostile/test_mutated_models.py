@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from as_user import Desk, Gqa
 from endings import check_ending, no_hang
-from models import MARK, graphs, write
+from hostile_models import MARK, graphs, write
+
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.push
+@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.night)])
 def test_no_model_ends_a_check_with_a_traceback_or_prints_a_line_of_its_own(
     desk: Desk, gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -41,7 +41,10 @@ from conformance.results.score import PARTS
 from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import VERDICTS, severity, was_tried
 
-JUNIT = xmlschema.XMLSchema(str(Path(__file__).parents[1] / "junit.xsd"))
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
+JUNIT = xmlschema.XMLSchema(str(Path(__file__).parents[1] / "support" / "junit.xsd"))
 
 
 def try_all(run: Run, good: Run, folder: Path) -> None:
@@ -170,7 +173,7 @@ def table_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, 20, pytest.param(500, marks=pytest.mark.night)])
 def test_no_mutant_ends_with_a_traceback_or_hangs(tmp_path: Path, count: int) -> None:
     good = read(whole(tmp_path / "good.jsonl"))
     content = good.path.read_bytes()
@@ -215,7 +218,7 @@ TEXTS = (
 
 @pytest.mark.parametrize(
     "seed",
-    [n if n in (0, 9) else pytest.param(n, marks=pytest.mark.slow) for n in range(len(TEXTS))],
+    [n if n in (0, 9) else pytest.param(n, marks=pytest.mark.night) for n in range(len(TEXTS))],
 )
 def test_no_text_leaves_its_place_in_any_form(tmp_path: Path, seed: int) -> None:
     """With the seeds each text is in every field."""

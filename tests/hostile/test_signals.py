@@ -17,6 +17,9 @@ from as_user import Desk, Done, wait_for
 from case_files import entries
 from endings import check_ending
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: The statuses of a command that signals reach while it starts, runs or ends.
 _STATUSES = frozenset({0, 130})
 
@@ -94,11 +97,12 @@ def try_signals(desk: Desk, seed: int, count: int) -> Counter[int]:
     return ended
 
 
+@pytest.mark.push
 def test_signals_at_random_moments(desk: Desk) -> None:
     try_signals(desk, seed=1, count=3)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_many_signals_at_random_moments(desk: Desk) -> None:
     ended = try_signals(desk, seed=2, count=60)
     assert ended[130] >= 10  # the other signals came after the end
@@ -143,6 +147,7 @@ def test_no_runner_outlives_a_killed_command(desk: Desk, tmp_path: Path) -> None
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.push
 def test_pytest_ends_its_runners_on_sigterm(desk: Desk, tmp_path: Path) -> None:
     command = (sys.executable, "-m", "pytest", "-p", "conformance.pytest_plugin", "three.yaml")
     environment = {"TMPDIR": str(tmp_path)}

@@ -31,6 +31,9 @@ from case_files import HEAD, write
 from endings import check_ending
 from mutations import strange, whole
 
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
 #: A title, concealed text, a cleared screen, another direction, a new line, and markup of rich.
 NAME = "\x1b]0;PWN\x07\x1b[8mHID\x9b2J\u202eTXT\u2028[red]x[bold]"
 TEXT = f"{NAME}[/red][/] [link=http://x]y[/link]"
@@ -198,6 +201,7 @@ def test_an_encoding_without_the_characters(desk: Desk) -> None:
     assert "HID" in done.err
 
 
+@pytest.mark.push
 def test_pytest_shows_the_same_messages(desk: Desk) -> None:
     files = ("own.yaml", "three.yaml", "wrong_key.yaml")
     plugin = ("-p", "no:cacheprovider", "-p", "conformance.pytest_plugin")

@@ -1,0 +1,482 @@
+"""``gqa check``: from a model to a table of layer groups and targets."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+import onnx
+import pytest
+from as_user import Desk, Done, Gqa, in_terminal
+from attention_models import GEMMA, Layer, decoder, saved, weight
+from check_graphs import KINDS, graph_of
+from goldens import check_golden
+from onnx import TensorProto, helper
+
+from conformance.base.paths import data_path
+from conformance.bundle.prepare import digest_of
+from conformance.case.load import load_file
+from conformance.cli import run as commands_run
+from conformance.cli.check import Numbers
+from conformance.maintain import exports
+from conformance.model.answers import answer, short, where_of
+from conformance.model.configuration import Configuration
+from conformance.model.cut import cuts_of, possible_stages
+from conformance.model.forms import Form
+from conformance.model.groups import Group, groups_of
+from conformance.model.nodes import nodes_of
+from conformance.model.reading import read_model
+from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
+from conformance.results.records import ResultRecord
+
+needs_onnxruntime = pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
+)
+
+FEW = ("--lengths", "3,12")
+
+#: Runs the command on a model; it must end with the status, which is 0 unless it is given.
+Check = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the four groups of Gemma 4."""
+    return saved(decoder(*GEMMA), tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def check(gqa: Gqa) -> Check:
+    def call(model: Path, *arguments: str, status: int = 0) -> Done:
+        done = gqa("check", str(model), *arguments)
+        assert done.status == status, done.both
+        return done
+
+    return call
+
+
+FORM = Form(
+    fields={"dtype": "float32", "num_heads": 4, "kv_num_heads": 2, "head_size": 16},
+    cache="growing",
+    capacity=None,
+    shared=False,
+    batch_size=None,
+    sequence_length=None,
+    table_rows=None,
+    reads_presents=True,
+)
+
+
+def form(**fields: object) -> Form:
+    """A form with other fields of a call."""
+    return replace(FORM, fields={**FORM.fields, **fields})
+
+
+#: Forms of a node, and lengths that are asked for.
+STAGES = {
+    "a decoder": (FORM, Lengths()),
+    "a window of 8": (form(local_window_size=8), Lengths()),
+    "a window of 512": (form(local_window_size=512), Lengths()),
+    "a borrowed cache has the new tokens": (form(key_value="zero_length"), Lengths()),
+    "rotary tables of 20 rows": (replace(FORM, table_rows=20), Lengths()),
+    "one token, no batch": (replace(FORM, sequence_length=1, batch_size=1), Lengths()),
+    "a batch of 3": (replace(FORM, batch_size=3), Lengths()),
+    "no cache": (replace(FORM, cache="none"), Lengths()),
+    "a static cache": (replace(FORM, cache="static", capacity=128), Lengths()),
+    "a cache that the program keeps in a buffer": (replace(FORM, shared=True), Lengths()),
+    "asked": (FORM, Lengths(tokens=(1, 17), batch_sizes=(1, 2))),
+}
+
+
+def test_the_stages_of_a_form() -> None:
+    told = []
+    for name, (of, lengths) in STAGES.items():
+        told.append(f"=== {name}")
+        for stage in stages_of(of, lengths):
+            what = " in a buffer" if stage.buffer else ""
+            told.append(f"{stage.label}: {stage.phase} of {stage.tokens}{what}, {stage.fields}")
+    check_golden("stages.txt", "\n".join(told) + "\n")
+
+
+# Answers
+
+
+def stage(phase: str, tokens: int, *, several: bool = False, batch: bool = False) -> Stage:
+    fields = {"sequence_length": 2 if several else 1}
+    label = f"{phase}_{tokens}_{several}_{batch}"
+    return Stage(label, f"{phase} of {tokens}", phase, tokens, fields, batch)
+
+
+PROMPTS = [stage("prompt", tokens, several=True) for tokens in (6, 17, 65)]
+CHUNKS = [stage("chunk", tokens, several=True) for tokens in (17, 81)]
+DECODES = [stage("decode", tokens) for tokens in (2, 16, 65)]
+BATCHES = [stage("prompt", 9, several=True, batch=True), stage("decode", 40, batch=True)]
+LOOP = Stage("loop", "a loop", "loop", 11, {"loop": [6, 1, 1, 3]})
+EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
+
+
+@pytest.mark.parametrize(
+    ("these", "words"),
+    [
+        ([s for s in EVERY if s.tokens >= 65], "from 65 tokens on"),
+        ([s for s in EVERY if s.phase == "prompt"], "for prompts"),
+        ([s for s in EVERY if s.phase == "decode"], "for one token on a past"),
+        (CHUNKS, "for several tokens on a past"),
+        ([LOOP], "in a loop of calls"),
+        ([PROMPTS[2]], "for prompts from 65 tokens on"),
+        (PROMPTS[2:], "for prompts from 65 tokens on"),
+        ([*CHUNKS, LOOP], "for several tokens on a past and in a loop of calls"),
+        ([PROMPTS[0], DECODES[2]], "for prompt of 6 and decode of 65"),
+        ([CHUNKS[1], DECODES[1]], "from 81 tokens on and for decode of 16"),
+        ([PROMPTS[0], PROMPTS[2], DECODES[2]], "for prompt of 6, prompt of 65 and 1 other call"),
+    ],
+)
+def test_the_calls_that_differ_are_told_by_what_they_share(
+    these: Sequence[Stage], words: str
+) -> None:
+    assert where_of(these, [s for s in EVERY if s not in these]) == words
+
+
+def record(verdict: str, **more: object) -> ResultRecord:
+    usual: dict[str, object] = {"case": "m/global[stage=a]", "target": "it@1", "outcome": "ran"}
+    usual |= {"unexpected": verdict != "pass", "reason": "because", "reproduce": ""}
+    return ResultRecord.model_validate({**usual, **more, "verdict": verdict})
+
+
+WRONG_OUTPUT = {"wrong_outputs": ["output"]}
+WRONG_PRESENTS = {"wrong_outputs": ["presents"]}
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (record("pass"), "right"),
+        (record("wrong", **WRONG_OUTPUT), "wrong"),
+        (record("wrong", **WRONG_PRESENTS), "wrong"),
+        (record("crash", outcome="crashed"), "crash"),
+        (record("timeout", outcome="timed_out"), "timeout"),
+        (record("fallback", placement="CPUExecutionProvider"), "fallback"),
+        (record("fallback", other_kernel=True), "untried"),
+        (record("unsupported", outcome="rejected", message="no"), "refused"),
+        (record("pass", outcome="rejected", message="no"), "refused"),
+        (record("accepted", values_right=False), "wrong"),
+        (record("accepted", values_right=True), "right"),
+        (record("skip", outcome="unavailable"), "untried"),
+    ],
+)
+def test_what_a_result_is_to_somebody_with_a_model(found: ResultRecord, kind: str) -> None:
+    group = Group("global", FORM, ())
+    assert answer(group, "it@1", [(PROMPTS[0], found)]).kind == kind
+    assert answer(group, "it@1", []).kind == "untried"
+
+
+def test_presents_that_nothing_reads_may_be_wrong() -> None:
+    group = Group("global", replace(FORM, reads_presents=False), ())
+    found = answer(group, "it@1", [(PROMPTS[0], record("wrong", **WRONG_PRESENTS))])
+    assert found.kind == "right"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running"
+         " GroupQueryAttention node. Name:'gqa' Status Message: bad rank", "bad rank"),
+        ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization:"
+         " /a/b.cc:60 void foo(int) bar was false. ", "bar was false."),
+        ('Error at stage "type"\n\nCaused by:\n    0: Translating node\n    1: No softcap',
+         "No softcap"),
+        ("plain", "plain"),
+    ],
+)  # fmt: skip
+def test_messages_are_shortened(message: str, text: str) -> None:
+    assert short(message).endswith(text)
+    assert "\n" not in short(message)
+
+
+# Parts of a model as one graph
+
+
+def test_a_layer_and_one_that_borrows_from_it_are_cut_out_together(tmp_path: Path) -> None:
+    cuts = cut_out(decoder(*GEMMA), tmp_path)
+    assert [cut.name for cut in cuts] == ["sharing_window_8", "sharing_global"]
+    assert [[node.layer for node in cut.nodes] for cut in cuts] == [[0, 2], [1, 3]]
+    graph = onnx.load_model_from_string(cuts[0].graph).graph
+    first, second = graph.node
+    assert second.input[3:5] == first.output[1:3] == ["present_key", "present_value"]
+    assert [o.name for o in graph.output] == [
+        "output", "present_key", "present_value", "borrower_output",
+    ]  # fmt: skip
+    for cut in cuts:
+        wanted = graph_stages(stages_of(cut.form, Lengths()), cut.form)
+        assert possible_stages(cut, wanted) == (wanted, "")
+
+
+def cut_out(model: onnx.ModelProto, folder: Path) -> list[Group]:
+    """The parts of a model that are run as one graph."""
+    read_back = read_model(saved(model, folder))
+    groups, _ = groups_of(nodes_of(read_back).nodes, Configuration())
+    return [*cuts_of(read_back, groups)]
+
+
+def behind(model: onnx.ModelProto, layer: int, *nodes: onnx.NodeProto) -> onnx.ModelProto:
+    """The model with ``nodes`` before a layer, whose past they make: ``past.key`` from
+    ``present.0.key``."""
+    at = next(i for i, node in enumerate(model.graph.node) if f"layers.{layer}/" in node.name)
+    model.graph.node[at].input[3:5] = ["past.key", "past.value"]
+    rest = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend([*rest[:at], *nodes, *rest[at:]])
+    return model
+
+
+def moves(op: str, *given: str, **attributes: int) -> list[onnx.NodeProto]:
+    """A node for the keys and one for the values."""
+    return [
+        helper.make_node(op, [f"present.0.{part}", *given], [f"past.{part}"], **attributes)
+        for part in ("key", "value")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "attributes"),
+    [
+        ("Identity", [], {}),
+        ("Cast", [], {"to": TensorProto.FLOAT}),
+        ("Slice", ["start", "end", "axis"], {}),
+        ("Reshape", ["shape"], {}),
+    ],
+)
+def test_nodes_between_a_present_and_a_past_are_cut_out_too(
+    tmp_path: Path, op: str, given: list[str], attributes: dict[str, int]
+) -> None:
+    model = decoder(Layer(), Layer(borrows=0))
+    numbers = {"start": [0], "end": [1 << 30], "axis": [2], "shape": [0, 2, -1, 16]}
+    model.graph.initializer.extend(
+        helper.make_tensor(name, TensorProto.INT64, [len(of)], of) for name, of in numbers.items()
+    )
+    (cut,) = cut_out(behind(model, 1, *moves(op, *given, **attributes)), tmp_path)
+    assert [node.layer for node in cut.nodes] == [0, 1]
+    graph = onnx.load_model_from_string(cut.graph).graph
+    assert [node.op_type for node in graph.node][1:3] == [op, op]
+    assert graph.node[1].input[0] == "present_key"
+    assert {each.name for each in graph.initializer} == set(given)  # with their numbers
+    wanted = graph_stages(stages_of(cut.form, Lengths()), cut.form)
+    assert possible_stages(cut, wanted) == (wanted, "")
+
+
+def test_a_past_that_another_input_decides_is_not_cut_out(tmp_path: Path) -> None:
+    model = decoder(Layer(), Layer(borrows=0))
+    for name in ("start", "end"):
+        typed = helper.make_tensor_value_info(name, TensorProto.INT64, [1])
+        model.graph.input.append(typed)
+    assert cut_out(behind(model, 1, *moves("Slice", "start", "end")), tmp_path) == []
+
+
+def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path) -> None:
+    model = decoder(Layer(), Layer(borrows=0))
+    (cut,) = cut_out(behind(model, 1, *moves("Celu")), tmp_path)
+    stages, why = possible_stages(cut, stages_of(cut.form, Lengths()))
+    assert stages == []
+    assert "Celu" in why
+
+
+@pytest.mark.push
+@needs_onnxruntime
+def test_a_past_behind_other_nodes_is_run_as_one_graph(check: Check, tmp_path: Path) -> None:
+    file = saved(behind(decoder(Layer(), Layer(borrows=0)), 1, *moves("Identity")), tmp_path)
+    done = check(file, *FEW)
+    assert "one graph: layer 1 borrows the cache of layer 0" in done.out
+
+
+def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None:
+    model = decoder(Layer(packed=True))
+    sizes = {"K": 64, "N": 128, "bits": 4, "block_size": 32}
+    names = ["hidden", "codes", "scales"], ["layers.0.q"]
+    product = helper.make_node("MatMulNBits", *names, domain="com.microsoft", **sizes)
+    model.graph.node[0].CopyFrom(product)
+    model.graph.initializer.extend(
+        [weight("codes", TensorProto.UINT8, [128, 2, 16]), weight("scales", 1, [128, 2])]
+    )
+    (cut,) = cut_out(model, tmp_path)
+    graph = onnx.load_model_from_string(cut.graph).graph
+    assert [node.op_type for node in graph.node] == ["MatMulNBits", "GroupQueryAttention"]
+    assert "activation_0" in [each.name for each in graph.input]
+    wanted = graph_stages(stages_of(cut.form, Lengths()), cut.form)
+    assert possible_stages(cut, wanted) == (wanted, "")
+
+
+@needs_onnxruntime
+def test_a_weight_of_packed_projections_has_a_part_for_each(check: Check, tmp_path: Path) -> None:
+    """A bias has one dimension, the weight two, and the query three."""
+    model = decoder(Layer(packed=True))
+    product = helper.make_node("MatMul", ["hidden", "product"], ["projected"])
+    model.graph.node[0].CopyFrom(product)
+    model.graph.node.insert(1, helper.make_node("Add", ["projected", "bias"], ["layers.0.q"]))
+    model.graph.initializer.extend([weight("product", 1, [64, 128]), weight("bias", 1, [128])])
+    done = check(saved(model, tmp_path), *FEW)
+    assert done.status == 0, done.both
+    assert "one graph: projections and attention" in done.out
+
+
+# The command
+
+
+def test_a_target_that_is_silently_wrong(
+    check: Check, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call is wrong: its layer, its lengths and its case are named."""
+    kept = tmp_path / "tiny.yaml"
+    check(tiny, "--ep", desk.runner("correct"), *FEW, "--save-cases", str(kept))
+    wanted = "tiny/borrowing_window_8[stage=prompt_12]"
+    (case,) = [case for case in load_file(kept) if case.id == wanted]
+    monkeypatch.setenv("FAULT_ON", digest_of(case.call))
+    done = check(tiny, "--ep", desk.runner("wrong_alone"), *FEW, status=1)
+    words = " ".join(done.out.split())
+    assert "from 12 tokens on in layer 2; " in words
+    assert f"a prompt of 12 tokens case {wanted}" in words
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("number", [1, 3])
+def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int) -> None:
+    """100 columns are enough for one target beside the layers, not for three."""
+    runners = ("correct", "rejects", "wrong_values")[:number]
+    eps = [word for name in runners for word in ("--ep", desk.runner(name))]
+    _, text = in_terminal(desk, "check", str(tiny), *eps, "--lengths", "3", FAULT_ON="/")
+    assert sum(text.count(sign) for sign in "✓○✗") == 6 * number
+    assert ("miniature@1.0#3" in text) == (number == 3)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (Layer(attributes={"windw": 8}), "windw"),
+        (Layer(attributes={"softcap": 30}), "softcap"),
+        (Layer(inputs={0: "gone"}), "gone"),
+        (Layer(inputs={17: "hidden"}), "input size 18 not in range"),
+    ],
+    ids=["attribute", "kind", "input", "many"],
+)
+def test_the_target_says_what_is_wrong_with_a_node(
+    check: Check, tmp_path: Path, layer: Layer, message: str
+) -> None:
+    pytest.importorskip("onnxruntime")
+    file = saved(decoder(Layer(), layer), tmp_path)
+    done = check(file, *FEW, status=1)
+    assert ": the model does not load." in done.out
+    assert message in " ".join(done.out.split())
+
+
+@pytest.mark.push
+@needs_onnxruntime
+def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) -> None:
+    model = graph_of(KINDS[0])
+    model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
+    file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"
+    file.write_bytes(model.SerializeToString())
+    check(file, status=1)
+    check(file, "--write-expect", str(pins))
+    done = check(file, "--expect", str(pins))
+    assert "○ the model's own graph fails (expected)" in done.out
+    assert "Not pinned" not in done.out
+    pins.write_text("target: cpu\nexpectations: []\n")
+    done = check(file, "--expect", str(pins), status=1)
+    assert "Not pinned: refused on cpu@" in done.out
+    assert done.out.count("Not pinned: ") == 1
+    check(file, "--expect", str(pins), "--write-expect", str(pins))
+    file.write_bytes(graph_of(KINDS[0]).SerializeToString())
+    done = check(file, "--expect", str(pins))
+    assert f"Better than pinned as unsupported in {pins}:3: " in done.out
+    again = check(file, "--expect", str(pins), "--write-expect", str(pins))
+    assert "Pinned:  0 results" in again.out
+
+
+@pytest.mark.push
+@needs_onnxruntime
+def test_a_pin_of_the_model_holds_from_a_release_on_and_ends_where_it_is_right(
+    check: Check, tmp_path: Path
+) -> None:
+    model = graph_of(KINDS[0])
+    model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
+    file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"
+    file.write_bytes(model.SerializeToString())
+    check(file, "--write-expect", str(pins))
+    assert '"versions": ">=1.' in pins.read_text()
+    older = re.sub('">=[^"]*"', '">=1.0"', pins.read_text())
+    pins.write_text(older)
+    check(file, "--expect", str(pins), "--write-expect", str(pins))
+    assert pins.read_text() == older
+    file.write_bytes(graph_of(KINDS[0]).SerializeToString())
+    check(file, "--expect", str(pins), "--write-expect", str(pins))
+    assert re.search('"versions": ">=1.0,<1[.0-9]*"', pins.read_text())
+
+
+def test_a_target_that_takes_none_of_the_calls_is_an_answer(check: Check, tmp_path: Path) -> None:
+    """tract cannot take bfloat16: that is the runtime's refusal, not the infrastructure's."""
+    pytest.importorskip("tract")
+    file = saved(decoder(Layer(), dtype=TensorProto.BFLOAT16), tmp_path)
+    done = check(file, "--ep", "tract-wheel", *FEW, status=1)
+    assert "cannot take bfloat16" in done.out
+
+
+@pytest.mark.push
+def test_the_theme_exports_is_what_its_command_writes() -> None:
+    assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exports.text()
+
+
+@pytest.mark.push
+@pytest.mark.parametrize(
+    ("some", "told"),
+    [
+        (3, "Only 3 of 30 calls were tried. "),
+        (29, "miniature@1.0: only 29 of 30 calls were tried; these are right."),
+    ],
+)
+def test_a_check_that_was_cut_off_says_so_first(
+    tiny: Path, check: Check, desk: Desk, monkeypatch: pytest.MonkeyPatch, some: int, told: str
+) -> None:
+    whole = commands_run.run_all
+
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        yield from islice(whole(*arguments), some)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands_run, "run_all", interrupted)
+    desk.runner("correct")
+    ep = ("--ep", "exec:programs/correct")
+    done = check(tiny, *ep, *FEW, "--json", "a.json", status=130)
+    lines = [line for line in done.out.splitlines() if line]
+    assert lines[1].startswith(f"Interrupted after {some} results")
+    assert lines[2].endswith("; tried up to 12 tokens")
+    assert lines[3].startswith(told)
+    assert "every layer right" not in done.both
+    answers = json.loads((desk.folder / "a.json").read_text())
+    assert (answers["exit_status"], answers["complete"]) == (130, False)
+    assert answers["headlines"] == [lines[3]]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("4k", (4096,)),
+        ("4096", (4096,)),
+        ("4_096", (4096,)),
+        ("128K", (131072,)),
+        ("1, 1k-1025", (1, 1024, 1025)),
+    ],
+)
+def test_lengths_are_read_as_people_write_them(text: str, numbers: tuple[int, ...]) -> None:
+    assert Numbers(1, 1 << 20).convert(text, None, None) == numbers
+
+
+@pytest.mark.parametrize("text", ["0", "4kk", "k", "4m", "-3", "1-", "2-1", "1-1k", "9" * 5000])
+def test_what_is_no_length_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="numbers"):
+        Numbers(1, 1 << 20).convert(text, None, None)

@@ -1,0 +1,74 @@
+"""Whatever a model says of itself, its reading ends in an answer or in one sentence."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from attention_models import Layer, decoder, saved
+from damaged_models import damaged, graphs
+
+from conformance.base.explain import reason_of
+from conformance.case.load import load_file
+from conformance.cli.check import write_cases
+from conformance.model.reading import ModelError, told_of
+from conformance.model.stages import Lengths
+from conformance.model.subject import subject_of
+
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
+#: Seconds after which a model is taken for one that hangs.
+PATIENCE = 60
+
+
+def late(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_model_is_an_answer_or_a_sentence(tmp_path: Path, seed: int) -> None:
+    chance, whole = random.Random(seed), graphs()
+    before = signal.signal(signal.SIGALRM, late)
+    said: list[str] = []
+    answers = 0
+    try:
+        for _ in range(30):
+            file = tmp_path / "model.onnx"
+            file.write_bytes(damaged(chance.choice(whole), chance))
+            signal.alarm(PATIENCE)
+            try:
+                subject = subject_of(file, Lengths())
+            except ModelError as error:
+                said.append(str(error))
+                continue
+            write_cases(tmp_path / "cases.yaml", subject.files)
+            assert load_file(tmp_path / "cases.yaml")
+            answers += 1
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert answers
+    assert [each for each in said if str(tmp_path) not in each or "Error in " in each] == []
+
+
+def test_an_error_that_nobody_foresaw_says_where_it_was_raised(tmp_path: Path) -> None:
+    """So a fault of the suite is not taken for one of the model."""
+    with pytest.raises(ModelError) as caught, told_of(tmp_path / "model.onnx"):
+        print({}["past_key"])
+    assert caught.match(
+        r"cannot be understood: 'past_key' \(KeyError in test_model_damage.py, line \d+\)\.$"
+    )
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert reason_of(ModelError("it is empty")) == "it is empty"
+
+
+def test_sizes_that_no_tensor_has_are_told_of_the_node(tmp_path: Path) -> None:
+    model = decoder(Layer(size=1 << 31))
+    with pytest.raises(
+        ModelError, match=r"GroupQueryAttention: head_size 2147483648: Input should be less"
+    ):
+        subject_of(saved(model, tmp_path), Lengths())

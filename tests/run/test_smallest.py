@@ -1,0 +1,282 @@
+"""The smallest call that still fails: the search, and what comes of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Gqa
+from case_files import cases_of
+
+from conformance.base.paths import ROOT
+from conformance.bundle.inputs import draw_inputs
+from conformance.case.call import Call
+from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.case.given import write_given
+from conformance.case.load import load_file
+from conformance.case.tensors import steps_of
+from conformance.cli import shrunk
+from conformance.cli.shrunk import effort_for, smallest_calls
+from conformance.cli.terminal import RunSummary
+from conformance.diagnosis.smallest import case_text, fields_of, smallest
+from conformance.results.records import InstabilityRecord, ResultRecord
+
+#: A call with a bit of everything.
+RICH = """
+- name: rich
+  dtype: float16
+  batch_size: 3
+  sequence_length: 5
+  past_sequence_length: 37
+  total_sequence_lengths: [42, 9, 20]
+  max_sequence_length: 64
+  num_heads: 12
+  kv_num_heads: 6
+  head_size: 64
+  rotary: interleaved
+  rotary_dim: 32
+  local_window_size: 7
+  softcap: 3.0
+  head_sink: true
+  dims: static
+  seed: 5
+"""
+LOOP = """
+- name: loop
+  loop: [5, 1, 1, 1]
+  batch_size: 2
+  total_sequence_lengths: [5, 3]
+  rotary: half_split
+  position_ids: implied
+"""
+
+HEADS = {"num_heads": 1, "kv_num_heads": 1}
+ONE_PAST = {"past_sequence_length": 1, **HEADS}
+
+
+def is_ragged(call: Call) -> bool:
+    return len(set(call.total_sequence_lengths or ())) > 1
+
+
+def keys(call: Call) -> int:
+    return call.past_sequence_length + call.sequence_length
+
+
+@pytest.mark.parametrize(
+    ("body", "fails", "fields", "has"),
+    [
+        (RICH, lambda call: True, HEADS, ""),
+        (RICH, lambda call: call.softcap, {"softcap": 3.0, **HEADS}, "a softcap"),
+        (
+            RICH,
+            lambda call: call.kv_num_heads > 1 and call.num_heads > call.kv_num_heads,
+            {},
+            "four query heads and two key/value heads",
+        ),
+        (
+            RICH,
+            lambda call: call.local_window_size and call.local_window_size < keys(call),
+            {"local_window_size": 1, **ONE_PAST},
+            "a window of one token, shorter than all tokens",
+        ),
+        (
+            RICH,
+            lambda call: keys(call) > 33,
+            {"past_sequence_length": 33, **HEADS},
+            "33 past tokens",
+        ),
+        (
+            RICH,
+            lambda call: call.past_sequence_length >= 17 and call.rotary == "interleaved",
+            {"past_sequence_length": 17, "rotary": "interleaved", **HEADS},
+            "17 past tokens and interleaved rotary",
+        ),
+        (
+            RICH,
+            lambda call: call.max_sequence_length and call.dtype == "float16",
+            {"dtype": "float16", "max_sequence_length": 1, **HEADS},
+            "a static cache and float16",
+        ),
+        (RICH, lambda call: call.head_size > 32, {"head_size": 40, **HEADS}, "head_size 40"),
+        (RICH, lambda call: call.seed == 5, {"seed": 5, **HEADS}, "the values of seed 5"),
+        (
+            LOOP,
+            lambda call: call.loop,
+            {"loop": (1, 1), **HEADS},
+            "a loop of two calls",
+        ),
+        (
+            LOOP,
+            is_ragged,
+            {"batch_size": 2, "total_sequence_lengths": (2, 1), **ONE_PAST},
+            "one past token and sequences of different lengths",
+        ),
+    ],
+)
+def test_what_does_not_matter_is_left_out(
+    tmp_path: Path,
+    body: str,
+    fails: Callable[[Call], object],
+    fields: dict[str, object],
+    has: str,
+) -> None:
+    (case,) = cases_of(tmp_path, body.replace("- name", "- contract: null\n  name"))
+    found = smallest(case, lambda each: bool(fails(each.call)), 200)
+    assert found.complete
+    assert fails(found.case.call)
+    told = f"This smallest call has {has}." if has else ""
+    assert (fields_of(found.case), found.sentence) == (fields, told)
+
+
+def test_what_the_smallest_call_does_not_share_with_other_failures_is_said(
+    tmp_path: Path,
+) -> None:
+    """A fault of every softcap, met in a call that it takes a sink to be wrong in."""
+    (case,) = cases_of(tmp_path, RICH.replace("- name", "- contract: null\n  name"))
+    found = smallest(case, lambda each: bool(each.call.softcap and each.call.head_sink), 200)
+    others = find(["softcap"]).named[:9]
+    failing = [case, *others]
+    assert found.beside(failing, ["softcap"]) == ["Not shared by 9 of 10 failures: head_sink."]
+    shared = found.beside(failing, ["ragged", "past_sequence_length>1"])
+    assert shared[0] == "It lacks what the failures share: `ragged` or `past_sequence_length>1`."
+    assert found.beside([case], []) == []
+
+
+def test_a_search_has_a_bound_and_runs_no_call_twice() -> None:
+    (case,) = find(["decoding/ragged[dtype=float32,buffer=concatenated]"]).named
+    seen: list[str] = []
+
+    def fails(candidate: Case) -> bool:
+        seen.append(repr(fields_of(candidate)))
+        assert candidate.contract.demands == "computes"
+        return candidate.call.batch_size > 1
+
+    found = smallest(case, fails, 4)
+    assert (found.runs, found.complete, len(seen)) == (4, False, 4)
+    whole = smallest(case, fails, 60)
+    assert whole.complete
+    assert whole.runs == len(set(seen[4:])) == len(seen[4:]) < 60
+    assert smallest(case, fails, 60, until=time.monotonic()).runs == 0
+
+
+def test_a_call_without_values_stays_one_for_the_same_reason() -> None:
+    """Of a call that must be rejected, any valid one would be right to be accepted."""
+    (case,) = find(["bounds_lengths/seqlens_k[dtype=float32,last=minus_one]"]).named
+    found = smallest(case, lambda candidate: True)
+    assert "inputs" in fields_of(found.case)
+    assert found.case.contract == case.contract
+    assert found.case.call.num_heads == 1
+
+
+def test_of_a_demand_that_nothing_explains_no_other_call_is_known(tmp_path: Path) -> None:
+    contract = "{demands: rejects, source: a document}"
+    (case,) = cases_of(tmp_path, f"- name: odd\n  batch_size: 4\n  contract: {contract}")
+    assert smallest(case, lambda candidate: True).runs == 0
+
+
+def test_values_of_a_file_are_replaced_by_drawn_ones(tmp_path: Path) -> None:
+    """Only then can anything else be simpler."""
+    call = Call(sequence_length=3)
+    write_given(tmp_path / "values.npz", draw_inputs(call, steps_of(call)[0]))
+    (case,) = cases_of(tmp_path, "- {name: a, sequence_length: 3, values_from: values.npz}")
+    assert smallest(case, lambda each: each.written_call.values_from is not None).case is case
+    assert "values_from" not in fields_of(smallest(case, lambda each: True).case)
+
+
+def test_a_smallest_case_is_a_case_file(tmp_path: Path) -> None:
+    (case,) = find(["attention_bias/prompt[dtype=float32,attention_bias=full]"]).named
+    found = smallest(case, lambda each: each.call.attention_bias != "none")
+    file = tmp_path / "small.yaml"
+    file.write_text(case_text([(found.case, "Has a bias.")]))
+    (loaded,) = load_file(file)
+    assert fields_of(loaded) == fields_of(found.case)
+    assert (loaded.title, loaded.why) == ("Prompt, MHA, attention bias", "Has a bias.")
+    assert loaded.time_limit_seconds == case.time_limit_seconds
+
+
+# On the command line
+
+
+def run_of(case: Case, **fields: object) -> RunSummary:
+    """A run with one failure, which nothing can repeat."""
+    about = {"case": case.id, "target": "cpu@1.31.1", "reason": "It died.", "reproduce": ""}
+    summary = RunSummary()
+    record = {"verdict": "crash", "outcome": "crashed", "unexpected": True, **about, **fields}
+    summary.add(case, ResultRecord.model_validate(record))
+    return summary
+
+
+def test_what_may_not_repeat_is_not_made_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = find(["decode_shapes"]).named[:1]
+    monkeypatch.setattr(shrunk, "_smallest_of", lambda cause, *rest: cause.example.case)
+    brief, thorough = effort_for(), effort_for(True, partial=True)
+    assert brief is not None
+    assert thorough is not None
+    assert effort_for(partial=True) is None
+    assert effort_for(False) is None
+    assert list(smallest_calls(run_of(case), brief, [])) == [case.id]
+    hang = {"verdict": "timeout", "outcome": "timed_out"}
+    assert list(smallest_calls(run_of(case, **hang), brief, [])) == []
+    assert list(smallest_calls(run_of(case, **hang), thorough, [])) == [case.id]
+    unstable = run_of(case)
+    met = {"target": "cpu@1.31.1", "case": case.id, "verdict": "wrong", "message": "", "before": ""}
+    unstable.instability.append(InstabilityRecord.model_validate({**met, "unexpected": True}))
+    assert list(smallest_calls(unstable, thorough, [])) == []
+
+
+def test_ctrl_c_ends_a_search_and_the_results_stay(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shrunk, "smallest", interrupted)
+    desk.runner("wrong_values")
+    done = gqa("run", "three.yaml", "--ep", "exec:programs/wrong_values", "--results", "r.jsonl")
+    assert done.status == 130
+    assert "3 results, 1 unexpected, interrupted" in done.out
+    assert (desk.folder / "r.jsonl").is_file()
+
+
+@pytest.mark.push
+def test_a_mutants_fault_stays_to_the_end(gqa: Gqa, desk: Desk) -> None:
+    words = (
+        sys.executable,
+        str(ROOT / "mutants" / "runner.py"),
+        "--mutant",
+        "chunk_starts_by_the_total",
+    )
+    desk.program("mutant", *words)
+    case = (
+        "pairs/decode_static_packed_batch_ragged_mha_half_split_positions_window_static_dims_chunks"
+        "[dtype=float32]"
+    )
+    on = ("--ep", "exec:programs/mutant")
+    before = {*desk.folder.rglob("*")}
+    assert gqa("run", case, *on).status == 1
+    assert {*desk.folder.rglob("*")} == before, "a run writes only the files that the user names"
+    file = desk.folder / "small.yaml"
+    assert gqa("run", case, *on, "--save-shrunk", "small.yaml").status == 1
+    (small,) = load_file(file)
+    assert small.call.query_seqlens == (1, 1)
+    assert "of different lengths" in small.why
+    again = gqa("run", str(file), *on)
+    assert again.status == 1
+    assert "wrong" in again.out
+    assert gqa("run", str(file), "--ep", "cpu").status == 0
+    assert gqa("export", str(file), "exported", *on).status == 0
+
+
+def test_a_hang_costs_a_run_that_ends_with_it_one_time_limit(gqa: Gqa, desk: Desk) -> None:
+    desk.runner("hangs")
+    start = time.monotonic()
+    done = gqa("run", "three.yaml", "-x", "--ep", "exec:programs/hangs")
+    assert time.monotonic() - start < 2 * 1.5
+    assert done.status == 1
+    assert "Not run alone: the run ends with it." in done.out

@@ -1,0 +1,312 @@
+"""What is asked of every runner alike: small models, with ONNX Runtime's CPU kernels to compare."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx.helper as oh
+import pytest
+from onnx import TensorProto
+from spoken_runner import (
+    GQA_OUTPUTS,
+    RUNNERS,
+    Arrays,
+    Runner,
+    Start,
+    assert_same,
+    bundle,
+    fake_package,
+    gqa_inputs,
+    gqa_model,
+    model,
+    one_node,
+    runners,
+    step,
+    value,
+)
+
+from conformance.targets.tools import find_onnxruntime_web, find_tract
+
+#: Of each test README's command runs one example, see support/tiers.py.
+ONE_EXAMPLE = True
+
+CPU = "CPUExecutionProvider"
+TRACTS = "float32 float16 int8 uint8 int32 int64"
+FLOAT8 = "float32 float16 bfloat16 int8 uint8 float8e4m3fn int32 int64"
+
+
+class Kind(NamedTuple):
+    """A runner with its arguments, and what it says of itself."""
+
+    program: str
+    arguments: tuple[str, ...]
+    runtime: str
+    provider: str
+    dtypes: str
+    features: tuple[str, ...] = ()
+    tolerance: tuple[float, float] = (1e-6, 2e-3)  # of float32 and of float16
+
+
+KINDS = {
+    "cpu": Kind(
+        "onnxruntime/runner.py",
+        ("--ep", "cpu"),
+        *("onnxruntime", CPU, FLOAT8, ("shared_buffer",), (0.0, 0.0)),
+    ),
+    "tract-wheel": Kind("tract/wheel.py", (), "tract", "cpu", TRACTS),
+    "tract": Kind("tract/cli.py", ("--tract", "TRACT"), "tract", "cpu", TRACTS),
+    "tract-plain": Kind(
+        "tract/cli.py", ("--tract", "TRACT", "--plain"), "tract", "unoptimized", TRACTS
+    ),
+    "wasm": Kind(
+        "onnxruntime_web/launch.py",
+        ("--ep", "wasm", "--modules", "WEB"),
+        *("onnxruntime-web", CPU, TRACTS),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def start(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts runners of this kind, which describe themselves; skips where one cannot."""
+    programs = {"TRACT": find_tract(), "WEB": find_onnxruntime_web()}
+    if "WEB" in kind.arguments and shutil.which("node") is None:
+        pytest.skip("needs Node.js")
+    named = {word: found.path for word, found in programs.items() if found}
+    words = [named.get(word, word) for word in kind.arguments]
+    with runners(RUNNERS / kind.program, lambda: tmp_path_factory.mktemp("runner")) as started:
+
+        def described() -> Runner:
+            runner = started(*words)
+            answer = runner.ask(cmd="describe")
+            if answer["outcome"] == "unavailable":
+                pytest.skip(answer["reason"])
+            return runner
+
+        yield described
+
+
+@pytest.fixture(scope="module")
+def runner(start: Start) -> Runner:
+    """The one that most tests share."""
+    return start()
+
+
+def test_it_describes_its_runtime_and_ends_with_its_input(start: Start, kind: Kind) -> None:
+    runner = start()
+    answer = runner.ask(cmd="describe")
+    assert answer["outcome"] == "described"
+    assert (answer["runtime"], answer["execution_provider"]) == (kind.runtime, kind.provider)
+    assert sorted(answer["dtypes"]) == sorted(kind.dtypes.split())
+    assert answer["features"] == [*kind.features]
+    assert re.search(r", \d+ cores?$", answer["device"])
+    assert (answer["threads"], answer.get("adapter")) == (1, None)
+    assert answer["versions"]
+    assert runner.end() == 0
+    assert runner.stderr() == ""
+
+
+def test_the_bits_of_every_dtype_and_shape_are_preserved(
+    runner: Runner, kind: Kind, tmp_path: Path
+) -> None:
+    for word in kind.dtypes.split():
+        data_type = TensorProto.DataType.Value(word.upper().replace("FLOAT32", "FLOAT"))
+        item = oh.tensor_dtype_to_np_dtype(data_type)
+        for shape in [(), (0, 3), (2, 300)]:
+            raw = np.random.RandomState(1).bytes(int(np.prod(shape)) * item.itemsize)
+            array = np.frombuffer(raw, item).reshape(shape)
+            folder = tmp_path / "x".join(map(str, (word, *shape)))
+            folder.mkdir()
+            [files] = bundle(folder, one_node("Identity", data_type, len(shape)), {"x": array})
+            for [got] in runner.run(folder, step(files))["arrays"]:
+                assert_same(got, {"y": array})
+
+
+def session(content: bytes) -> Any:
+    """ONNX Runtime's own, to compare with."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    return onnxruntime.InferenceSession(content, providers=[CPU])
+
+
+def assert_attended(kind: Kind, got: Arrays, content: bytes, arrays: Arrays) -> None:
+    """``got`` has the numbers of ONNX Runtime, and their dtypes and shapes."""
+    want = dict(zip(GQA_OUTPUTS, session(content).run(None, arrays), strict=True))
+    assert list(got) == list(want)
+    for name in want:
+        assert (got[name].dtype, got[name].shape) == (want[name].dtype, want[name].shape)
+        bound = kind.tolerance[got[name].dtype == np.float16]
+        np.testing.assert_allclose(got[name], want[name], rtol=bound, atol=bound)
+
+
+def prefill(dtype: str) -> Arrays:
+    """Three tokens on an empty cache."""
+    arrays, rng = gqa_inputs(past=0, total=3, dtype=dtype), np.random.RandomState(7)
+    widths = {"query": 16, "key": 8, "value": 8}
+    return arrays | {n: rng.randn(1, 3, width).astype(dtype) for n, width in widths.items()}
+
+
+def decode(dtype: str) -> Arrays:
+    return gqa_inputs(past=4, total=5, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("call", [decode, prefill])
+def test_ran_has_correct_numbers(
+    runner: Runner, kind: Kind, tmp_path: Path, call: Callable[[str], Arrays], dtype: str
+) -> None:
+    content, arrays = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype))), call(dtype)
+    [files] = bundle(tmp_path, content, arrays)
+    answer = runner.run(tmp_path, step(dict(reversed(files.items()))))  # they are fed by name
+    assert (answer["outcome"], answer["placement"]) == ("ran", kind.provider)
+    assert answer["ms"]["load"] > 0
+    assert answer["ms"]["run"] > 0
+    for repeat, ([files], [got]) in enumerate(zip(answer["runs"], answer["arrays"], strict=True)):
+        assert files == {name: f"{repeat}_0_{name}.pb" for name in GQA_OUTPUTS}
+        assert_attended(kind, got, content, arrays)
+
+
+def test_a_loop_carries_the_runtimes_own_outputs_through_growing_shapes(
+    runner: Runner, kind: Kind, tmp_path: Path
+) -> None:
+    given = [gqa_inputs(past=4 + n, total=5 + n, seed=n) for n in range(3)]
+    for arrays in given[1:]:
+        del arrays["past_key"], arrays["past_value"]
+    files = bundle(tmp_path, gqa_model(), *given)
+    carry = {"past_key": "present_key", "past_value": "present_value"}
+    answer = runner.run(tmp_path, step(files[0]), step(files[1], carry), step(files[2], carry))
+    for run in answer["arrays"]:
+        past: Arrays = {}
+        for arrays, got in zip(given, run, strict=True):
+            assert_attended(kind, got, gqa_model(), {**arrays, **past})
+            past = {name: got[output] for name, output in carry.items()}
+        assert past["past_key"].shape == (1, 1, 7, 8)
+
+
+def test_an_output_name_that_is_not_a_valid_file_name(
+    runner: Runner, kind: Kind, tmp_path: Path
+) -> None:
+    if "TRACT" in kind.arguments:
+        pytest.skip("tract itself names its files by the outputs")
+    name, floats = "/layers.0/attn/y:0", TensorProto.FLOAT
+    node = oh.make_node("Neg", ["x"], [name])
+    content = model([node], [value("x", floats, 1)], [value(name, floats, 1)])
+    [files] = bundle(tmp_path, content, {"x": np.ones(2, np.float32)})
+    answer = runner.run(tmp_path, step(files))
+    assert list(answer["arrays"][0][0]) == [name]
+
+
+# A defect of a bundle never looks like a rejection
+
+BROKEN: dict[str, Callable[[bytes], bytes | None]] = {
+    "missing": lambda content: None,
+    "empty": lambda content: b"",
+    "cut": lambda content: content[:-1],
+    "garbage": lambda content: b"\xff" * 20,
+}
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "test_data_set_0/input_0.pb"])
+@pytest.mark.parametrize("damage", BROKEN)
+def test_an_unreadable_bundle_ends_it_with_1(
+    start: Start, kind: Kind, tmp_path: Path, name: str, damage: str
+) -> None:
+    if "WEB" in kind.arguments and damage != "missing":
+        pytest.skip("onnxruntime-web reads its files itself")
+    [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
+    content = BROKEN[damage]((tmp_path / name).read_bytes())
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    runner = start()
+    assert runner.run_to_its_end(tmp_path, step(files)) == 1
+    assert name in runner.stderr()
+    assert len(runner.stderr().splitlines()) == 1
+
+
+# Packages that cannot be used
+
+
+PACKAGES = {
+    "cpu": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cpu")),
+    "cuda": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cuda")),
+    "tract": ("tract", "tract/wheel.py", ()),
+}
+MISSING = "raise ModuleNotFoundError('No module', name={!r})"
+BROKEN_WHEEL = "raise ImportError('a.so: version GLIBCXX_9 not found\\nsecond line')"
+NEEDS = "import a_package_that_is_not_there"
+LACKS_CUDA = """
+__version__ = '1.31.1'
+def get_available_providers(): return ['CPUExecutionProvider']
+def get_build_info(): return 'ORT Build Info: git-branch=x'
+"""
+AGAIN = "--force-reinstall {}"
+TRACT = "-m pip install tract==0.23.9"
+TRACT_AGAIN = AGAIN.format("tract==0.23.9")
+NO_TENSOR = "def version(): return '0.31.0'\nclass TractError(Exception): pass"
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "reason", "fix"),
+    [
+        ("cpu", MISSING, r"onnxruntime is not installed in \S+\.$", "pip install onnxruntime"),
+        ("cpu", BROKEN_WHEEL, "a.so: version GLIBCXX_9 not found", AGAIN.format("onnxruntime")),
+        ("cpu", NEEDS, "No module named 'a_package_that_is_", AGAIN.format("onnxruntime")),
+        ("cpu", "", "only leftovers of a wheel", AGAIN.format("onnxruntime")),
+        (
+            *("cpu", "__version__ = '1.19.2'"),
+            "onnxruntime 1.19.2 is too old: this runner needs 1.20 or later.",
+            "'onnxruntime>=1.20'",
+        ),
+        ("cuda", MISSING, r"onnxruntime is not installed in \S+\.$", "gqa setup cuda"),
+        ("cuda", BROKEN_WHEEL, "a.so: version GLIBCXX_9 not found", "gqa setup cuda"),
+        ("cuda", "", "only leftovers of a wheel", "gqa setup cuda"),
+        ("cuda", "__version__ = '1.19.2'", "1.19.2 is too old", "gqa setup cuda"),
+        ("cuda", LACKS_CUDA, "was built without CUDAExecutionProvider.", "gqa setup cuda"),
+        ("tract", MISSING, r"The package tract is not installed in \S+\.$", TRACT),
+        (
+            *("tract", BROKEN_WHEEL),
+            "Importing the package tract .+ failed in .+: a.so: version GLIBCXX_9 not found$",
+            TRACT_AGAIN,
+        ),
+        (
+            "tract",
+            NEEDS,
+            "failed in .+: No module named 'a_package_that_is_not_there'",
+            TRACT_AGAIN,
+        ),
+        ("tract", "", "The package tract .+ has no TractError, which this", TRACT_AGAIN),
+        (
+            *("tract", "def version(): return '0.22.4'"),
+            r"tract 0.22.4 is too old: this runner needs 0.23 or later\.$",
+            TRACT,
+        ),
+        ("tract", NO_TENSOR, "The package tract 0.31.0 has no Tensor, which", TRACT_AGAIN),
+    ],
+)
+def test_an_unusable_package_is_unavailable(
+    tmp_path: Path, target: str, source: str, reason: str, fix: str
+) -> None:
+    package, program, arguments = PACKAGES[target]
+    environment = fake_package(tmp_path, package, source.format(package))
+    with runners(RUNNERS / program, lambda: tmp_path) as started:
+        runner = started(*arguments, **environment)
+        answer = runner.ask(cmd="describe")
+        assert answer["outcome"] == "unavailable"
+        assert re.search(reason, answer["reason"])
+        assert "\n" not in answer["reason"]
+        assert answer["fix"].endswith(fix)
+        assert sys.executable in answer["fix"] or target == "cuda"
+        assert runner.run(tmp_path, step({})) == answer
+        assert runner.end() == 0
+        assert runner.stderr() == ""

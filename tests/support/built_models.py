@@ -1,0 +1,32 @@
+"""The model that is built for a call, and the dims that it declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from conformance.bundle.model import build_model
+from conformance.case.call import Call
+from conformance.case.tensors import (
+    steps_of,
+)
+
+
+def model(**fields: Any) -> onnx.ModelProto:
+    call = Call(**fields)
+    return build_model(call, steps_of(call)[0])
+
+
+def dims(value: onnx.ValueInfoProto) -> list[int | str | None]:
+    """The dims that a graph declares: a number, a name, or None for neither."""
+    assert value.type.tensor_type.HasField("shape")  # also of a scalar
+    return [
+        getattr(dim, kind) if (kind := dim.WhichOneof("value")) else None
+        for dim in value.type.tensor_type.shape.dim
+    ]
+
+
+def declared(**fields: Any) -> dict[str, list[int | str | None]]:
+    graph = model(**fields).graph
+    return {value.name: dims(value) for value in (*graph.input, *graph.output)}

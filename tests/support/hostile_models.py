@@ -1,0 +1,148 @@
+"""Exported graphs and small models, changed as no exporter changes them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import onnx
+from damaged_models import damaged, graphs, parts
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from onnx import TensorProto
+
+#: What a text that leaves its place begins a line with.
+MARK: Final = "EVIL"
+TEXTS: Final = (
+    *(f"x\n  fix: {MARK}", f"\n{MARK}", f"\r\n{MARK}\r", f"\x1b[1A\x1b[2K{MARK}", f"\u2028{MARK}"),
+    *(f"x\x85{MARK}\x0b{MARK}", "[/red][bold]x", "%s%n{0}", "../../x", "-" * 9, "", "\u202e"),
+    *(f"model.layers.{'9' * 5000}.attn", "x" * 100_000, "\x00", f"key\n{MARK}\n", "' or \"", "é\t"),
+    *("past_key_values.-1.key", "layers.٣", "layers." + "0" * 40, "input_ids", "present", "//"),
+)
+#: A configuration beside the model, whose texts are strange.
+CONFIGURATION: Final = {
+    "model_type": f"gemma3\n  fix: {MARK}",
+    "architectures": [f"x\n{MARK}"],
+    "num_hidden_layers": 10**9,
+    "head_dim": f"\n{MARK}",
+    "sliding_window": 1e400,
+    "layer_types": [f"\n{MARK}", None],
+    f"\n{MARK}": f"\n{MARK}",
+}
+
+
+def renamed(model: onnx.ModelProto, chance: random.Random) -> None:
+    """Give names of the model strange ones: a few fields, or a value wherever it is named."""
+    fields = [
+        (part, field)
+        for part in parts(model)
+        for field, _ in part.ListFields()
+        if field.type == FieldDescriptor.TYPE_STRING
+    ]
+    names = {text for part, field in fields for text in texts(part, field)}
+    old = chance.choice(sorted(names))
+    everywhere = chance.random() < 0.6
+    new = {old: chance.choice(TEXTS)} if everywhere else {}
+    for part, field in fields:
+        value = getattr(part, field.name)
+        change = chance.random() < 0.1
+        made = [
+            chance.choice(TEXTS) if change and not new else new.get(t, t)
+            for t in texts(part, field)
+        ]
+        if isinstance(value, str):
+            setattr(part, field.name, made[0])
+        else:
+            value[:] = made
+
+
+def texts(part: Message, field: FieldDescriptor) -> list[str]:
+    value = getattr(part, field.name)
+    return [value] if isinstance(value, str) else [*value]
+
+
+def doubled(model: onnx.ModelProto, chance: random.Random) -> None:
+    """Nodes, inputs, outputs or initialisers twice, or many times."""
+    graph = model.graph
+    kind = chance.choice(("node", "input", "output", "initializer", "value_info"))
+    each = getattr(graph, kind)
+    for _ in range(chance.choice((1, 2, 60))):
+        if each:
+            each.append(chance.choice(each))
+
+
+def odd_initializer(model: onnx.ModelProto, chance: random.Random) -> None:
+    """An initialiser whose data is not what its dims say, or is elsewhere."""
+    graph = model.graph
+    if not graph.initializer or chance.random() < 0.3:
+        names = [name for node in graph.node for name in node.input if name]
+        graph.initializer.append(TensorProto(name=chance.choice(names), data_type=7, dims=[2]))
+    tensor = chance.choice(graph.initializer)
+    for _ in range(chance.choice((1, 2))):
+        match chance.randrange(6):
+            case 0:
+                tensor.dims[:] = chance.choice(
+                    ([], [0], [-1], [2**62, 2**62], [2**40], [1] * 300, [3, -(2**63)])
+                )
+            case 1:
+                tensor.raw_data = chance.randbytes(chance.choice((0, 1, 7, 8, 4096)))
+            case 2:
+                tensor.data_type = chance.choice((0, 1, 7, 8, 9, 14, 16, 20, 22, 99, -5))
+            case 3:
+                tensor.int64_data[:] = [chance.choice((-(2**63), 0, 2**63 - 1))] * chance.choice(
+                    (0, 1, 9)
+                )
+            case 4:
+                tensor.data_location = TensorProto.EXTERNAL
+                where = (
+                    "../../../etc/passwd",
+                    "/etc/passwd",
+                    "/dev/zero",
+                    "x\n" + MARK,
+                    "",
+                    "gone",
+                    "/dev/stdin",
+                    ".",
+                )
+                for key, value in (
+                    ("location", chance.choice(where)),
+                    ("offset", chance.choice(("0", "-1", "9" * 5000, "x"))),
+                    ("length", chance.choice(("0", "-1", "9" * 5000, "1e9"))),
+                ):
+                    tensor.external_data.add(key=key, value=value)
+            case _:
+                tensor.ClearField("raw_data")
+
+
+def mutant(wholes: list[bytes], seed: int) -> bytes:
+    """One of ``wholes``, changed as ``seed`` says."""
+    chance = random.Random(seed)
+    whole = chance.choice(wholes)
+    how: list[Callable[[onnx.ModelProto, random.Random], None]] = [
+        renamed,
+        doubled,
+        odd_initializer,
+    ]
+    if chance.random() < 0.3:
+        return damaged(whole, chance)
+    model = onnx.ModelProto.FromString(whole)
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        chance.choice(how)(model, chance)
+    return bytes(model.SerializeToString())
+
+
+def write(folder: Path, wholes: list[bytes], seed: int) -> Path:
+    """A mutant as a file, at times with a configuration beside it."""
+    file = folder / "model.onnx"
+    file.write_bytes(mutant(wholes, seed))
+    beside = folder / "config.json"
+    beside.unlink(missing_ok=True)
+    if seed % 5 == 0:
+        beside.write_text(json.dumps(CONFIGURATION), encoding="utf-8")
+    return file
+
+
+__all__ = ["MARK", "graphs", "mutant", "write"]
