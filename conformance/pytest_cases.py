@@ -91,7 +91,7 @@ class TargetRuns:
         runs: dict[str, TargetRun] = {}
         for target in self.targets:
             lines = tuple(load_expectations(target.expectations))
-            plan = TargetPlan(target, (), lines, self._lines, tuple(self._pinned))
+            plan = TargetPlan(target, (), lines, self._lines)
             run = TargetRun(plan, [*runs.values()])
             runs[target.label] = self._open.enter_context(run)
         return runs

@@ -114,14 +114,17 @@ def yaml_text(data: object) -> str:
     )
 
 
-def read_yaml(file: Path) -> Source:
-    """Reads ``file``. Raises :class:`InputError` unless it is plain YAML within the limits."""
+def read_yaml(file: Path, text: str | None = None) -> Source:
+    """Reads ``file``, or what it is with this ``text``.
+
+    Raises :class:`InputError` unless it is plain YAML within the limits.
+    """
     source = Source(file)
     walk = _Walk(source)
     try:
-        raw = read_plain(file, MAX_BYTES)
-        text = raw.decode("utf-8-sig")
-        head, rows = _rows(text)
+        raw = read_plain(file, MAX_BYTES) if text is None else text.encode()
+        content = raw.decode("utf-8-sig")
+        head, rows = _rows(content)
         root = yaml.compose(head, Loader=_LOADER)
         source.data = None if root is None else walk.convert(root, (), ())
         wrong = (0, 0, "is empty") if root is None else None
@@ -138,7 +141,7 @@ def read_yaml(file: Path) -> Source:
         wrong = line, column, f"bad YAML: {what}"
     except yaml.reader.ReaderError as error:
         sentence = f"bad YAML: the character U+{error.character:04X} is not allowed"
-        wrong = *_place(text, error), sentence
+        wrong = *_place(content, error), sentence
     except RecursionError:
         wrong = 0, 0, "is nested too deep"
     if wrong:

@@ -198,10 +198,7 @@ def check(
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
-        plans = [
-            replace(plan, pinned=tuple(of_cases), pinned_files=tuple(pins))
-            for plan in target_plans(cases, targets)
-        ]
+        plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, targets)]
         program = None
         if wanted is None:
             single = [group for group in subject.groups if group.graph is None]

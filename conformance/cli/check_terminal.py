@@ -24,7 +24,7 @@ from conformance.cli.common import Status, write_file
 from conformance.cli.console import print_table
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.expectations.expect import pinned_text
-from conformance.expectations.known import TODO, expectations_place
+from conformance.expectations.known import TODO
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_expectations
 from conformance.model.answers import Answer, answer, kind_of, short
@@ -75,7 +75,7 @@ class CheckTerminal(Terminal):
         self.seen: dict[str, Seen] = {}
         self.pinned = [line for line in pinned if not is_of_model(line)]
         self.model_pins = ModelPins(pinned, cases[0].theme if cases else "")
-        self.pins = {(expectations_place(line.file), line.line) for line in pinned}
+        self.pins = {(line.place, line.line) for line in pinned}
         self.answers: dict[str, list[Answer]] = {}
         self.better: list[ResultRecord] = []
         self.near: dict[tuple[str, str], Similar | None] = {}
@@ -222,7 +222,7 @@ class CheckTerminal(Terminal):
         for what, where, why in self._unpinned_of_model():
             found[f"Not pinned: {what}", why].append((where, why))
         for line, name in self.model_pins.better(self.known, self.answers):
-            at = f"{expectations_place(line.file)}:{line.line}"
+            at = f"{line.place}:{line.line}"
             found[_better(line.known.verdict, at, name), ""].append((line.known.cases[0], ""))
         for record in self.better:
             if known := record.expectation:

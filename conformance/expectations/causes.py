@@ -85,22 +85,21 @@ def fields_of(cause: Cause, points: Sequence[Point]) -> dict[str, Any]:
     placement = _only(one.placement or "" for one in failing)
     if verdict == "fallback" and placement:
         fields["placement"] = placement
-    if cause.fault == "varies":
-        fields["varies"] = True
-    elif cause.fault and verdict in ("wrong", "accepted"):
+    varies = (*others, *(["values"] if cause.fault == "varies" else []))
+    if varies:
+        fields["varies"] = varies
+    if cause.fault != "varies" and cause.fault and verdict in ("wrong", "accepted"):
         fields["fault"] = cause.fault
     wrong = {each for one in failing for each in one.wrong_outputs}
     told = verdict in ("wrong", "accepted") and all(one.wrong_outputs for one in failing)
     if told and len(wrong) < len(WRONG_OUTPUTS):
         fields["wrong"] = tuple(each for each in WRONG_OUTPUTS if each in wrong)
     if others:
-        fields["flaky"] = flaky_share(points)
-        if others != ["pass"]:
-            fields["flaky"]["also"] = others
+        fields["rate"] = rate_of(points)
     return fields
 
 
-def flaky_share(points: Sequence[Point]) -> dict[str, Any]:
+def rate_of(points: Sequence[Point]) -> dict[str, Any]:
     """How many results are not `pass`, and of how many: of the cases that have several verdicts."""
     flaky = [point for point in points if len({one.verdict for one in point}) > 1]
     every = [one.verdict for point in flaky for one in point]

@@ -66,8 +66,8 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     told = [*found.left_out, *update.told]
     if found.unstable:
         told.append(
-            f"{plural(found.unstable, 'result')} did not recur when run alone; a line under "
-            "`instability:` can explain this (docs/verdicts.md)."
+            f"{plural(found.unstable, 'result')} did not recur when run alone; a line with "
+            "`varies: alone` can explain this (docs/expectations.md)."
         )
     return Expected(
         before if file.exists() else None,

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.json_schemas import WithDescriptions
-from conformance.base.paths import data_path, shown
 from conformance.case.call import Model
 from conformance.case.features import BY_NAME
 from conformance.case.variants import RelationName
 from conformance.results.records import (
     BeyondBudget,
-    ExpectationRecord,
     Fault,
     FaultKind,
-    FlakyRecord,
     RelationBroken,
     Stage,
 )
@@ -32,7 +28,7 @@ Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
 
 
 def _one_or_more(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, str | bool) else value
 
 
 def _is_range(value: str) -> str:
@@ -46,8 +42,6 @@ def _is_range(value: str) -> str:
 #: What a new line has until a person has written its link and its reason.
 TODO: Final = "TODO"
 TODO_WHY: Final = f"{TODO}: why"
-
-Range = Annotated[str, AfterValidator(_is_range)]
 
 
 class KnownFault(Model):
@@ -78,81 +72,40 @@ class KnownFault(Model):
         return ", ".join(f"{name}: {value}" for name, value in fields)
 
 
-class Flaky(Model):
+#: What may differ from run to run: the verdict, or `values`, which differ between two runs of one
+#: process. `alone`: the verdict does not recur when the case is run alone, in a new process.
+Varying = Literal[ExpectedVerdict, "values", "alone"]
+
+
+class Rate(Model):
     """How often cases fail that fail in some runs of one release and not in others."""
 
     failed: Annotated[int, Field(ge=1)]
     """Results that were not `pass`."""
     runs: Annotated[int, Field(ge=2)]
     """Results in all; of several cases, all of theirs."""
-    also: Annotated[
-        tuple[ExpectedVerdict, ...],
-        BeforeValidator(
-            _one_or_more, json_schema_input_type=ExpectedVerdict | tuple[ExpectedVerdict, ...]
-        ),
-        Field(min_length=1),
-    ] = ("pass",)
-    """The verdicts that such a case can have beside that of the line."""
 
 
 def _of_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-class _KnownResult(Model):
-    """A verdict that is known in these versions, with the bug."""
-
-    versions: Range
-    """Range of runtime versions (`>=1.27,<1.32`)."""
-    adapters: Patterns = ()
-    """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
-    verdict: ExpectedVerdict
-    """What cases meet: `crash`, `wrong` …"""
-    link: Annotated[str, Field(min_length=1)]
-    """The bug: a link, or a page of this project."""
-    why: Annotated[str, Field(min_length=1)]
-    """One sentence."""
-
-    def on(self, adapter: str | None) -> bool:
-        """Whether this expectation applies to the adapter (None: adapters do not differ)."""
-        if not self.adapters:
-            return True
-        return adapter is not None and id_pattern(*self.adapters).fullmatch(adapter) is not None
-
-    def holds_for(self, version: str, adapter: str | None = None) -> bool:
-        """Whether this expectation applies to this version of the runtime and this adapter.
-
-        None applies to a version that cannot be ordered.
-        """
-        return self.on(adapter) and is_in_range(version, self.versions)
-
-    def record(self, file: Path, line: int, flaky: FlakyRecord | None = None) -> ExpectationRecord:
-        """The record of this expectation in a result, with its file and line number."""
-        return ExpectationRecord(
-            file=expectations_place(file),
-            line=line,
-            verdict=self.verdict,
-            link=self.link,
-            why=self.why,
-            flaky=flaky,
-        )
-
-
-class KnownInstability(_KnownResult):
-    """A known cause of results that do not repeat when a case is run alone."""
-
-
-class Known(_KnownResult):
+class Known(Model):
     """One line: the known verdict of these cases in these versions."""
 
     cases: Annotated[
         Patterns, BeforeValidator(_one_or_more, json_schema_input_type=Pattern | Patterns)
     ]
     """Case ids; `*` stands for anything. One, or a list of which each must match a case."""
-    verdict: ExpectedVerdict
-    """`pass` exempts cases from a later line, or from the file of the usual target."""
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Only calls that have one of these values of each feature (docs/cases.md)."""
+    versions: Annotated[str, AfterValidator(_is_range)]
+    """Range of runtime versions (`>=1.27,<1.32`)."""
+    adapters: Patterns = ()
+    """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
+    verdict: ExpectedVerdict
+    """What cases meet: `crash`, `wrong` … `pass` exempts cases from a later line, or from the file
+    of the usual target."""
     stage: Stage | None = None
     """Where it is rejected."""
     message: str = ""
@@ -171,12 +124,31 @@ class Known(_KnownResult):
     may be."""
     placement: str | None = None
     """Of `fallback`: the execution provider on which it ran."""
-    varies: bool = False
-    """The results may differ from run to run."""
-    may_crash: bool = False
-    """The process may end instead: the memory that is read by mistake may not be there."""
-    flaky: Flaky | None = None
-    """The cases have this verdict in some runs and another one in others."""
+    varies: Annotated[
+        tuple[Varying, ...],
+        BeforeValidator(_one_or_more, json_schema_input_type=Varying | tuple[Varying, ...]),
+    ] = ()
+    """What is not the same every time, one or several: `values`, the numbers; another verdict, that
+    may come instead; `alone`, the verdict does not recur when the case is run alone."""
+    rate: Rate | None = None
+    """How often a case fails that has another verdict in other runs."""
+    link: Annotated[str, Field(min_length=1)]
+    """The bug: a link, or a page of this project."""
+    why: Annotated[str, Field(min_length=1)]
+    """One sentence."""
+
+    def on(self, adapter: str | None) -> bool:
+        """Whether this line applies to the adapter (None: adapters do not differ)."""
+        if not self.adapters:
+            return True
+        return adapter is not None and id_pattern(*self.adapters).fullmatch(adapter) is not None
+
+    def holds_for(self, version: str, adapter: str | None = None) -> bool:
+        """Whether this line applies to this version of the runtime and this adapter.
+
+        None applies to a version that cannot be ordered.
+        """
+        return self.on(adapter) and is_in_range(version, self.versions)
 
     @property
     def where(self) -> str:
@@ -185,20 +157,23 @@ class Known(_KnownResult):
 
     @property
     def verdicts(self) -> tuple[ExpectedVerdict, ...]:
-        """All verdicts that the cases can have."""
-        return (self.verdict, *(self.flaky.also if self.flaky else ()))
+        """All verdicts that the cases can have, its own first."""
+        others = (each for each in self.varies if each != "values" and each != "alone")
+        return (self.verdict, *others)
 
     @model_validator(mode="after")
     def _fits_its_verdict(self) -> Self:
         if self.wrong and self.verdict not in ("wrong", "accepted"):
             raise ValueError(f"'wrong' lists wrong outputs, but the verdict is {self.verdict}")
-        if self.flaky is not None and self.flaky.failed > self.flaky.runs:
-            raise ValueError(f"{self.flaky.failed} of {self.flaky.runs} runs is no share")
-        if self.flaky is not None and self.verdict in ("pass", *self.flaky.also):
+        if self.varies and self.verdict in ("pass", *self.varies):
             raise ValueError(
-                "a flaky case needs as its verdict what it is when it fails, and other verdicts in"
-                " 'also'"
+                "a line whose result varies has as its verdict what fails, and other"
+                " verdicts in 'varies'"
             )
+        if self.rate is not None and len(self.verdicts) == 1:
+            raise ValueError("a rate needs another verdict in 'varies', as 'pass'")
+        if self.rate is not None and self.rate.failed > self.rate.runs:
+            raise ValueError(f"{self.rate.failed} of {self.rate.runs} runs is no share")
         return self
 
     @field_validator("features")
@@ -218,14 +193,7 @@ class ExpectationFile(Model):
     """The expectations of one target."""
 
     target: str
-    instability: tuple[KnownInstability, ...] = ()
     expectations: tuple[Known, ...] = ()
-
-
-def expectations_place(file: Path) -> str:
-    """The path of an expectations file for readers without this machine: that in the project."""
-    shipped = data_path("expectations")
-    return f"{shipped.name}/{file.name}" if file.parent == shipped else shown(file)
 
 
 @cache

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from conformance.base.paths import data_path
+from conformance.base.paths import data_path, shown
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
@@ -61,15 +61,36 @@ class Expectation:
         return self.file.parent == data_path("expectations")
 
     @property
+    def place(self) -> str:
+        """The path of its file for readers without this machine: that in the project."""
+        return f"expectations/{self.file.name}" if self.shipped else shown(self.file)
+
+    @property
     def record(self) -> ExpectationRecord:
         """The record of the line in a result that it covers."""
-        flaky, known = None, self.known
-        if known.flaky is not None:
-            failed, runs = known.flaky.failed, known.flaky.runs
-            flaky = FlakyRecord(verdicts=known.verdicts, failed=failed, runs=runs)
-        return known.record(self.file, self.line, flaky)
+        known, flaky = self.known, None
+        if known.rate is not None:
+            counts = known.rate.model_dump()
+            flaky = FlakyRecord(verdicts=known.verdicts, **counts)
+        return ExpectationRecord(
+            file=self.place,
+            line=self.line,
+            verdict=known.verdict,
+            link=known.link,
+            why=known.why,
+            flaky=flaky,
+        )
 
     def covers(self, case: Case) -> bool:
+        """Whether the line decides about results of this case that recur when it is run alone."""
+        return "alone" not in self.known.varies and self.names(case)
+
+    def explains(self, case: Case, verdict: Verdict) -> bool:
+        """Whether the line explains that this case had the verdict, and not again alone."""
+        known = self.known
+        return bool(known.varies) and verdict in known.verdicts and self.names(case)
+
+    def names(self, case: Case) -> bool:
         """Whether the line applies to this case.
 
         A line for several features or themes can match cases that cannot have its verdict: a case
@@ -101,8 +122,6 @@ class Expectation:
     def differs(self, judged: Judged) -> str | None:
         """How a result differs from this line, as half a sentence; None if it does not."""
         known = self.known
-        if known.may_crash and judged.verdict == "crash":
-            return None
         if judged.verdict not in known.verdicts:
             return f"the verdict is {judged.verdict}, not {' or '.join(known.verdicts)}"
         if judged.verdict != known.verdict:
@@ -112,7 +131,8 @@ class Expectation:
         if known.placement is not None and judged.placement != known.placement:
             return f"it ran on {judged.placement}, not on {known.placement}"
         # A result that varies is not known, unless the line says that it varies.
-        may_vary = known.varies or (known.fault is not None and known.fault.kind == "runs_differ")
+        first = known.fault.kind if known.fault else None
+        may_vary = "values" in known.varies or first == "runs_differ"
         if not may_vary and any(fault.kind == "runs_differ" for fault in judged.faults):
             return "two runs differ, which the line does not mention"
         if known.fault is not None and not any(map(known.fault.matches, judged.faults[:1])):
@@ -135,7 +155,32 @@ def known_result(
 
     ``on`` has version and adapter. The first line that applies to the case, version and adapter
     decides. A line that is not certain for the case (`Expectation.is_certain_for`) decides only if
-    the result agrees with it.
+    the result agrees with it. V, W and X are verdicts:
+
+    ==================  ============================  ==========================================
+    expected            seen                          what is said
+    ==================  ============================  ==========================================
+    no line             pass                          as expected
+    no line             V, which is red               unexpected
+    V                   V, as the line describes it   known
+    V                   V in another way              unexpected: how it differs from the line
+    V                   V, and two runs differ        unexpected: the line does not mention it
+    V                   W, better or worse            unexpected: the verdict is W, not V
+    V, varies: values   V, and two runs differ        known
+    V, varies: W        W                             known
+    V, varies: W        X                             unexpected: the verdict is X, not V or W
+    the same and rate   V or W                        known; flaky, 3 of 10 runs
+    V, varies: alone    V                             as the next line or no line says
+    pass                pass                          as expected
+    ==================  ============================  ==========================================
+
+    Of a verdict that does not recur when the case is run alone, `known_instability` decides:
+
+    ==================  ============================  ==========================================
+    V, varies: any      V, and not when run alone     known
+    V, varies: W        W, and not when run alone     known
+    V, or no line       V, and not when run alone     unexpected
+    ==================  ============================  ==========================================
     """
     for line in expectations:
         if line.known.holds_for(*on) and line.covers(case):
@@ -143,6 +188,16 @@ def known_result(
             if differs is None or line.is_certain_for(case):
                 return line, differs
     return None
+
+
+def known_instability(
+    case: Case, verdict: Verdict, expectations: Iterable[Expectation]
+) -> ExpectationRecord | None:
+    """The first line that explains that a case had this verdict, and another one when run alone.
+
+    ``expectations`` are those for the version and adapter.
+    """
+    return next((line.record for line in expectations if line.explains(case, verdict)), None)
 
 
 def check_stale(
@@ -170,7 +225,7 @@ def check_stale(
                 continue
             there = cases if "*" in theme else of_theme.get(theme, ())
             what = "no case matches"
-            covered: Iterator[Case] = filter(one.covers, there)
+            covered: Iterator[Case] = filter(one.names, there)
             if line.known.verdict == "pass":
                 what, after = "no later line matches", (*expectations[at + 1 :], *later)
                 covered = (case for case in covered if any(e.covers(case) for e in after))

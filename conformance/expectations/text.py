@@ -24,7 +24,7 @@ _NO_TEXT: Final = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 #: In this order, and `why` last, as people write them.
 _FIELDS: Final = (
     "cases", "features", "versions", "adapters", "verdict", "stage", "message", "fault", "wrong",
-    "placement", "varies", "may_crash", "flaky", "link", "why",
+    "placement", "varies", "rate", "link", "why",
 )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def _block(known: Known, indent: str) -> Iterator[str]:
 def _data(known: Known) -> dict[str, Any]:
     """The fields of an expectation that are not as usual, as a person would write them."""
     dumped = known.model_dump(mode="json", exclude_defaults=True)
-    for name in ("cases", "wrong"):
+    for name in ("cases", "wrong", "varies"):
         if len(dumped.get(name, ())) == 1:
             (dumped[name],) = dumped[name]
     if list(dumped.get("fault", ())) == ["kind"]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from conformance.expectations.causes import Cause, Causes, Point, fields_of, flaky_share
+from conformance.expectations.causes import Cause, Causes, Point, fields_of, rate_of
 from conformance.expectations.known import TODO, TODO_WHY, Known
 from conformance.expectations.match import Expectation, known_result
 from conformance.expectations.observed import Observation, Observed
@@ -268,9 +268,9 @@ class _Updater:
 
     def _add(self, place: int, fields: dict[str, Any], line: Expectation, good: Mask) -> None:
         """Add a line, for the releases in which it covers a result that is as it says."""
-        if "flaky" in fields:
-            share = flaky_share([self._points[kind] for kind in self._kinds[good]])
-            fields = fields | {"flaky": fields["flaky"] | share}
+        if "rate" in fields:
+            points = [self._points[kind] for kind in self._kinds[good]]
+            fields = fields | {"rate": rate_of(points)}
         releases = self._releases(good)
         versions = self._observed.releases.range_of(min(releases), max(releases))
         known = self._line(fields, line.known.cases, versions).known
@@ -283,7 +283,7 @@ class _Updater:
         Those that it agrees with, unless a later line has a reason for them; and those that are not
         `pass` and of which an earlier line decides.
         """
-        if line.known.flaky is not None:
+        if line.known.rate is not None:
             agrees = agrees & results.any(axis=1, keepdims=True)  # on some release
         failing = self._having(
             any(one.verdict != "pass" for one in point) for point in self._points

@@ -16,8 +16,8 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.expectations.match import Expectation
-from conformance.expectations.read import instability_for, load_expectations
+from conformance.expectations.match import Expectation, known_instability
+from conformance.expectations.read import load_expectations
 from conformance.maintain import run_command
 from conformance.results.packed import packing
 from conformance.results.reader import stream
@@ -67,24 +67,16 @@ class Expected:
         )
 
     def explained(self, record: InstabilityRecord) -> InstabilityRecord:
-        """A result that did not repeat, with its current expectation.
-
-        That may be a line for the case that says that its results vary.
-        """
+        """A result that did not repeat, with its current expectation."""
         target = self._targets[record.target]
         if target.describe is None:
             return record
-        version, adapter = target.describe.version, target.describe.adapter
-        known = instability_for(record.verdict, version, adapter, self._files_of(target))
         case = self._cases.get(record.case)
-        if known is None and case is not None:
-            lines = (
-                line
-                for line in self._lines_for(target, case)
-                if line.known.verdict == record.verdict and line.known.varies
-            )
-            records = (one.record for one in lines if one.known.holds_for(version, adapter))
-            known = next(records, None)
+        known = None
+        if case is not None:
+            on = target.describe.version, target.describe.adapter
+            lines = (line for line in self._file_of(target) if line.known.holds_for(*on))
+            known = known_instability(case, record.verdict, lines)
         return record.model_copy(
             update={
                 "message": _COMPARED.sub("", record.message),
@@ -93,18 +85,18 @@ class Expected:
             }
         )
 
-    @staticmethod
-    def _files_of(target: TargetRecord) -> tuple[Path, ...]:
-        return target_for(target.ep.partition("@")[0]).expectations
+    def _file_of(self, target: TargetRecord) -> list[Expectation]:
+        """All lines of the target."""
+        ep = target.ep.partition("@")[0]
+        if ep not in self._files:
+            self._files[ep] = load_expectations(target_for(ep).expectations)
+        return self._files[ep]
 
     def _lines_for(self, target: TargetRecord, case: Case) -> list[Expectation]:
         """The lines of the target that cover the case in any release."""
-        ep = target.ep.partition("@")[0]
-        key = ep, case.id
+        key = target.ep.partition("@")[0], case.id
         if key not in self._lines:
-            if ep not in self._files:
-                self._files[ep] = load_expectations(self._files_of(target))
-            self._lines[key] = [line for line in self._files[ep] if line.covers(case)]
+            self._lines[key] = [line for line in self._file_of(target) if line.covers(case)]
         return self._lines[key]
 
 

@@ -106,7 +106,7 @@ class TargetRun:
 
     @cached_property
     def _instability(self) -> Instability:
-        return Instability(self.ready, self._ends_with_failure, self.plan.pinned_files)
+        return Instability(self.ready, self._ends_with_failure, self._lines)
 
     def run_one(self, case: Case) -> Assessed:
         """The assessment of one case, and any fault that did not repeat when it was run alone.

@@ -25,14 +25,12 @@ class TargetPlan:
     """The cases to run on one target, and its expectations.
 
     ``pinned`` are the lines of the user's files, for any targets; they come before the others.
-    ``pinned_files`` are these files, which can also describe instability.
     """
 
     target: Target
     cases: tuple[Case, ...]
     expectations: tuple[Expectation, ...]
     pinned: tuple[Expectation, ...] = ()
-    pinned_files: tuple[Path, ...] = ()
 
     def lines_for(self, ready: DescribedTarget) -> tuple[Expectation, ...]:
         """The expectations for the target as its runner describes it, in their order."""
@@ -69,7 +67,6 @@ def target_plans(
             tuple(case for case in cases if selected(case, target)),
             lines[target.expectations],
             tuple(own),
-            tuple(pinned),
         )
         for target in targets
     ]

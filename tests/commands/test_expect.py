@@ -170,7 +170,6 @@ def test_the_order_of_the_files_does_not_matter(lab: Lab) -> None:
 
 OLD = f"""\
 # Known of mine.
-target: {TARGET}
 expectations:
   # The reason is long.
   - cases: theme/capped[*   # all
@@ -184,8 +183,7 @@ expectations:
   # Another one.
   - {{cases: theme/plain*, versions: ">=1.1", verdict: wrong, link: "https://a", why: So.}}
 # The end.
-instability:
-  - {{versions: ">=1", verdict: crash, link: "https://b", why: So.}}
+target: {TARGET}
 """
 SOFTCAP = {"capped": rejected(), **{f"turned[seed={n},softcap=2.0": rejected() for n in (1, 2)}}
 BUILDS = ("1.2.0", "1.3.0-dev.20260901-0a1b2c3", "1.3.0.dev20261001", "1.3.0")
