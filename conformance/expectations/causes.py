@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +21,7 @@ _LETTERS: Final = 8
 _MOST: Final = 90
 
 #: The results of one case on one release and adapter.
-Point = tuple[Observation, ...]
+Point = Sequence[Observation]
 
 
 class Cause(NamedTuple):
@@ -31,44 +30,29 @@ class Cause(NamedTuple):
     verdicts: tuple[Verdict, ...]
     """Several, worst first, of a case that has another one in other runs."""
     stage: str
-    message: str
-    """The telling part of the message."""
+    parts: tuple[str, ...]
+    """The parts of the message without numbers and names; none if the results differ in them."""
     fault: str
     """The kind of the first fault."""
+    varies: bool
+    """Whether two runs differ."""
     only_presents: bool
 
 
-class Causes:
-    """Finds the causes of results. What tells a message from others depends on all of them."""
-
-    def __init__(self, observations: Iterable[Observation]) -> None:
-        self._telling: dict[str, str] = {}
-        messages = {one.message: one.verdict for one in observations if one.message}
-        parts: dict[str, list[str]] = {}
-        for message, verdict in sorted(messages.items()):
-            if verdict == "crash" and _SIGNAL.search(message):
-                self._telling[message] = _only(_SIGNAL.findall(message))
-            else:
-                parts[message] = _parts(message)
-        rare = Counter(part for shape in set(map(tuple, parts.values())) for part in set(shape))
-        for message, found in parts.items():
-            best = min(found, key=lambda part: (rare[part], -len(part)), default="")
-            self._telling[message] = best if len(best) <= _MOST else best[:_MOST].rsplit(" ", 1)[0]
-
-    def of(self, results: Point) -> Cause:
-        """The cause of the results of one case on one release."""
-        verdicts = tuple(each for each in VERDICTS if each in {one.verdict for one in results})
-        failing = [one for one in results if one.verdict == verdicts[0]]
-        varies = any(fault.kind == "runs_differ" for one in failing for fault in one.faults)
-        return Cause(
-            verdicts,
-            _only(one.stage or "" for one in failing),
-            ""
-            if verdicts[0] == "pass"
-            else _only(self._telling.get(one.message or "", "") for one in failing),
-            "varies" if varies else _only(one.faults[0].kind for one in failing if one.faults),
-            all(map(only_presents, failing)),
-        )
+def cause_of(results: Point) -> Cause:
+    """The cause of the results of one case on one release."""
+    verdicts = tuple(each for each in VERDICTS if each in {one.verdict for one in results})
+    failing = [one for one in results if one.verdict == verdicts[0]]
+    parts = {_parts(one) for one in failing}
+    varies = any(fault.kind == "runs_differ" for one in failing for fault in one.faults)
+    return Cause(
+        verdicts,
+        _only(one.stage or "" for one in failing),
+        parts.pop() if len(parts) == 1 else (),
+        "" if varies else _only(one.faults[0].kind for one in failing if one.faults),
+        varies,
+        all(map(only_presents, failing)),
+    )
 
 
 def fields_of(cause: Cause, points: Sequence[Point]) -> dict[str, Any]:
@@ -77,39 +61,35 @@ def fields_of(cause: Cause, points: Sequence[Point]) -> dict[str, Any]:
     fields: dict[str, Any] = {"verdict": verdict}
     if verdict == "pass":
         return fields
-    failing = [one for point in points for one in point if one.verdict == verdict]
+    results = [one for point in points for one in point]
+    failing = [one for one in results if one.verdict == verdict]
     if cause.stage:
         fields["stage"] = cause.stage
-    if cause.message and all(cause.message in (one.message or "") for one in failing):
-        fields["message"] = cause.message
-    placement = _only(one.placement or "" for one in failing)
-    if verdict == "fallback" and placement:
-        fields["placement"] = placement
-    varies = (*others, *(["values"] if cause.fault == "varies" else []))
-    if varies:
-        fields["varies"] = varies
-    if cause.fault != "varies" and cause.fault and verdict in ("wrong", "accepted"):
-        fields["fault"] = cause.fault
-    wrong = {each for one in failing for each in one.wrong_outputs}
-    told = verdict in ("wrong", "accepted") and all(one.wrong_outputs for one in failing)
-    if told and len(wrong) < len(WRONG_OUTPUTS):
-        fields["wrong"] = tuple(each for each in WRONG_OUTPUTS if each in wrong)
+    if cause.parts:
+        longest = max(cause.parts, key=len)
+        fields["message"] = longest[: _MOST + 1].rsplit(" ", 1)[0] if longest[_MOST:] else longest
+    if verdict == "fallback":
+        fields["placement"] = _only(one.placement or "" for one in failing) or None
+    if verdict in ("wrong", "accepted"):
+        fields["fault"] = cause.fault or None
+        wrong = {each for one in failing for each in one.wrong_outputs}
+        if len(wrong) < len(WRONG_OUTPUTS) and all(one.wrong_outputs for one in failing):
+            fields["wrong"] = tuple(each for each in WRONG_OUTPUTS if each in wrong)
+    fields["varies"] = (*others, "values") if cause.varies else (*others,)
     if others:
-        fields["rate"] = rate_of(points)
+        passed = sum(one.verdict == "pass" for one in results)
+        fields["rate"] = {"failed": len(results) - passed, "runs": len(results)}
     return fields
 
 
-def rate_of(points: Sequence[Point]) -> dict[str, Any]:
-    """How many results are not `pass`, and of how many: of the cases that have several verdicts."""
-    flaky = [point for point in points if len({one.verdict for one in point}) > 1]
-    every = [one.verdict for point in flaky for one in point]
-    return {"failed": len(every) - every.count("pass"), "runs": len(every)}
-
-
-def _parts(message: str) -> list[str]:
+def _parts(one: Observation) -> tuple[str, ...]:
     """The parts of a message that do not differ between results of one cause."""
+    message = one.message or ""
+    if one.verdict == "crash" and (signal := _SIGNAL.search(message)):
+        return (signal[0],)
     found = (part.strip(" =-<>") for part in _BETWEEN.split(message))
-    return [p for p in found if p.isprintable() and sum(map(str.isalpha, p)) >= _LETTERS]
+    letters = (part for part in found if sum(map(str.isalpha, part)) >= _LETTERS)
+    return tuple(part for part in letters if part.isprintable())
 
 
 def _only(values: Iterable[str]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from conformance.base.files import identity
 from conformance.base.versions import ordered_version
 from conformance.case.case import Case
 from conformance.case.load import load_file
-from conformance.expectations.releases import Releases, releases_of
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, Fault, ResultRecord, Stage, contract_of
@@ -19,7 +19,7 @@ from conformance.results.wrong_outputs import WrongOutput
 from conformance.targets.catalogue import entry_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What expectations say of a result. ``red``: without an expectation it is unexpected."""
 
@@ -32,30 +32,33 @@ class Observation:
     red: bool
 
 
-@dataclass(frozen=True)
-class Column:
-    """A release, by its place among those that were tried, on an adapter."""
+class At(NamedTuple):
+    """A case by its id, on a release and an adapter."""
 
-    release: int
+    case: str
     version: str
+    """Without its local part."""
     adapter: str | None
+
+    @classmethod
+    def of(cls, case: str, version: str, adapter: str | None) -> At | None:
+        """The place of a result; None for a version that cannot be ordered."""
+        ordered = ordered_version(version)
+        return None if ordered is None else cls(case, ordered.public, adapter)
 
 
 @dataclass(frozen=True)
 class Observed:
     """The results of one target.
 
-    ``at`` has the results of a case, by its place among ``cases``, in a column, by its place:
-    several if several files have the release, none if the case could not be tried. ``left_out``
-    says what could not be used, a sentence each.
+    ``at`` has several results of a case if several files have the release. ``cases`` are those of
+    the corpus and of the results. ``left_out`` says what could not be used, a sentence each.
     """
 
     target: str
     execution_provider: str | None
-    releases: Releases
-    columns: tuple[Column, ...]
-    cases: tuple[Case, ...]
-    at: dict[tuple[int, int], tuple[Observation, ...]]
+    cases: Mapping[str, Case]
+    at: dict[At, list[Observation]]
     unstable: int
     left_out: tuple[str, ...]
 
@@ -66,7 +69,7 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     ``corpus`` are the shipped cases. Other cases are read from the files that the results name.
     Raises `ResultsError` for files that cannot be read, or have no results of the target.
     """
-    found: dict[tuple[str, str, str | None], list[Observation]] = {}
+    found: dict[At, list[Observation]] = {}
     records: dict[str, CaseRecord] = {}
     names: set[str] = set()
     unordered: set[str] = set()
@@ -74,51 +77,32 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     for file in {identity(file) or file: file for file in files}.values():
         run = read(file)
         names |= {one.base for one in run.header.targets}
-        mine = {
-            one.name: one.describe
-            for one in run.header.targets
-            if one.base == target and one.describe is not None
-        }
+        mine = {one.name: one.describe for one in run.header.targets if one.base == target}
         unstable += sum(one.target in mine and one.unexpected for one in run.instability)
         for result in run.results:
             describe, case = mine.get(result.target), run.cases.get(result.case)
             if describe is None or case is None:
                 continue
-            if ordered_version(describe.version) is None:
+            at = At.of(case.id, describe.version, describe.adapter)
+            if at is None:
                 unordered.add(result.target)
                 continue
             records.setdefault(case.id, case)
-            each = found.setdefault((case.id, describe.version, describe.adapter), [])
             if was_tried(result):
-                each.append(_observation(case, result))
-    if not found:
+                found.setdefault(at, []).append(_observation(case, result))
+    if not (records or unordered):
         known = f"they have {', '.join(sorted(names))}" if names else "they name no target"
         raise ResultsError(f"The results have none of the target '{target}'; {known}.")
     entry = entry_of(target)
     provider = entry.execution_provider if entry else None
-    cases, left_out = _cases(records, corpus)
-    left_out += _drop_changed(records, cases, provider)
+    cases = {case.id: case for case in corpus}
+    left_out = [*_read_cases(records, cases), *_drop_changed(records, cases, provider)]
     if unordered:
         left_out.append(
             f"Results of {', '.join(sorted(unordered))}: no range of versions can have them."
         )
-    releases = releases_of(sorted({version for _, version, _ in found}))
-    column_of = {
-        (version, adapter): Column(place, releases.versions[place], adapter)
-        for version, adapter in {key[1:] for key in found}
-        for place in [releases.place(version)]
-    }
-    columns = sorted({*column_of.values()}, key=lambda one: (one.release, one.adapter or ""))
-    at: dict[tuple[int, int], tuple[Observation, ...]] = {}
-    places = {id: place for place, id in enumerate(cases)}
-    for (id, version, adapter), results in found.items():
-        if id in records:
-            point = places[id], columns.index(column_of[version, adapter])
-            at[point] = (*at.get(point, ()), *results)
-    everything = tuple(cases.values())
-    return Observed(
-        target, provider, releases, tuple(columns), everything, at, unstable, tuple(left_out)
-    )
+    usable = {at: results for at, results in found.items() if at.case in records}
+    return Observed(target, provider, cases, usable, unstable, tuple(left_out))
 
 
 def _observation(case: CaseRecord, result: ResultRecord) -> Observation:
@@ -134,38 +118,32 @@ def _observation(case: CaseRecord, result: ResultRecord) -> Observation:
     )
 
 
-def _cases(
-    records: Mapping[str, CaseRecord], corpus: Iterable[Case]
-) -> tuple[dict[str, Case], list[str]]:
-    """The cases of the corpus and of users' files, and a sentence for each file that is gone."""
-    cases = {case.id: case for case in corpus}
-    gone = []
+def _read_cases(records: Mapping[str, CaseRecord], cases: dict[str, Case]) -> Iterator[str]:
+    """Add the cases of users' files; a sentence for each file that is gone."""
     for name in sorted({record.file for record in records.values()}):
-        file = Path(name)
         mine = {case.id for case in records.values() if case.file == name}
-        if name.startswith("cases/") and (not file.is_file() or mine <= cases.keys()):
+        if name.startswith("cases/") and mine <= cases.keys():
             continue  # of the corpus
-        if file.is_file():
-            cases |= {case.id: case for case in load_file(file)}
+        if Path(name).is_file():
+            cases |= {case.id: case for case in load_file(Path(name))}
         else:
-            gone.append(f"Results of {name}: there is no such file.")
-    return cases, gone
+            yield f"Results of {name}: there is no such file."
 
 
 def _drop_changed(
     records: dict[str, CaseRecord], cases: Mapping[str, Case], provider: str | None
 ) -> Iterator[str]:
     """Drop the cases that are gone or are judged differently now; a sentence for each kind."""
-
-    def is_changed(record: CaseRecord) -> bool:
-        now, then = cases[record.id].contract.on(provider), record.contract.on(provider)
-        return (now.demands, now.basis) != (then.demands, then.basis)
-
-    others = [id for id in records if id not in cases]
-    changed = [id for id, record in records.items() if id in cases and is_changed(record)]
-    for ids, why in ((others, "there is no such case"), (changed, "the contract is another now")):
+    dropped: dict[str, list[str]] = {}
+    for id, record in records.items():
+        then = record.contract.on(provider)
+        now = cases[id].contract.on(provider) if id in cases else None
+        if now is None:
+            dropped.setdefault("there is no such case", []).append(id)
+        elif (now.demands, now.basis) != (then.demands, then.basis):
+            dropped.setdefault("the contract is another now", []).append(id)
+    for why, ids in dropped.items():
         for id in ids:
             del records[id]
-        if ids:
-            more = f" and {len(ids) - 1} other cases" if len(ids) > 1 else ""
-            yield f"Results of {ids[0]}{more}: {why}."
+        more = f" and {len(ids) - 1} other cases" if len(ids) > 1 else ""
+        yield f"Results of {ids[0]}{more}: {why}."
