@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from conformance.expectations.observed import Observation
+from conformance.results.records import ResultRecord
 from conformance.results.verdicts import VERDICTS, Verdict
 from conformance.results.wrong_outputs import WRONG_OUTPUTS, only_presents
 
@@ -21,7 +21,7 @@ _LETTERS: Final = 8
 _MOST: Final = 90
 
 #: The results of one case on one release and adapter.
-Point = Sequence[Observation]
+Point = Sequence[ResultRecord]
 
 
 class Cause(NamedTuple):
@@ -55,8 +55,11 @@ def cause_of(results: Point) -> Cause:
     )
 
 
-def fields_of(cause: Cause, points: Sequence[Point]) -> dict[str, Any]:
-    """The fields of an expectation for the results of ``cause`` on several ``points``."""
+def fields_of(cause: Cause, points: Sequence[Point], number: Mapping[str, int]) -> dict[str, Any]:
+    """The fields of an expectation for the results of ``cause`` on several ``points``.
+
+    ``number`` has how many causes have a part of a message: the rarest tells this one from others.
+    """
     verdict, *others = cause.verdicts
     fields: dict[str, Any] = {"verdict": verdict}
     if verdict == "pass":
@@ -66,12 +69,14 @@ def fields_of(cause: Cause, points: Sequence[Point]) -> dict[str, Any]:
     if cause.stage:
         fields["stage"] = cause.stage
     if cause.parts:
-        longest = max(cause.parts, key=len)
-        fields["message"] = longest[: _MOST + 1].rsplit(" ", 1)[0] if longest[_MOST:] else longest
-    if verdict == "fallback":
-        fields["placement"] = _only(one.placement or "" for one in failing) or None
+        rarest = min(cause.parts, key=lambda part: (number[part], -len(part)))
+        fields["message"] = rarest if len(rarest) <= _MOST else rarest[:_MOST].rsplit(" ", 1)[0]
+    placement = _only(one.placement or "" for one in failing)
+    if verdict == "fallback" and placement:
+        fields["placement"] = placement
     if verdict in ("wrong", "accepted"):
-        fields["fault"] = cause.fault or None
+        if cause.fault:
+            fields["fault"] = cause.fault
         wrong = {each for one in failing for each in one.wrong_outputs}
         if len(wrong) < len(WRONG_OUTPUTS) and all(one.wrong_outputs for one in failing):
             fields["wrong"] = tuple(each for each in WRONG_OUTPUTS if each in wrong)
@@ -82,7 +87,7 @@ def fields_of(cause: Cause, points: Sequence[Point]) -> dict[str, Any]:
     return fields
 
 
-def _parts(one: Observation) -> tuple[str, ...]:
+def _parts(one: ResultRecord) -> tuple[str, ...]:
     """The parts of a message that do not differ between results of one cause."""
     message = one.message or ""
     if one.verdict == "crash" and (signal := _SIGNAL.search(message)):

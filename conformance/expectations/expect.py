@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.paths import data_path
@@ -49,15 +49,15 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     source, own = _there(file, target)
     check_stale(own, cases, whole=shipped, later=others)
     update = update_for(found, own, others, file)
-    text = edited(source, source.text, update)
+    text = edited(source, update)
     # What comes out says what was meant, and a run judges no result of these as unexpected.
     _, lines = read_lines(file, text)
-    if [line.known for line in lines] != update.lines([line.known for line in own]):
+    if [line.known for line in lines] != update.lines(own):
         sentence = "its list cannot be edited; write it with a line for each field, without anchors"
         raise InputError([Problem(file, 0, 0, sentence)])
     check_stale(lines, cases, whole=shipped, later=others)
     if left := unexpected_in(found, (*lines, *others)):
-        first = f"{left[0].case} on {target}@{left[0].version}"
+        first = f"{min(left).case} on {target}@{min(left).version}"
         sentence = f"no line could be found for {plural(len(left), 'result')}, as {first}"
         raise InputError([Problem(file, 0, 0, sentence)])
     told = [*found.left_out, *update.told]
@@ -86,8 +86,8 @@ def pinned_text(
     """
     found = observed(target, [results], ())
     pinned = {At.of(*pin) for pin in pins}
-    for at, observations in found.at.items():
-        found.at[at] = [replace(one, red=at in pinned) for one in observations]
+    for at, there in found.at.items():
+        found.at[at] = [one.model_copy(update={"unexpected": at in pinned}) for one in there]
     source, own = _there(file, target)
     update = update_for(found, own, (), file)
     for number, (place, known) in enumerate(update.new):
@@ -95,7 +95,7 @@ def pinned_text(
         cases = (one.id for one in found.cases.values() if line.covers(one))
         why, link = next((reasons[case] for case in cases if case in reasons), (TODO_WHY, TODO))
         update.new[number] = place, known.model_copy(update={"why": why, "link": link})
-    return edited(source, source.text, update)
+    return edited(source, update)
 
 
 def _shipped_files(target: str) -> list[Path]:

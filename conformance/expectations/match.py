@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from conformance.base.paths import data_path, shown
 from conformance.base.words import listed
@@ -15,28 +14,8 @@ from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.expectations.known import Known, id_pattern
-from conformance.results.records import ExpectationRecord, Fault, FlakyRecord, Stage
+from conformance.results.records import ExpectationRecord, FlakyRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
-from conformance.results.wrong_outputs import HasWrongOutputs
-
-
-class Judged(HasWrongOutputs, Protocol):
-    """The part of a result that an expectation describes: its record, or a part of that."""
-
-    @property
-    def verdict(self) -> Verdict: ...
-
-    @property
-    def faults(self) -> Sequence[Fault]: ...
-
-    @property
-    def stage(self) -> Stage | None: ...
-
-    @property
-    def message(self) -> str | None: ...
-
-    @property
-    def placement(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -119,7 +98,7 @@ class Expectation:
         of_one_node = case.is_graph and bool(self.known.features)
         return not of_one_node and (is_shipped(case) or not self.shipped)
 
-    def differs(self, judged: Judged) -> str | None:
+    def differs(self, judged: ResultRecord) -> str | None:
         """How a result differs from this line, as half a sentence; None if it does not."""
         known = self.known
         if judged.verdict not in known.verdicts:
@@ -147,7 +126,7 @@ class Expectation:
 
 def known_result(
     case: Case,
-    judged: Judged,
+    judged: ResultRecord,
     on: tuple[str, str | None],
     expectations: Iterable[Expectation],
 ) -> tuple[Expectation, str | None] | None:

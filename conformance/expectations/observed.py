@@ -13,23 +13,9 @@ from conformance.case.case import Case
 from conformance.case.load import load_file
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
-from conformance.results.records import CaseRecord, Fault, ResultRecord, Stage, contract_of
-from conformance.results.verdicts import Verdict, is_red, was_tried
-from conformance.results.wrong_outputs import WrongOutput
+from conformance.results.records import CaseRecord, ResultRecord, contract_of
+from conformance.results.verdicts import is_red, was_tried
 from conformance.targets.catalogue import entry_of
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What expectations say of a result. ``red``: without an expectation it is unexpected."""
-
-    verdict: Verdict
-    stage: Stage | None
-    message: str | None
-    placement: str | None
-    faults: tuple[Fault, ...]
-    wrong_outputs: tuple[WrongOutput, ...]
-    red: bool
 
 
 class At(NamedTuple):
@@ -51,14 +37,15 @@ class At(NamedTuple):
 class Observed:
     """The results of one target.
 
-    ``at`` has several results of a case if several files have the release. ``cases`` are those of
-    the corpus and of the results. ``left_out`` says what could not be used, a sentence each.
+    ``at`` has several results of a case if several files have the release; those that are red are
+    `unexpected`. ``cases`` are those of the corpus and of the results. ``left_out`` says what could
+    not be used, a sentence each.
     """
 
     target: str
     execution_provider: str | None
     cases: Mapping[str, Case]
-    at: dict[At, list[Observation]]
+    at: dict[At, list[ResultRecord]]
     unstable: int
     left_out: tuple[str, ...]
 
@@ -69,7 +56,7 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     ``corpus`` are the shipped cases. Other cases are read from the files that the results name.
     Raises `ResultsError` for files that cannot be read, or have no results of the target.
     """
-    found: dict[At, list[Observation]] = {}
+    found: dict[At, list[ResultRecord]] = {}
     records: dict[str, CaseRecord] = {}
     names: set[str] = set()
     unordered: set[str] = set()
@@ -89,7 +76,9 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
                 continue
             records.setdefault(case.id, case)
             if was_tried(result):
-                found.setdefault(at, []).append(_observation(case, result))
+                red = is_red(result, contract_of(case, result).basis)
+                one = result.model_copy(update={"unexpected": red})
+                found.setdefault(at, []).append(one)
     if not (records or unordered):
         known = f"they have {', '.join(sorted(names))}" if names else "they name no target"
         raise ResultsError(f"The results have none of the target '{target}'; {known}.")
@@ -103,19 +92,6 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
         )
     usable = {at: results for at, results in found.items() if at.case in records}
     return Observed(target, provider, cases, usable, unstable, tuple(left_out))
-
-
-def _observation(case: CaseRecord, result: ResultRecord) -> Observation:
-    differing = (fault for fault in result.faults[1:] if fault.kind == "runs_differ")
-    return Observation(
-        result.verdict,
-        result.stage,
-        result.message,
-        result.placement,
-        (*result.faults[:1], *differing),
-        tuple(result.wrong_outputs),
-        is_red(result, contract_of(case, result).basis),
-    )
 
 
 def _read_cases(records: Mapping[str, CaseRecord], cases: dict[str, Case]) -> Iterator[str]:

@@ -23,35 +23,34 @@ _PLAIN_INSIDE: Final = re.compile(r"[A-Za-z][\w /.+-]*(?<! )")
 _NO_TEXT: Final = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
-def edited(source: Source, text: str, update: Update) -> str:
-    """``text``, which was read as ``source``, with the changes of ``update``.
+def edited(source: Source, update: Update) -> str:
+    """The text of ``source`` with the changes of ``update``.
 
     Raises :class:`InputError` if a range cannot be replaced where it is. What else cannot be
     edited, as a list within brackets, comes out wrong: compare it with `Update.lines`.
     """
     if not (update.ranges or update.new):
-        return text
-    lines = text.split("\n")
-    ending = "\r" if text.count("\r\n") > text.count("\n") / 2 else ""
+        return source.text
+    ending = "\r\n" if "\r\n" in source.text else "\n"
+    lines = source.text.replace("\r\n", "\n").rstrip("\n").split("\n")
     items = source.data.get(_ITEMS) or []
     for place, versions in update.ranges.items():
         _replace_range(source, lines, place, items[place]["versions"], versions)
-    if not items:
-        _open_list(source, lines, ending)
+    if not items:  # it may be [], which no item can follow
+        lines = [line for line in lines if not line.startswith(f"{_ITEMS}:")] + [f"{_ITEMS}:"]
     starts = [source.values[_ITEMS, place] for place in range(len(items))]
     indent = " " * (max(starts[0][1] - 3, 0) if starts else 2)
     inserted: dict[int, list[str]] = {}
     for place, known in update.new:
-        block = [f"{line}{ending}" for line in _block(known, indent)]
+        block = [*_block(known, indent)]
         if place < len(items):
-            at, block = _above(lines, starts[place][0] - 1), [*block, ending]
+            at, block = _above(lines, starts[place][0] - 1), [*block, ""]
         else:
-            at, block = _end(source, lines), [ending, *block]
+            at, block = _end(source, lines), ["", *block]
         inserted.setdefault(at, []).extend(block)
     for at, block in sorted(inserted.items(), reverse=True):
         lines[at:at] = block if items else block[1:]
-    made = "\n".join(lines)
-    return made if made.endswith("\n") else f"{made}\n"
+    return ending.join([*lines, ""])
 
 
 def _above(lines: list[str], at: int) -> int:
@@ -69,17 +68,6 @@ def _end(source: Source, lines: list[str]) -> int:
     while at > first and (not lines[at - 1].strip() or lines[at - 1].startswith("#")):
         at -= 1
     return at
-
-
-def _open_list(source: Source, lines: list[str], ending: str) -> None:
-    """Make an empty list one that items can follow: ``expectations:`` without ``[]``."""
-    if (_ITEMS,) in source.keys:
-        at = source.keys[_ITEMS,][0] - 1
-        lines[at] = re.sub(rf"^({_ITEMS}\s*:)\s*\[\s*\]", r"\1", lines[at])
-        return
-    while lines and not lines[-1].strip():
-        lines.pop()
-    lines += [f"{_ITEMS}:{ending}"]
 
 
 def _replace_range(source: Source, lines: list[str], place: int, old: str, new: str) -> None:
