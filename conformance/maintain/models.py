@@ -24,8 +24,7 @@ from conformance.base.versions import release_key
 from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
 from conformance.maintain import run_command
-from conformance.maintain.exports import recipes
-from conformance.maintain.profiles import family_of, real_models
+from conformance.maintain.exported import family_of, real_models, recipes
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form
 from conformance.model.groups import groups_of, ranges

@@ -25,7 +25,7 @@ from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.cli import run as commands_run
 from conformance.cli.check import Numbers
-from conformance.maintain import exports
+from conformance.maintain import exported
 from conformance.model.answers import answer, short, where_of
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages
@@ -428,7 +428,7 @@ def test_a_target_that_takes_none_of_the_calls_is_an_answer(check: Check, tmp_pa
 
 @pytest.mark.push
 def test_the_theme_exports_is_what_its_command_writes() -> None:
-    assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exports.text()
+    assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exported.exports()
 
 
 @pytest.mark.push
