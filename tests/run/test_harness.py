@@ -137,23 +137,23 @@ def test_a_rejection_has_all_that_the_runner_says_of_it(bundles: Path) -> None:
 
 
 def test_a_compiling_runner_gets_more_time(bundles: Path) -> None:
-    slow = {"FAULT_SECONDS": "0.8"}
-    jobs = [*trio(bundles, seconds=0.5), job(bundles, "faulty-2", seconds=0.5)]
+    slow = {"FAULT_SECONDS": "3"}
+    jobs = [*trio(bundles, seconds=2), job(bundles, "faulty-2", seconds=2)]
     found = outcomes(pool("compiles", env=slow, compile_seconds=20), jobs)
     assert all(isinstance(outcome, Ran) for outcome in found.values())
-    assert found["faulty"].total_ms > 800
-    late = outcomes(pool("waits", env=slow), trio(bundles, seconds=0.5))
+    assert found["faulty"].total_ms > 3000
+    late = outcomes(pool("waits", env=slow), trio(bundles, seconds=2))
     assert isinstance(late["faulty"], TimedOut)
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("hangs", 0.3), ("compiles", 0.8)])
+@pytest.mark.parametrize(("name", "seconds"), [("hangs", 1), ("compiles", 3)])
 def test_a_case_has_a_time_limit(bundles: Path, name: str, seconds: float) -> None:
-    runner = pool(name, env={"FAULT_SECONDS": "600"}, compile_seconds=0.5)
-    found = outcomes(runner, trio(bundles, seconds=0.3))
+    runner = pool(name, env={"FAULT_SECONDS": "600"}, compile_seconds=2)
+    found = outcomes(runner, trio(bundles, seconds=1))
     late = found["faulty"]
     assert isinstance(late, TimedOut)
     assert late.seconds == seconds
-    assert 1000 * seconds <= late.total_ms < 5000
+    assert 1000 * seconds <= late.total_ms < 60_000
     assert isinstance(found["fine"], Ran)
 
 
@@ -180,7 +180,7 @@ def test_what_a_runner_does_between_two_cases_does_not_count_for_the_next(
 ) -> None:
     with pool(name) as runner:
         assert isinstance(runner.run(job(bundles, "faulty")), Ran)
-        time.sleep(0.6)
+        time.sleep(1.5)
         after = runner.run(job(bundles, "good"))
         assert isinstance(after, Ran)
         assert words in after.stderr
@@ -190,7 +190,7 @@ def test_what_a_runner_does_between_two_cases_does_not_count_for_the_next(
 
 
 def test_the_time_of_a_case_does_not_include_the_start(bundles: Path) -> None:
-    found = outcomes(pool("slow_start"), [job(bundles, "good", seconds=0.3)])
+    found = outcomes(pool("slow_start"), [job(bundles, "good", seconds=2)])
     assert isinstance(found["good"], Ran)
 
 
@@ -221,7 +221,7 @@ def test_floods_and_huge_files_take_no_time(bundles: Path) -> None:
     assert isinstance(outcomes(pool("floods_when_idle"), trio(bundles)[:2])["good"], Ran)
     for lie in ("floods_stdout", "sparse", "three_gigabytes", "link_to_zeros", "fifo", "grows"):
         assert isinstance(outcomes(pool(lie), trio(bundles))["faulty"], InfrastructureFailure)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 60
 
 
 def test_leftover_files_are_removed(bundles: Path) -> None:

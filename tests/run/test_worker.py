@@ -136,7 +136,7 @@ def left(desk: Desk) -> list[str]:
         return found
 
     with suppress(AssertionError):
-        wait_for(lambda: not living(), 10)
+        wait_for(lambda: not living())
     return living()
 
 

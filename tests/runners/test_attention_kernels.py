@@ -210,7 +210,7 @@ def test_without_the_switch_there_is_nothing_to_read(
 @pytest.mark.parametrize("text", ["sdpa_kernel", "=1"])
 def test_an_option_of_the_provider_is_a_pair(start: Start, text: str) -> None:
     runner = start("--ep", "cpu", "--provider-option", text)
-    assert runner.process.wait(20) == 2
+    assert runner.process.wait(60) == 2
     assert f"'{text}' is not KEY=VALUE, such as sdpa_kernel=1" in runner.stderr()
 
 

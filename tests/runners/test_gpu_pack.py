@@ -174,7 +174,7 @@ def test_a_day_keeps_to_its_time_and_goes_on_after_it_was_killed(tmp_path: Path)
     began = time.monotonic()
     day = start_day(tmp_path, "--minutes", "0.5")
     said, _ = day.communicate(timeout=300)
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 90
     assert day.returncode == 0, said
     assert f"cpu.jsonl has {there} results; " in said
     assert "cpu-noflash, cpu-threads: no time was left.\n" in said

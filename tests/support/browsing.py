@@ -65,7 +65,7 @@ def show(browser: Any, context: Any, tmp_path: Path) -> Iterator[Open]:
         path.write_text(html, encoding="utf-8")
         tab = (browser.new_context(viewport=SIZE, **options) if options else context).new_page()
         tabs.append(tab)
-        tab.set_default_timeout(5_000)
+        tab.set_default_timeout(30_000)
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("dialog", lambda dialog: complaints.append(dialog.message))

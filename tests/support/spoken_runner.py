@@ -109,7 +109,7 @@ class Runner:
         """Run a case that ends the runner instead of an answer; its exit status."""
         request = {"id": 9, "cmd": "run", "bundle": str(bundle), "out": str(bundle), "repeat": 1}
         assert self.tell({**request, "steps": list(steps)}) == b""
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def stderr(self) -> str:
         return self.stderr_path.read_text(errors="replace")
@@ -119,7 +119,7 @@ class Runner:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        status = self.process.wait(20)
+        status = self.process.wait(60)
         assert self.process.stdout.read() == b""
         self.process.stdout.close()
         return status

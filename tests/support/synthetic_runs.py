@@ -15,6 +15,7 @@ from conformance.harness.protocol import DescribedAnswer
 from conformance.results.place import Place
 from conformance.results.reader import Run, read
 from conformance.results.records import (
+    OF_SOME,
     BeyondBudget,
     CallInput,
     CallOutput,
@@ -30,6 +31,7 @@ from conformance.results.records import (
     Selection,
     TargetDescription,
     TargetRecord,
+    can_have,
 )
 from conformance.results.writer import Writer
 from conformance.run.target import DescribedTarget
@@ -132,7 +134,7 @@ def result(
     verdict: str = "pass",
     **fields: Any,
 ) -> ResultRecord:
-    """A result with the fields that its verdict requires."""
+    """A result with the fields that its verdict requires, and of ``fields`` those it can have."""
     about: dict[str, Any] = {
         "outcome": "ran",
         "reason": "Every defined element is within its budget.",
@@ -165,16 +167,28 @@ def result(
         "crash": {
             "outcome": "crashed",
             "reason": "The process died of SIGSEGV.",
+            "message": "The process died of SIGSEGV.",
             "stderr": "Segmentation fault (core dumped)\n",
             "unexpected": True,
         },
-        "timeout": {"outcome": "timed_out", "reason": "No answer within 30 s.", "unexpected": True},
+        "timeout": {
+            "outcome": "timed_out",
+            "reason": "No answer within 30 s.",
+            "time_limit": 30.0,
+            "unexpected": True,
+        },
         "skip": {"outcome": "unavailable", "reason": "This adapter has no float16."},
     }
     about |= differing.get(verdict, {})
-    if about["outcome"] != "ran":
-        about |= {"errors": (), "share": None, "placement": None, "ms": None}
-    return ResultRecord(case=case, target=target, verdict=verdict, **about | fields)
+    if verdict == "pass" and fields.keys() & {"message", "stage", "vague"}:
+        about |= {"outcome": "rejected", "stage": "run", "message": "no"}
+    about |= fields
+    for name in [*OF_SOME & about.keys()]:
+        if not can_have(about["outcome"], verdict, name):  # type: ignore[arg-type]
+            del about[name]
+        elif name in ("message", "stage") and about[name] is None:
+            about[name] = {"message": "", "stage": "run"}[name]
+    return ResultRecord(case=case, target=target, verdict=verdict, **about)
 
 
 def error(**fields: Any) -> OutputErrorRecord:

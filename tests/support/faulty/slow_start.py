@@ -5,5 +5,5 @@ import time
 
 import miniature
 
-time.sleep(0.5)
+time.sleep(3)
 miniature.serve()
