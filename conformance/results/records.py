@@ -712,14 +712,14 @@ class ResultRecord(_Part):
     def _has_what_its_verdict_can_have(self) -> Self:
         of = _OUTCOMES[self.outcome]
         if self.verdict not in of.verdicts:
-            raise ValueError(f"the outcome '{self.outcome}' has not the verdict '{self.verdict}'")
+            raise ValueError(f"what {self.outcome.replace('_', ' ')} cannot be '{self.verdict}'")
         for name in OF_SOME & self.model_fields_set:
             is_there = getattr(self, name) not in (None, False, ())
             if is_there and not can_have(self.outcome, self.verdict, name):
-                raise ValueError(f"a result '{self.verdict}' has no '{name}'")
+                raise ValueError(f"a result '{self.verdict}' cannot have '{name}'")
         for name in of.always:
             if getattr(self, name) is None:
-                raise ValueError(f"a result '{self.verdict}' has '{name}'")
+                raise ValueError(f"a result '{self.verdict}' must have '{name}'")
         return self
 
     @property
