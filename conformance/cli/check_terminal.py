@@ -200,7 +200,7 @@ class CheckTerminal(Terminal):
             }
             reasons = {record.case: _reason(record) for record in bad.values()}
             text = pinned_text(base, results, file, bad.keys(), reasons)
-            text, lines = self.model_pins.text(text, self.answers, [*targets.values()])
+            text, lines = self.model_pins.text(file, text, self.answers, [*targets.values()])
             write_file(file, "expectations", text)
             pinned = plural(len(bad) + lines, "result")
             self.line(f"Pinned:  {pinned} of {base}, for --expect {place}")
