@@ -8,9 +8,9 @@ same case, or else at the end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, takewhile
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +137,12 @@ class _Updater:
             lower = max(release for release in known if release < shown[0]) + 1
         only_bounds = all(part.strip()[:1] in "<>" for part in versions.split(","))
         if (shown or not known) and inside and only_bounds and line.known.verdict != "pass":
-            newer = range(inside[-1] + 1, len(releases.versions))
-            if lower is None:
-                lower = _farthest(reversed(range(inside[0])), needs, fails)
-            if upper is None and (last := _farthest(newer, needs, fails)) is not None:
-                upper = last + 1
+            start, end = inside[0], inside[-1] + 1
+            older = (one for one in needs if one < start and fails.isdisjoint(range(one, start)))
+            newer = (one + 1 for one in needs if fails.isdisjoint(range(end, one + 1)))
+            lower = min(older, default=None) if lower is None else lower
+            if upper is None and (last := max(newer, default=end)) > end:
+                upper = last
         if lower is None and upper is None:
             return line
         moved = releases.moved(versions, lower, upper)
@@ -210,9 +211,3 @@ class _Updater:
         for entry, ids in entries.items():
             patterns += [entry] if wanted.issuperset(ids) else filter(wanted.__contains__, ids)
         return known.model_copy(update={"cases": tuple(patterns)}) if patterns else None
-
-
-def _farthest(outward: Iterable[int], needs: set[int], fails: set[int]) -> int | None:
-    """The last release that needs a line, before one of another behaviour."""
-    reached = takewhile(lambda one: one not in fails, outward)
-    return next(reversed([one for one in reached if one in needs]), None)

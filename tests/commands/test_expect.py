@@ -217,6 +217,10 @@ WRITTEN: dict[str, tuple[str, list[tuple[str, Mapping[str, Said]]]]] = {
             ("1.3.0", {"plain": wrong()}),
         ],
     ),
+    "a range is extended over releases that show the same": (
+        OLD.replace("'>=1.0'", "'>=1.1,<1.2'"),
+        [("1.0.0", {}), *((each, {"capped": wrong()}) for each in ("1.0.1", "1.1.0", "1.2.3"))],
+    ),
     "a line that no release shows any more is told": (OLD, [("1.1.0", {"capped": wrong()})]),
     "new lines come before the line that says something else": (
         OLD,
