@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,10 +47,8 @@ class Expectation:
     @property
     def record(self) -> ExpectationRecord:
         """The record of the line in a result that it covers."""
-        known, flaky = self.known, None
-        if known.rate is not None:
-            counts = known.rate.model_dump()
-            flaky = FlakyRecord(verdicts=known.verdicts, **counts)
+        known, rate = self.known, self.known.rate
+        flaky = rate and FlakyRecord(verdicts=known.verdicts, failed=rate.failed, runs=rate.runs)
         return ExpectationRecord(
             file=self.place,
             line=self.line,
@@ -197,18 +195,17 @@ def check_stale(
         of_theme.setdefault(case.theme, []).append(case)
     problems = []
     for at, line in enumerate(expectations):
+        what, after = "no case matches", (*expectations[at + 1 :], *later)
         for pattern in line.known.cases:
-            one = replace(line, known=line.known.model_copy(update={"cases": (pattern,)}))
             theme = pattern.partition("/")[0]
             if not (whole or theme in of_theme):
                 continue
-            there = cases if "*" in theme else of_theme.get(theme, ())
-            what = "no case matches"
-            covered: Iterator[Case] = filter(one.names, there)
+            one = replace(line, known=line.known.model_copy(update={"cases": (pattern,)}))
+            there = filter(one.names, cases if "*" in theme else of_theme.get(theme, ()))
             if line.known.verdict == "pass":
-                what, after = "no later line matches", (*expectations[at + 1 :], *later)
-                covered = (case for case in covered if any(e.covers(case) for e in after))
-            if next(covered, None) is None:
+                what = "no later line matches"
+                there = filter(lambda case: any(each.covers(case) for each in after), there)
+            if next(there, None) is None:
                 sentence = f"{what} '{pattern}'; remove or correct this line"
                 problems.append(Problem(line.file, line.line, 1, sentence))
     if problems:

@@ -11,12 +11,13 @@ import argparse
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.expectations.match import Expectation, known_instability
+from conformance.expectations.match import known_instability
 from conformance.expectations.read import load_expectations
 from conformance.maintain import run_command
 from conformance.results.packed import packing
@@ -46,8 +47,13 @@ class Expected:
     def __init__(self, targets: Iterable[TargetRecord], cases: Iterable[Case]) -> None:
         self._cases = {case.id: case for case in cases}
         self._targets = {target.name: target for target in targets}
-        self._lines: dict[tuple[str, str], list[Expectation]] = {}
-        self._files: dict[str, list[Expectation]] = {}
+        lines = cache(lambda ep: load_expectations(target_for(ep).expectations))
+        #: The lines for the version and adapter of each target.
+        self._lines = {
+            name: [each for each in lines(target.ep.partition("@")[0]) if each.known.holds_for(*on)]
+            for name, target in self._targets.items()
+            for on in [_on(target)]
+        }
 
     def compared(self, result: ResultRecord) -> ResultRecord:
         """The result with its current expectation; unchanged if the case no longer exists."""
@@ -62,42 +68,23 @@ class Expected:
             case,
             result.model_copy(update={"reason": reason}),
             contract.basis,
-            (target.describe.version, target.describe.adapter),
-            self._lines_for(target, case),
+            _on(target),
+            self._lines[target.name],
         )
 
     def explained(self, record: InstabilityRecord) -> InstabilityRecord:
         """A result that did not repeat, with its current expectation."""
-        target = self._targets[record.target]
-        if target.describe is None:
+        if (case := self._cases.get(record.case)) is None:
             return record
-        case = self._cases.get(record.case)
-        known = None
-        if case is not None:
-            on = target.describe.version, target.describe.adapter
-            lines = (line for line in self._file_of(target) if line.known.holds_for(*on))
-            known = known_instability(case, record.verdict, lines)
-        return record.model_copy(
-            update={
-                "message": _COMPARED.sub("", record.message),
-                "unexpected": known is None,
-                "expectation": known,
-            }
-        )
+        known = known_instability(case, record.verdict, self._lines[record.target])
+        message = _COMPARED.sub("", record.message)
+        update = {"message": message, "unexpected": known is None, "expectation": known}
+        return record.model_copy(update=update)
 
-    def _file_of(self, target: TargetRecord) -> list[Expectation]:
-        """All lines of the target."""
-        ep = target.ep.partition("@")[0]
-        if ep not in self._files:
-            self._files[ep] = load_expectations(target_for(ep).expectations)
-        return self._files[ep]
 
-    def _lines_for(self, target: TargetRecord, case: Case) -> list[Expectation]:
-        """The lines of the target that cover the case in any release."""
-        key = target.ep.partition("@")[0], case.id
-        if key not in self._lines:
-            self._lines[key] = [line for line in self._file_of(target) if line.covers(case)]
-        return self._lines[key]
+def _on(target: TargetRecord) -> tuple[str, str | None]:
+    """The version and the adapter of a target."""
+    return (target.describe.version, target.describe.adapter) if target.describe else ("", None)
 
 
 def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]:
