@@ -27,8 +27,12 @@ Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
 
 
-def _one_or_more(value: object) -> object:
-    return (value,) if isinstance(value, str | bool) else value
+def _or_one(schema: Any) -> BeforeValidator:
+    """One item may stand for a list of it; ``schema`` is the type of both."""
+    return BeforeValidator(
+        lambda value: (value,) if isinstance(value, str | bool) else value,
+        json_schema_input_type=schema,
+    )
 
 
 def _is_range(value: str) -> str:
@@ -93,9 +97,7 @@ def _of_kind(value: object) -> object:
 class Known(Model):
     """One line: the known verdict of these cases in these versions."""
 
-    cases: Annotated[
-        Patterns, BeforeValidator(_one_or_more, json_schema_input_type=Pattern | Patterns)
-    ]
+    cases: Annotated[Patterns, _or_one(Pattern | Patterns)]
     """Case ids; `*` stands for anything. One, or a list of which each must match a case."""
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Only calls that have one of these values of each feature (docs/cases.md)."""
@@ -116,18 +118,12 @@ class Known(Model):
         BeforeValidator(_of_kind, json_schema_input_type=FaultKind | KnownFault | None),
     ] = None
     """The first fault of the result: its kind, or several of its fields."""
-    wrong: Annotated[
-        tuple[WrongOutput, ...],
-        BeforeValidator(_one_or_more, json_schema_input_type=WrongOutput | tuple[WrongOutput, ...]),
-    ] = ()
+    wrong: Annotated[tuple[WrongOutput, ...], _or_one(WrongOutput | tuple[WrongOutput, ...])] = ()
     """The outputs that may be wrong, one or several; both presents are `presents`. Without it, any
     may be."""
     placement: str | None = None
     """Of `fallback`: the execution provider on which it ran."""
-    varies: Annotated[
-        tuple[Varying, ...],
-        BeforeValidator(_one_or_more, json_schema_input_type=Varying | tuple[Varying, ...]),
-    ] = ()
+    varies: Annotated[tuple[Varying, ...], _or_one(Varying | tuple[Varying, ...])] = ()
     """What is not the same every time, one or several: `values`, the numbers; another verdict, that
     may come instead; `alone`, the verdict does not recur when the case is run alone."""
     rate: Rate | None = None
