@@ -30,8 +30,8 @@ _PARAGRAPH = re.compile(r"^\*\*Workaround\*\* (.*?)\n\n", re.DOTALL | re.MULTILI
 _HEAD = """\
 # Workarounds
 
-The advice of the [findings](../../docs/findings/README.md). It was tried by a call before and after it, on
-each [recorded release](README.md) of cpu, tract, wasm and webgpu (on lavapipe),
+The advice of the [findings](../../docs/findings/README.md). It was tried by a call before and after
+it, on each [recorded release](README.md) of cpu, tract, wasm and webgpu (on lavapipe),
 and on webgpu-jsep if the call is not one of the corpus. cuda was not tried.
 `python -m conformance.maintain.workarounds` says what became of each call.
 
