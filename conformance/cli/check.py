@@ -22,8 +22,9 @@ from conformance.cli.common import BadArgument, Status, check_separate, check_wr
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary
+from conformance.expectations.match import check_stale
+from conformance.expectations.read import load_pinned
 from conformance.harness.folders import temporary_folder
-from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
 from conformance.model.entries import CaseFiles, theme_of
@@ -197,10 +198,7 @@ def check(
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
-        plans = [
-            replace(plan, pinned=tuple(of_cases), pinned_files=tuple(pins))
-            for plan in target_plans(cases, targets)
-        ]
+        plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, targets)]
         program = None
         if wanted is None:
             single = [group for group in subject.groups if group.graph is None]

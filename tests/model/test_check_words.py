@@ -13,7 +13,7 @@ from attention_models import GEMMA, Layer, decoder, saved
 from goldens import check_golden
 
 from conformance.base.findings import FindingFacts, on_software_only
-from conformance.judge.expectations import load_pinned
+from conformance.expectations.read import load_pinned
 from conformance.model.answers import Answer, answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget, Similar

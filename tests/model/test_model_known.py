@@ -9,7 +9,7 @@ from case_files import entries, write
 
 from conformance.case.case import Case
 from conformance.case.load import load_file
-from conformance.judge.expectations import load_pinned
+from conformance.expectations.read import load_pinned
 from conformance.model.known import KnownTarget, similar_defect
 from conformance.results.records import ResultRecord
 

@@ -16,6 +16,7 @@ from recorded_models import two_models
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
 from conformance.cli.commands import gqa
+from conformance.maintain.exported import profiles, real_models, recipes
 from conformance.maintain.models import (
     merged,
     on_runtimes,
@@ -25,8 +26,6 @@ from conformance.maintain.models import (
     with_table,
 )
 from conformance.model.config_calls import differences, read_configuration
-from conformance.model.exports import recipes
-from conformance.model.profiles import profiles, real_models
 from conformance.report.model_query import matching
 from conformance.report.model_table import USES
 from conformance.report.models import Models, OnRuntime, UseAnswer, load_models, models_of
@@ -291,7 +290,7 @@ def test_the_profiles_are_those_of_the_graphs() -> None:
     files = {file.stem: file for file in (data_path("cases") / "profiles").glob("*.yaml")}
     assert made.keys() == files.keys()
     stale = [n for n, file in files.items() if file.read_text(encoding="utf-8") != made[n]]
-    assert not stale, "python -m conformance.model.profiles writes them"
+    assert not stale, "python -m conformance.maintain.exported writes them"
 
 
 def test_a_profile_is_found_by_a_part_of_its_name_and_is_no_part_of_the_corpus() -> None:

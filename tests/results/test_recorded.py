@@ -15,7 +15,7 @@ from recorded import FILES, FOLDER, Recorded, recorded
 from shipped import shipped_cases
 from synthetic_runs import case, result, write
 
-from conformance.judge.expectations import id_pattern
+from conformance.expectations.known import id_pattern
 from conformance.maintain.recorded import main
 from conformance.results.reader import read
 from conformance.targets.releases import is_in_range

@@ -24,8 +24,8 @@ from synthetic_runs import case, expected, result, write
 from conformance.base.paths import ROOT, data_path
 from conformance.case.contract import Contract
 from conformance.cli.terminal import RunSummary, Terminal
+from conformance.expectations.known import Known, expectations_schema
 from conformance.harness.outcomes import Ran
-from conformance.judge.expectations import Known, expectations_schema
 from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
 from conformance.model.answers import kind_of
@@ -315,7 +315,7 @@ def test_every_schema_has_each() -> None:
     must(
         expectations_schema()["$defs"]["Known"]["properties"]["verdict"]["enum"]
         == [*EXPECTED_VERDICTS],
-        "conformance/judge/expectations.py",
+        "conformance/expectations/known.py",
         "its verdict is an ExpectedVerdict",
     )
 

@@ -25,8 +25,9 @@ from spoken_runner import RUNNERS, Start, bundle, gqa_inputs, gqa_model, one_nod
 from synthetic_runs import case, result, write
 
 from conformance.case.case import Case
+from conformance.expectations.known import Known
+from conformance.expectations.match import Expectation
 from conformance.harness.outcomes import Ran
-from conformance.judge.expectations import Expectation, Known
 from conformance.judge.verdict import Judgement
 from conformance.report.cells import cells
 from conformance.report.html import render
