@@ -6,12 +6,7 @@ import pytest
 from goldens import check_golden
 from shipped import cases_of_theme
 
-from conformance.case.basis import (
-    STRENGTH,
-    contract_on,
-    grounds_of,
-    weakest_of,
-)
+from conformance.case.basis import STRENGTH, contract_on, grounds_of, weakest_of
 from conformance.case.contract import Contract
 from conformance.case.contracts import ELSEWHERE, contract_of
 from conformance.case.corpus import shipped_files

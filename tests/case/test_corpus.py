@@ -9,13 +9,7 @@ from case_files import entries, write
 from shipped import shipped_cases
 
 from conformance.base.paths import data_path
-from conformance.case.corpus import (
-    find,
-    name_on,
-    shipped_files,
-    shipped_tags,
-    split_target,
-)
+from conformance.case.corpus import find, name_on, shipped_files, shipped_tags, split_target
 
 SHIPPED = data_path("cases")
 SOME = "shared_kv/zero_length_kv[dtype=float32,past_sequence_length=8,batch_size=1]"

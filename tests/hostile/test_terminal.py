@@ -107,11 +107,7 @@ PATHS: dict[str, list[str]] = {
     "a case in a file that is not there": ["list", f"{NAME}/own.yaml::one"],
     "-k that selects nothing": ["list", "smoke", "-k", "HID\x1b[8m\x9b\u202e"],
     "-k that is wrong": ["list", "smoke", "-k", f"({TEXT}"],
-    "a search that finds nothing": [
-        "list",
-        "HID\x1b[8m\x9b\u202e or smoke=\u202e",
-        "smoke/prompt",
-    ],
+    "a search that finds nothing": ["list", "HID\x1b[8m\x9b\u202e or smoke=\u202e", "smoke/prompt"],
     "a search that is wrong": ["list", f"head_size>{TEXT}", "smoke"],
     "a search as JSON": ["list", "not softcap", "own.yaml", "--json"],
     "a command": [TEXT],

@@ -147,11 +147,7 @@ def test_the_users_files_are_left_alone(check: Check, borrowing: Path, folder: P
 
 
 def test_the_first_layer_that_goes_wrong_is_named(
-    check: Check,
-    borrowing: Path,
-    folder: Path,
-    desk: Desk,
-    monkeypatch: pytest.MonkeyPatch,
+    check: Check, borrowing: Path, folder: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_file = folder / "kept.yaml"
     check(borrowing, "--ep", desk.runner("correct"), "--save-cases", str(kept_file))
@@ -278,10 +274,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (
-            {"input_ids": IDS},
-            "input attention_mask (int64 [batch, total",
-        ),
+        ({"input_ids": IDS}, "input attention_mask (int64 [batch, total"),
         ({"input_ids": IDS, "ids": IDS}, "the model has no input ids; its inputs are input_ids, "),
         ({"input_ids": IDS.astype(np.float32)}, "input_ids is float32; the model takes int64."),
         ({"input_ids": IDS[0], "attention_mask": MASK}, "ONNX Runtime fails in its call 1: Inv"),

@@ -16,14 +16,7 @@ from recorded_models import two_models
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
 from conformance.cli.commands import gqa
-from conformance.maintain.models import (
-    merged,
-    on_runtimes,
-    readme_table,
-    row,
-    text,
-    with_table,
-)
+from conformance.maintain.models import merged, on_runtimes, readme_table, row, text, with_table
 from conformance.model.config_calls import differences, read_configuration
 from conformance.model.exports import recipes
 from conformance.model.profiles import profiles, real_models
@@ -136,9 +129,7 @@ def test_the_finding_decides_and_not_the_record() -> None:
              "what": "wrong on a software GPU in layer 0"}  # fmt: skip
     made = on_runtimes(document(software) | {"causes": [cause]})["cpu"]
     assert made["answers"]["1.20"][CHAT]["answer"] == "wrong"
-    assert made["causes"] == [
-        {**cause, "verdict": "wrong", "what": "silently wrong in layer 0"},
-    ]
+    assert made["causes"] == [{**cause, "verdict": "wrong", "what": "silently wrong in layer 0"}]
 
 
 def answered(target: str, **uses: list[dict[str, Any]]) -> dict[str, Any]:

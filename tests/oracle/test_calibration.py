@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 from synthetic_runs import case, result, target, write
 
-from conformance.maintain.calibration import (
-    MutantRecord,
-    faults,
-    findings,
-    killed,
-    main,
-)
+from conformance.maintain.calibration import MutantRecord, faults, findings, killed, main
 
 
 def results_file(path: Path, *results: tuple[str, str, float | None], ep: str = "cpu") -> Path:

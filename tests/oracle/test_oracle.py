@@ -115,12 +115,7 @@ def present_key_of(call: tuple[Arrays, Attributes]) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("half", "interleaved", "turned"),
-    [
-        (2, 0, [-3, -4, 1, 2]),
-        (2, 1, [-2, 1, -4, 3]),
-        (1, 0, [-2, 1, 3, 4]),
-        (1, 1, [-2, 1, 3, 4]),
-    ],
+    [(2, 0, [-3, -4, 1, 2]), (2, 1, [-2, 1, -4, 3]), (1, 0, [-2, 1, 3, 4]), (1, 1, [-2, 1, 3, 4])],
     ids=["half-split", "interleaved", "partial", "partial interleaved"],
 )
 def test_rotary_patterns(half: int, interleaved: int, turned: list[int]) -> None:

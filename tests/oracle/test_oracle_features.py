@@ -61,9 +61,7 @@ def test_query_and_key_norm_agree(stage: int) -> None:
         }
         epsilon = {} if seed % 3 == 0 else {"qk_norm_epsilon": float(rng.choice([1e-5, 0.5]))}
         configuration = replace(
-            configuration,
-            inputs=inputs | weights,
-            attributes=configuration.attributes | epsilon,
+            configuration, inputs=inputs | weights, attributes=configuration.attributes | epsilon
         )
         ways = [Standard(Normed(configuration), 24).with_the_cache_outside()]
         largest_difference(configuration, ways)

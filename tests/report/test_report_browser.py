@@ -652,8 +652,7 @@ def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
 
 @pytest.mark.night
 @pytest.mark.parametrize(
-    ("scheme", "width"),
-    [(scheme, width) for scheme in ("light", "dark") for width in (1400, 390)],
+    ("scheme", "width"), [(scheme, width) for scheme in ("light", "dark") for width in (1400, 390)]
 )
 def test_axe_finds_no_violation(
     show: Open, real_page: str, packages: Path, scheme: str, width: int, tmp_path: Path

@@ -111,9 +111,7 @@ def test_a_call_that_another_kernel_ran_counts_as_not_tried(tmp_path: Path) -> N
     assert (change.kind, change.sentence.partition(" (")[0]) == ("new", "fallback before")
 
 
-def test_a_known_defect_is_told_and_one_that_is_no_longer_expected_is_worse(
-    tmp_path: Path,
-) -> None:
+def test_a_known_defect_is_told_and_one_that_is_no_longer_expected_is_worse(tmp_path: Path) -> None:
     def known(of: Callable[..., ResultRecord]) -> ResultRecord:
         return of("wrong", unexpected=False, expectation=expected())
 

@@ -16,11 +16,7 @@ from conformance.base.paths import ROOT
 from conformance.results.compare import changes
 from conformance.results.merge import merge
 from conformance.results.reader import Run, read
-from conformance.results.records import (
-    CaseRecord,
-    InfrastructureRecord,
-    InstabilityRecord,
-)
+from conformance.results.records import CaseRecord, InfrastructureRecord, InstabilityRecord
 from conformance.results.table import tabulate
 
 IDS = tuple(f"decode/one_token[seed={number}]" for number in range(7))

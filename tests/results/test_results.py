@@ -369,11 +369,7 @@ def test_columns_never_share_a_label(tmp_path: Path) -> None:
     other = of_results(tmp_path / "b.jsonl", [result(target="cpu", verdict="crash")])
     joined = tabulate([first, other])
     shown = {one.label: joined.results[case().id, one.label].verdict for one in joined.columns}
-    assert shown == {
-        "cpu (a.jsonl)": "pass",
-        "cpu (a.jsonl) #2": "pass",
-        "cpu (b.jsonl)": "crash",
-    }
+    assert shown == {"cpu (a.jsonl)": "pass", "cpu (a.jsonl) #2": "pass", "cpu (b.jsonl)": "crash"}
 
 
 # ── The schema ──────────────────────────────────────────────────────────────────────────────────

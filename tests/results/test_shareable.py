@@ -16,11 +16,7 @@ from as_user import Desk
 
 from conformance.base.paths import ROOT, data_path
 from conformance.cli.report import FORMS
-from conformance.results.shareable import (
-    shared_command,
-    without_folders,
-    without_folders_in_json,
-)
+from conformance.results.shareable import shared_command, without_folders, without_folders_in_json
 
 TELLTALE = "telltale"
 

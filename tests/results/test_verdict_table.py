@@ -79,10 +79,9 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 def _result(verdict: Verdict, right: bool | None = None) -> ResultRecord:
     """A result that says nothing that a test would take for the verdict's name."""
-    return result(
-        f"t/{verdict}_{right}",
-        verdict="pass",
-    ).model_copy(update={"verdict": verdict, "values_right": right, "unexpected": False})
+    return result(f"t/{verdict}_{right}", verdict="pass").model_copy(
+        update={"verdict": verdict, "values_right": right, "unexpected": False}
+    )
 
 
 def must(condition: object, file: str, what: str) -> None:

@@ -28,12 +28,7 @@ from conformance.harness.outcomes import (
     Unavailable,
 )
 from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
-from conformance.harness.runner import (
-    Command,
-    Limits,
-    RunnerFailed,
-    default_memory_bytes,
-)
+from conformance.harness.runner import Command, Limits, RunnerFailed, default_memory_bytes
 from conformance.harness.session import Session
 
 FAULTY = Path(__file__).parents[1] / "support" / "faulty"

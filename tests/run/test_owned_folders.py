@@ -90,9 +90,7 @@ def test_what_is_not_such_a_folder_of_this_user_is_kept(tmp_path: Path) -> None:
     assert {*os.listdir(tmp_path)} == names
 
 
-def test_no_folder_of_a_living_process_is_lost_while_many_start_and_remove(
-    tmp_path: Path,
-) -> None:
+def test_no_folder_of_a_living_process_is_lost_while_many_start_and_remove(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from conformance.harness.folders import OwnedFolder, remove_abandoned\n"

@@ -103,12 +103,7 @@ def keys(call: Call) -> int:
         ),
         (RICH, lambda call: call.head_size > 32, {"head_size": 40, **HEADS}, "head_size 40"),
         (RICH, lambda call: call.seed == 5, {"seed": 5, **HEADS}, "the values of seed 5"),
-        (
-            LOOP,
-            lambda call: call.loop,
-            {"loop": (1, 1), **HEADS},
-            "a loop of two calls",
-        ),
+        (LOOP, lambda call: call.loop, {"loop": (1, 1), **HEADS}, "a loop of two calls"),
         (
             LOOP,
             is_ragged,
@@ -118,11 +113,7 @@ def keys(call: Call) -> int:
     ],
 )
 def test_what_does_not_matter_is_left_out(
-    tmp_path: Path,
-    body: str,
-    fails: Callable[[Call], object],
-    fields: dict[str, object],
-    has: str,
+    tmp_path: Path, body: str, fails: Callable[[Call], object], fields: dict[str, object], has: str
 ) -> None:
     (case,) = cases_of(tmp_path, body.replace("- name", "- contract: null\n  name"))
     found = smallest(case, lambda each: bool(fails(each.call)), 200)
@@ -132,9 +123,7 @@ def test_what_does_not_matter_is_left_out(
     assert (fields_of(found.case), found.sentence) == (fields, told)
 
 
-def test_what_the_smallest_call_does_not_share_with_other_failures_is_said(
-    tmp_path: Path,
-) -> None:
+def test_what_the_smallest_call_does_not_share_with_other_failures_is_said(tmp_path: Path) -> None:
     """A fault of every softcap, met in a call that it takes a sink to be wrong in."""
     (case,) = cases_of(tmp_path, RICH.replace("- name", "- contract: null\n  name"))
     found = smallest(case, lambda each: bool(each.call.softcap and each.call.head_sink), 200)

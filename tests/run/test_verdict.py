@@ -11,17 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from judged import (
-    COMPUTES,
-    EITHER,
-    PROMPT,
-    Values,
-    file,
-    ran,
-    rejected,
-    right,
-    verdict_on,
-)
+from judged import COMPUTES, EITHER, PROMPT, Values, file, ran, rejected, right, verdict_on
 from onnx import TensorProto
 
 from conformance.base.array_types import NUMPY
@@ -303,11 +293,7 @@ OUTPUT, PRESENTS = ("output",), ("presents",)
         (drop_row, "output has shape (1, 4, 64), not (1, 5, 64)", OUTPUT),
         (retype(np.float16), "output has dtype float16, not float32", OUTPUT),
         (retype(np.float64), "output has dtype ONNX type 11, not float32", OUTPUT),
-        (
-            retype(np.int32, "present_key"),
-            "present_key has dtype int32, not float32",
-            PRESENTS,
-        ),
+        (retype(np.int32, "present_key"), "present_key has dtype int32, not float32", PRESENTS),
         (zero, "output is 0 at", OUTPUT),
     ],
 )
@@ -604,10 +590,7 @@ def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined() -> None:
 
 def test_a_sliding_window_cache_has_a_map_without_edges() -> None:
     call = Call(
-        past_sequence_length=3,
-        max_sequence_length=8,
-        sliding_window_cache=1,
-        local_window_size=2,
+        past_sequence_length=3, max_sequence_length=8, sliding_window_cache=1, local_window_size=2
     )
     where = error_of(judged(call, off(call)), "output").where
     assert where is not None

@@ -26,10 +26,7 @@ from conformance.targets import published as registry_lists
 from conformance.targets.catalogue import Package, Programs, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
-from conformance.targets.releases import (
-    is_in_range,
-    releases,
-)
+from conformance.targets.releases import is_in_range, releases
 from conformance.targets.setup.installed import install, installed, is_installed
 from conformance.targets.setup.programs import SetupError
 from conformance.targets.setup.python_packages import has_driver

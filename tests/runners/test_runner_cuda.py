@@ -315,9 +315,7 @@ def in_python(environment: dict[str, str], script: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
-def test_the_probe_is_a_valid_model_and_never_falls_back(
-    module: Modules,
-) -> None:
+def test_the_probe_is_a_valid_model_and_never_falls_back(module: Modules) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     availability = module("cuda_availability")
     probe = availability.probe_model(TensorProto.FLOAT, 1)

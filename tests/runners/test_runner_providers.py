@@ -118,11 +118,7 @@ def test_a_device_that_the_plugin_does_not_have(start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("word", "name"),
-    [
-        ("nxrt_ep_cpu", "nxrt_ep_cpu"),
-        ("/opt/lib/libMy EP.so.1", "my-ep"),
-        ("./9.dll", "ep-9"),
-    ],
+    [("nxrt_ep_cpu", "nxrt_ep_cpu"), ("/opt/lib/libMy EP.so.1", "my-ep"), ("./9.dll", "ep-9")],
 )
 def test_what_results_call_a_plugin(module: Modules, word: str, name: str) -> None:
     assert module("ort_providers").plain_name(word) == name
@@ -248,10 +244,7 @@ def on_a_device(module: Modules, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_case_in_the_memory_of_a_device(
-    on_a_device: Callable[[], Any],
-    module: Modules,
-    tmp_path: Path,
-    shared: bool,
+    on_a_device: Callable[[], Any], module: Modules, tmp_path: Path, shared: bool
 ) -> None:
     arrays = gqa_inputs(past=8, total=8) if shared else gqa_inputs(past=4, total=5)
     [files] = bundle(tmp_path, gqa_model(), arrays)
@@ -287,8 +280,6 @@ def test_copies_keep_the_bits_of_every_dtype(
 
 
 @pytest.mark.push
-def test_an_output_without_a_value_is_an_empty_tensor(
-    module: Modules,
-) -> None:
+def test_an_output_without_a_value_is_an_empty_tensor(module: Modules) -> None:
     nothing = SimpleNamespace(has_value=lambda: False)
     assert module("ort_memory").content_of("y", nothing).dims == (0,)

@@ -323,9 +323,7 @@ def test_nnef_tensors_round_trip(module: Modules, shape: Any) -> None:
         assert nnef.decode(content, "t", "t.dat") == tensor
 
 
-def test_the_item_types_that_tract_writes_for_integers_are_read(
-    module: Modules,
-) -> None:
+def test_the_item_types_that_tract_writes_for_integers_are_read(module: Modules) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
     for data_type, written in ((6, 3), (7, 3), (2, 2)):
         size = files.ITEM_BYTES[data_type]

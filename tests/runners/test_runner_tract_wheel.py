@@ -90,9 +90,7 @@ def test_rejected_at_load_with_only_the_chain_of_causes(wheel: Runner, tmp_path:
     assert wheel.stderr() == ""
 
 
-def test_a_message_loses_its_backtrace_and_its_colours(
-    module: Modules,
-) -> None:
+def test_a_message_loses_its_backtrace_and_its_colours(module: Modules) -> None:
     causes = module("wheel_execution").causes
     text = "\x1b[31mBuilding\x1b[0m node\n\nCaused by:\n    no\n\nStack backtrace:\n   0: f\n  at x"
     assert causes(text) == "Building node\n\nCaused by:\n    no"

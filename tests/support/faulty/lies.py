@@ -434,10 +434,7 @@ def afterwards(text):
     return fault
 
 
-LIES |= {
-    "compiles_afterwards": afterwards(COMPILING),
-    "speaks_unasked": afterwards("by the way"),
-}
+LIES |= {"compiles_afterwards": afterwards(COMPILING), "speaks_unasked": afterwards("by the way")}
 
 
 @lie
