@@ -173,7 +173,6 @@ def test_steps_list_what_is_read_carried_and_shared() -> None:
 def test_an_undefined_call_has_no_values_and_a_reason(tmp_path: Path) -> None:
     made = written(Call(num_heads=3), tmp_path)
     assert made.expected == ({},)
-    assert made.unjudged is not None
     assert made.unjudged.startswith("num_heads 3 must be a positive multiple of kv_num_heads 2")
     assert not list(tmp_path.rglob("output_*.pb"))
 

@@ -524,6 +524,5 @@ def test_a_model_that_cannot_be_checked_has_answers_for_programs(gqa: Gqa, tmp_p
     model = graph_of(BY_NAME["plain"])
     del model.graph.node[0].attribute[:]
     answers, _ = checked(gqa, tmp_path, model)
-    assert answers is not None
     assert (answers["exit_status"], answers["rows"]) == (2, [])
     assert "num_heads and kv_num_heads must be at least 1" in answers["model"]["not_checked"][""]

@@ -303,7 +303,6 @@ def test_sums_in_float16_over_many_keys_are_found() -> None:
     inputs["past_value"] = np.abs(inputs["past_value"])
     references = reference(inputs, attributes, ["output"])
     attention = references["output"].attention
-    assert attention is not None
     total = np.zeros(16, np.float16)
     for weight, value in zip(
         attention.probabilities[0, 0, 0, 0], attention.value[0, 0], strict=True
@@ -322,7 +321,6 @@ def budget_by_hand(
 ) -> np.ndarray:
     """Return docs/tolerance.md for one head and its last query, sum by sum; [D]."""
     attention = reference_.attention
-    assert attention is not None
     q, mq = attention.query[0, 0, 0, -1], attention.query_magnitude[0, 0, 0, -1]
     keys, mks, values = attention.key[0, 0], attention.key_magnitude[0, 0], attention.value[0, 0]
     logits, p = attention.logits[0, 0, 0, -1], attention.probabilities[0, 0, 0, -1]

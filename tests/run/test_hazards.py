@@ -79,7 +79,6 @@ def test_nan_that_a_mask_hides_is_a_hazard_in_its_own_rows(what: str) -> None:
         found = judged(one, values)
         if head in heads:
             assert (found.verdict, found.errors[0].share < 1) == ("pass", True)
-            assert found.hazard is not None
             assert found.hazard.startswith(f"output[0, 0, {head * size}] is nan, not ")
             assert found.hazard.endswith("it and 15 others.")
         else:
@@ -106,7 +105,6 @@ def test_any_wrong_value_of_a_watched_element_is_told() -> None:
     values[0]["output"][0, 1, 3] += 1
     found = judged(one, values)
     assert found.verdict == "pass"
-    assert found.hazard is not None
     assert found.hazard.startswith("output[0, 1, 3] is ")
     assert found.hazard.endswith("it.")
 

@@ -40,8 +40,6 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_n
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with owner(tmp_path) as living, owner(tmp_path) as killed:
-        assert living.stdout is not None
-        assert killed.stdout is not None
         kept, abandoned = (Path(one.stdout.readline().strip()) for one in (living, killed))
         remove_abandoned(str(tmp_path))
         assert abandoned.is_dir()  # still owned
@@ -64,7 +62,6 @@ def test_the_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_pat
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     killed = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
-    assert killed.stdout is not None
     assert killed.stdout.readline()
     killed.kill()
     killed.communicate()

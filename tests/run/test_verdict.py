@@ -188,7 +188,6 @@ def test_one_step_beyond_the_budget_fails_and_the_step_before_passes(
     values[0][output][index] = outside[0]
     beyond = judged(call, values)
     assert beyond.verdict == "wrong"
-    assert beyond.share is not None
     assert beyond.share > 1
     assert str(list(map(int, index))) in beyond.reason
 
@@ -498,7 +497,6 @@ def test_the_figures_are_those_of_all_elements(dtype: Any, undefined: float, see
             wrong = 2 if dtype is np.int8 else draw.choice([np.nan, np.inf, -2.0, -0.0, 0.5])
             got.reshape(-1)[place] = wrong
         made = compare("present_key", 0, got, want, "cpu", 3)
-        assert made is not None
         for name, figure in _by_all_elements(got, value, unit).items():
             assert getattr(made, name) == pytest.approx(figure, rel=0, abs=0, nan_ok=True), name
 
@@ -529,7 +527,6 @@ def test_the_figures_of_single_elements(
 ) -> None:
     want = expected_of(np.array(value), np.array(unit), np.dtype(np.float32))
     made = compare("output", 0, np.array(got, np.float32), want, "cpu")
-    assert made is not None
     assert (made.share, made.index) == (share, (index,))
     if share == 0.0:
         assert (made.got, made.absolute, made.relative) == (got[index], 0.0, 0.0)
@@ -551,7 +548,6 @@ def error_of(made: Judgement, output: str) -> OutputErrorRecord:
 
 def rows_of(made: Judgement, output: str = "output") -> tuple[str, ...]:
     where = error_of(made, output).where
-    assert where is not None
     return where.rows
 
 
@@ -570,7 +566,6 @@ def test_the_map_shows_a_wrong_head_and_a_wrong_position() -> None:
     assert rows_of(made) == ("00000", "00000", "X!!!!", "00000")
     assert rows_of(made, "present_value") == ("000X0", "000!0")
     where = error_of(made, "output").where
-    assert where is not None
     assert (where.heads, where.positions) == (4, 5)
 
 
@@ -582,9 +577,7 @@ def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined() -> None:
     made = judged(RAGGED, values)
     assert rows_of(made) == ("0X..", *3 * ("00..",), *3 * ("0000",), "000!")
     where = error_of(made, "output").where
-    assert where is not None
     assert (where.lengths, where.edges) == ((2, 4), {"end": (2, 4)})
-    assert where.worst is not None
     assert where.worst.rows == (16 * "0", "X" + 15 * "0", 16 * ".", 16 * ".")
 
 
@@ -593,7 +586,6 @@ def test_a_sliding_window_cache_has_a_map_without_edges() -> None:
         past_sequence_length=3, max_sequence_length=8, sliding_window_cache=1, local_window_size=2
     )
     where = error_of(judged(call, off(call)), "output").where
-    assert where is not None
     assert where.worst is not None
     assert (where.lengths, where.edges) == ((), {})
 
@@ -606,8 +598,6 @@ def test_output_qk_is_mapped_by_its_keys() -> None:
     rows = rows_of(judged(call, values), "output_qk")
     assert rows == ("00000", "0000X", "00000", "00000")
     where = error_of(judged(call, values), "output_qk").where
-    assert where is not None
-    assert where.worst is not None
     assert (where.worst.head, where.worst.rows) == (1, ("000--", "0000-", "0000X"))
 
 
@@ -628,8 +618,6 @@ def test_output_qk_shows_the_keys_that_are_hidden(
     share[0, 0, 0, 1], share[0, 0, 0, 4] = 5.0, 6.0
     got, defined = np.zeros(share.shape), np.ones(share.shape, bool)
     made = error_map("output_qk", share, got, defined, 1, limits)
-    assert made is not None
-    assert made.worst is not None
     wrong = "1" if hidden[0][1] == "0" else "#"
     assert made.worst.rows == (f"{hidden[0][0]}{wrong}{hidden[0][2:4]}X", *hidden[1:])
 
@@ -674,7 +662,6 @@ def test_two_numbers_a_byte_are_mapped_as_bytes() -> None:
 def test_a_digit_is_a_power_of_ten(share: float, digit: str) -> None:
     of_all = np.array([math.inf, 0.0, share]).reshape(1, 3, 1)
     made = error_map("output", of_all, np.zeros(of_all.shape), np.ones(of_all.shape, bool), 1)
-    assert made is not None
     assert made.rows == (f"X0{digit}",)
 
 
@@ -683,14 +670,12 @@ def test_long_sides_are_grouped_in_blocks_with_their_worst_value() -> None:
     share[1, 19, 129, 3] = 5.0
     share[0, 1, 3, 0] = 50.0
     made = error_map("present_key", share, np.zeros(share.shape), np.ones(share.shape, bool), 20)
-    assert made is not None
     assert (made.heads, made.positions) == (40, 130)
     assert len(made.rows) == 14  # three heads per row, the last one alone
     assert {len(row) for row in made.rows} == {44}  # three positions per column, the last one alone
     assert made.rows[0] == "0X" + 42 * "0"
     assert made.rows[13] == 43 * "0" + "1"
     assert set(made.rows[1:13]) == {44 * "0"}
-    assert made.worst is not None
     assert (made.worst.batch, made.worst.head) == (0, 1)
     assert made.worst.rows == ("X000", *14 * ("0000",))  # nine tokens per row
     assert (made.worst.tokens, made.worst.elements) == (130, 4)
@@ -766,7 +751,6 @@ def test_a_rejection_that_came_after_a_change_of_an_input_has_a_hazard() -> None
     late = Rejected(stage="run", step=0, code="FAIL", message="no", changed=("past_key",))
     made = verdict_on(late, NO_PLACE, EITHER)
     assert made.verdict == "pass"
-    assert made.hazard is not None
     assert "past_key" in made.hazard
     assert verdict_on(rejected("no"), NO_PLACE, EITHER).hazard is None
 

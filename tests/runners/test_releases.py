@@ -40,7 +40,6 @@ PUBLISHED = (
 
 def package_of(name: str) -> Package:
     entry = entry_of(name)
-    assert entry is not None
     assert entry.package is not None
     return entry.package
 
@@ -292,7 +291,6 @@ def test_a_release_is_called_as_it_was_published(
     monkeypatch.setenv("FAULT_ON", "nothing")
     with TargetRun(TargetPlan(replace(pinned, command=other.command), (), ())) as run:
         assert run.ready.name == "cpu@1.20.1"
-        assert run.ready.described is not None
         assert run.ready.described.versions["version that it reports"] == "1.0"
         case = find(["smoke"]).loaded[0]
         with run.again() as other:  # as each worker does

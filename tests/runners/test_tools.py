@@ -89,7 +89,6 @@ def test_onnxruntime_web_is_named_by_folder_or_release(
         assert find_onnxruntime_web(release) == Program(there, option, True, release)
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "1.27.0")
     found = find_onnxruntime_web()
-    assert found is not None
     assert (found.release, found.found_by) == ("1.27.0", variable)
 
 
