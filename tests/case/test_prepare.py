@@ -16,6 +16,7 @@ import pytest
 from case_files import cases_of
 from onnx import numpy_helper
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.base.array_types import NUMPY
 from conformance.base.files import write_files
@@ -24,61 +25,13 @@ from conformance.case.call import Call
 from conformance.case.tensors import steps_of
 from conformance.run.assessment import job_for
 
-CALLS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "rotary prompt": {
-        "sequence_length": 5,
-        "batch_size": 2,
-        "rotary": "half_split",
-        "position_ids": True,
-    },
-    "packed ragged float16 decode": {
-        "dtype": "float16",
-        "past_sequence_length": 9,
-        "batch_size": 2,
-        "total_sequence_lengths": (10, 4),
-        "key_value": "packed",
-    },
-    "bfloat16 loop in a shared buffer": {
-        "dtype": "bfloat16",
-        "loop": (3, 1, 1),
-        "max_sequence_length": 8,
-        "shared_buffer": True,
-        "local_window_size": 2,
-    },
-    "borrowed cache": {
-        "key_value": "zero_length",
-        "past_sequence_length": 8,
-        "presents": "none",
-        "softcap": 2.0,
-        "attention_bias": "one_head",
-        "head_sink": True,
-    },
-    "quantised cache": {
-        "dtype": "float16",
-        "cache_dtype": "int8",
-        "past_sequence_length": 4,
-        "k_quant_type": "PER_TENSOR",
-        "v_quant_type": "PER_CHANNEL",
-        "kv_cache_bit_width": 8,
-        "inputs": {"k_scale": "connected", "v_scale": "connected"},
-    },
-}
+TABLES = tables(__file__)
+
+CALLS: dict[str, dict[str, Any]] = TABLES["calls"]
 
 #: Digests of what runners read of these calls. A change here changes every case: new numbers, a
 #: new model or a new oracle. That may be intended; then earlier results belong to other bundles.
-DIGESTS = {
-    "plain": "5d60d21fc0f9839ec90d07f3f834c7763077a0240d70c82857e1b130d80db38c",
-    "rotary prompt": "952e596814a8bb3b058cedf879cda6e9dec5f43874772a3ee9d4dd2125c1dc96",
-    "packed ragged float16 decode": (
-        "83db09977503405bf21d99d88c363e145ee5b94b17306f0dfea961da16d09ae8"
-    ),
-    "bfloat16 loop in a shared buffer": (
-        "9336870dc9e4ac5cc2be71f608a46c5d357072bce985544856993eb3c2635554"
-    ),
-    "borrowed cache": "fda7eeb5383fa4720adde5fb569a21459bd6f0aae2d06d58d25540712d7a3476",
-    "quantised cache": "d31580f01c9797e21184571566645e578fb434250c9fb3c23d67b6ec3e754b00",
-}
+DIGESTS = TABLES["digests"]
 
 each_call = pytest.mark.parametrize("fields", CALLS.values(), ids=CALLS)
 

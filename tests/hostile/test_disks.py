@@ -18,9 +18,12 @@ from case_files import entries, write
 from endings import check_ending
 from synthetic_runs import case, realistic, result
 from synthetic_runs import write as write_results
+from tables import tables
 
 from conformance.cli.report import FORMS
 from conformance.results.reader import read
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -252,22 +255,7 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
 # An output that is an input or another output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "run three.yaml --results x --html ./programs/../x",
-        "run three.yaml --results x --html ./x.part",
-        "run three.yaml --results three.yaml",
-        "run three.yaml --html programs/correct --ep exec:programs/correct",
-        "report keep.jsonl --html keep.jsonl",
-        "report keep.jsonl --markdown link.jsonl",
-        "report keep.jsonl --csv x --json x",
-        "report other.jsonl --against keep.jsonl --html keep.jsonl",
-        "report report.html --site .",
-        "report keep.jsonl --site . --json report.html",
-        "diff keep.jsonl other.jsonl --markdown other.jsonl",
-    ],
-)
+@pytest.mark.parametrize("arguments", TABLES["overwriting"])
 def test_an_output_that_is_read_or_written_already_is_refused(
     desk: Desk, gqa: Gqa, arguments: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from model_searches import SEARCHES
 from recorded_models import two_models
+from tables import tables
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
@@ -23,6 +24,8 @@ from conformance.model.profiles import profiles, real_models
 from conformance.report.model_query import matching
 from conformance.report.model_table import USES
 from conformance.report.models import Models, OnRuntime, UseAnswer, load_models, models_of
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -40,29 +43,7 @@ def on(**answers: str) -> OnRuntime:
     return OnRuntime(found, name="cpu")
 
 
-@pytest.mark.parametrize(
-    ("answers", "words", "verdict"),
-    [
-        ({"v1_20": "right", "v1_21": "right"}, "right since ≤1.20", "pass"),
-        ({"v1_20": "refused", "v1_21": "right"}, "right since 1.21", "pass"),
-        ({"v1_20": "wrong from 9 tokens on"}, "silently wrong from 9 tokens on", "wrong"),
-        (
-            {"v1_20": "right", "v1_21": "wrong"},
-            "silently wrong since 1.21, right until 1.20",
-            "wrong",
-        ),
-        ({"v1_20": "crash", "v1_21": "refused"}, "refused", "unsupported"),
-        ({"v1_20": "right", "v1_21": "untried"}, "right in 1.20", "pass"),
-        # The release before was not tried, so it is not known since when it is so.
-        ({"v1_26": "refused", "v1_32_0": "right"}, "right in 1.32; 1.27 to 1.31 not tried", "pass"),
-        (
-            {"v1_26": "right", "v1_28": "wrong", "v1_29": "wrong"},
-            "silently wrong in 1.28 to 1.29; 1.27 not tried, right until 1.26",
-            "wrong",
-        ),
-        ({"v1_20": "untried", "v1_21": "none"}, "not tried", "skip"),
-    ],
-)
+@pytest.mark.parametrize(("answers", "words", "verdict"), TABLES["cells"])
 def test_a_cell_says_what_the_newest_release_does_and_since_when(
     answers: dict[str, str], words: str, verdict: str
 ) -> None:
@@ -83,26 +64,11 @@ def test_uses_that_come_out_unlike_one_chat_are_named_beside_it() -> None:
 
 
 SUBGROUPS = "docs/findings/webgpu-small-subgroups.md"
-WINDOW = "docs/findings/webgpu-borrowed-window.md"
 
 
 @pytest.mark.parametrize(
     ("runtime", "links", "where", "words", "verdict"),
-    [
-        ("webgpu+lavapipe", [SUBGROUPS], "for prompts from 65 tokens on",
-         "software GPU: wrong from 32 tokens; real GPUs not tried", "software"),
-        # Of a release whose kernel differs, only what was tried is known.
-        ("webgpu+lavapipe", [SUBGROUPS], "for a prompt of 17 tokens and a prompt of 65 tokens",
-         "software GPU: wrong for a prompt of 17 tokens and a prompt of 65 tokens; real GPUs not"
-         " tried", "software"),
-        # Another defect beside it, which does not depend on the adapter, makes it red.
-        ("webgpu+lavapipe", [SUBGROUPS, WINDOW], "for prompts from 65 tokens on",
-         "silently wrong for prompts from 32 tokens on", "wrong"),
-        ("webgpu+lavapipe", [WINDOW], "from 529 tokens on", "silently wrong from 529 tokens on",
-         "wrong"),
-        ("webgpu+h100", [SUBGROUPS], "from 65 tokens on", "silently wrong from 65 tokens on",
-         "wrong"),
-    ],
+    TABLES["software"],
 )  # fmt: skip
 def test_a_software_gpu_proves_nothing_by_a_defect_that_depends_on_the_adapter(
     runtime: str, links: list[str], where: str, words: str, verdict: str

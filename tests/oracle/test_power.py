@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.case.corpus import find
@@ -24,6 +25,8 @@ from conformance.maintain.power import (
 )
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
+
+TABLES = tables(__file__)
 
 #: A number in prose, and the word that says what is counted.
 COUNTED = re.compile(r"\b(\d[\d,]*) (?:known faults|faults|mutants|with one fault|cases)\b")
@@ -93,22 +96,7 @@ def test_a_mutant_that_ends_its_process_is_not_retried_forever(mutants: dict[str
     assert len(score.kills) <= 4
 
 
-@pytest.mark.parametrize(
-    ("verdict", "kind", "basis", "vague", "kill"),
-    [
-        ("wrong", "numbers", "specified", False, True),
-        ("fallback", "behaviour", "specified", False, True),
-        ("pass", "behaviour", "specified", True, False),
-        ("pass", "message", "specified", True, True),
-        ("pass", "message", "specified", False, False),
-        ("pass", "hazard", "specified", False, True),
-        ("pass", "numbers", "specified", False, False),
-        ("unsupported", "behaviour", "specified", False, True),
-        ("unsupported", "behaviour", "established", False, True),
-        ("unsupported", "behaviour", "requested", False, False),
-        ("skip", "numbers", "specified", False, False),
-    ],
-)
+@pytest.mark.parametrize(("verdict", "kind", "basis", "vague", "kill"), TABLES["kills"])
 def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, kill: bool) -> None:
     names = {
         "specified": "window/decode_within",

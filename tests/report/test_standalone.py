@@ -21,6 +21,7 @@ from browsing import Open
 from graph_models import graph_cases
 from shipped import shipped_cases
 from synthetic_runs import of_results, result, target
+from tables import tables
 
 from conformance.base.paths import CACHE_VARIABLE, ROOT, data_path
 from conformance.bundle.script import script_of
@@ -44,6 +45,8 @@ from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import target_for
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -124,31 +127,9 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
 #: A call that passes, one with wrong results, one that is accepted but must be rejected, one that
 #: is rejected, one that crashes: on ONNX Runtime 1.31 and tract 0.23. On another release the
 #: verdict may differ, and the program must print that one as well.
-CPU = (
-    "smoke/decode[dtype=float32]",
-    "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]",
-    "bounds_attributes/local_window_size_without_meaning[dtype=float32,local_window_size=0]",
-    "bounds_heads/odd_head_size[dtype=float32,head_size=1,call=prompt]",
-    "bounds_lengths/no_sequence[dtype=float32,step=prompt]",
-    "decoding/static[dtype=float16,shared_buffer=true]",
-    "decoding/concatenated[dtype=float32,rotary=half_split]",
-    "pairs/decode_float8_tensor[dtype=float32]",
-)
-TRACT = (
-    "bounds_heads/head_size[dtype=float32,head_size=24]",
-    "known_bugs/one_token_for_each_of_several[dtype=float32,cache_is=static]",
-    "bounds_attributes/local_window_size_without_meaning[dtype=float32,local_window_size=0]",
-    "bounds_heads/head_size_packed[dtype=float32,head_size=8]",
-    "bounds_heads/num_heads[dtype=float32,value=zero]",
-)
-WEB = (
-    "smoke/decode[dtype=float32]",
-    "smoke/borrowed[dtype=float32]",
-    "bounds_heads/num_heads[dtype=float32,value=two_to_the_32_more]",
-    "bounds_heads/odd_head_size[dtype=float32,head_size=1,call=prompt]",
-    "smoke/prompt[dtype=float16,sequence_length=40]",
-    "smoke/quantised[dtype=float32]",
-)
+CPU = TABLES["cpu"]
+TRACT = TABLES["tract"]
+WEB = TABLES["web"]
 LOOP = "loop/window[dtype=float16]"
 SHARED_ON_GPU = "decoding/static[dtype=float32,shared_buffer=true]"
 

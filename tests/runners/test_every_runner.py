@@ -30,8 +30,11 @@ from spoken_runner import (
     step,
     value,
 )
+from tables import tables
 
 from conformance.targets.tools import find_onnxruntime_web, find_tract
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -242,58 +245,9 @@ PACKAGES = {
     "cuda": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cuda")),
     "tract": ("tract", "tract/wheel.py", ()),
 }
-MISSING = "raise ModuleNotFoundError('No module', name={!r})"
-BROKEN_WHEEL = "raise ImportError('a.so: version GLIBCXX_9 not found\\nsecond line')"
-NEEDS = "import a_package_that_is_not_there"
-LACKS_CUDA = """
-__version__ = '1.31.1'
-def get_available_providers(): return ['CPUExecutionProvider']
-def get_build_info(): return 'ORT Build Info: git-branch=x'
-"""
-AGAIN = "--force-reinstall {}"
-TRACT = "-m pip install tract==0.23.9"
-TRACT_AGAIN = AGAIN.format("tract==0.23.9")
-NO_TENSOR = "def version(): return '0.31.0'\nclass TractError(Exception): pass"
 
 
-@pytest.mark.parametrize(
-    ("target", "source", "reason", "fix"),
-    [
-        ("cpu", MISSING, r"onnxruntime is not installed in \S+\.$", "pip install onnxruntime"),
-        ("cpu", BROKEN_WHEEL, "a.so: version GLIBCXX_9 not found", AGAIN.format("onnxruntime")),
-        ("cpu", NEEDS, "No module named 'a_package_that_is_", AGAIN.format("onnxruntime")),
-        ("cpu", "", "only leftovers of a wheel", AGAIN.format("onnxruntime")),
-        (
-            *("cpu", "__version__ = '1.19.2'"),
-            "onnxruntime 1.19.2 is too old: this runner needs 1.20 or later.",
-            "'onnxruntime>=1.20'",
-        ),
-        ("cuda", MISSING, r"onnxruntime is not installed in \S+\.$", "gqa setup cuda"),
-        ("cuda", BROKEN_WHEEL, "a.so: version GLIBCXX_9 not found", "gqa setup cuda"),
-        ("cuda", "", "only leftovers of a wheel", "gqa setup cuda"),
-        ("cuda", "__version__ = '1.19.2'", "1.19.2 is too old", "gqa setup cuda"),
-        ("cuda", LACKS_CUDA, "was built without CUDAExecutionProvider.", "gqa setup cuda"),
-        ("tract", MISSING, r"The package tract is not installed in \S+\.$", TRACT),
-        (
-            *("tract", BROKEN_WHEEL),
-            "Importing the package tract .+ failed in .+: a.so: version GLIBCXX_9 not found$",
-            TRACT_AGAIN,
-        ),
-        (
-            "tract",
-            NEEDS,
-            "failed in .+: No module named 'a_package_that_is_not_there'",
-            TRACT_AGAIN,
-        ),
-        ("tract", "", "The package tract .+ has no TractError, which this", TRACT_AGAIN),
-        (
-            *("tract", "def version(): return '0.22.4'"),
-            r"tract 0.22.4 is too old: this runner needs 0.23 or later\.$",
-            TRACT,
-        ),
-        ("tract", NO_TENSOR, "The package tract 0.31.0 has no Tensor, which", TRACT_AGAIN),
-    ],
-)
+@pytest.mark.parametrize(("target", "source", "reason", "fix"), TABLES["packages"])
 def test_an_unusable_package_is_unavailable(
     tmp_path: Path, target: str, source: str, reason: str, fix: str
 ) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from as_user import Desk, Gqa
+from tables import tables
 
 from conformance.base.paths import CACHE_VARIABLE
 from conformance.case.corpus import find
@@ -31,6 +32,8 @@ from conformance.targets.setup.installed import install, installed, is_installed
 from conformance.targets.setup.programs import SetupError
 from conformance.targets.setup.python_packages import has_driver
 from conformance.targets.tools import TOOLS_VARIABLE, folder_of, python_in
+
+TABLES = tables(__file__)
 
 PUBLISHED = (
     "1.9.0", "1.19.2", "1.20.0", "1.20.1", "1.22.0", "1.22.1", "1.31.0", "1.31.1",
@@ -50,25 +53,7 @@ ONNXRUNTIME = package_of("cpu")
 OTHER = "3.9" if sys.version_info.minor != 9 else "3.10"
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("1.22.0", "1.22.0"),
-        ("9.9.9", "9.9.9"),  # the registry is not asked
-        ("1.32.0-dev.20260101-ffffffff0", "1.32.0-dev.20260101-ffffffff0"),
-        ("1.20", "1.20.1"),
-        ("1.9", "1.9.0"),
-        ("1", "1.31.1"),
-        ("latest", "1.31.1"),
-        ("nightly", "1.32.0-dev.20260914-8d85527a0"),
-        ("1.22..", "1.22.1 1.31.1"),
-        ("..", "1.20.1 1.22.1 1.31.1"),
-        ("..1.22", "1.20.1 1.22.1"),
-        ("1.20..1.22", "1.20.1 1.22.1"),
-        ("1.20.0..1.31.0", "1.20.0 1.20.1 1.22.1 1.31.0"),
-        ("all", "1.20.0 1.20.1 1.22.0 1.22.1 1.31.0 1.31.1"),
-    ],
-)
+@pytest.mark.parametrize(("word", "expected"), TABLES["words"])
 def test_what_a_word_stands_for(word: str, expected: str) -> None:
     assert " ".join(releases(word, ONNXRUNTIME, lambda _: PUBLISHED)) == expected
 

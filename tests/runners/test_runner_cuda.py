@@ -21,6 +21,9 @@ import onnx
 import pytest
 from onnx import TensorProto
 from spoken_runner import RUNNERS, Message, Modules, Start, fake_package, importing, starting, step
+from tables import tables
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -124,16 +127,6 @@ def unavailable(start: Start, folder: Path, environment: dict[str, str]) -> Mess
     return answer
 
 
-def test_a_wheel_without_the_provider(start: Start, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        pytest.skip("this interpreter's onnxruntime has CUDA")
-    answer = unavailable(start, tmp_path, {})
-    name = f"{onnxruntime.package_name} {onnxruntime.__version__}"
-    reason = f"the installed wheel {name} was built without CUDAExecutionProvider."
-    assert (answer["reason"], answer["fix"]) == (reason, "gqa setup cuda")
-
-
 def test_a_build_with_cuda_as_a_plugin(start: Start, tmp_path: Path) -> None:
     source = (
         "__version__ = '1.32.0'\n"
@@ -229,44 +222,7 @@ def test_no_driver(start: Start, machine: Machine, tmp_path: Path) -> None:
 
 
 #: What the driver says, and the sentence that is made of it.
-DRIVERS = {
-    "no device": ({"FAKE_CUINIT": "100"}, "the NVIDIA driver finds no GPU."),
-    "hidden": (
-        {"FAKE_CUINIT": "100", "CUDA_VISIBLE_DEVICES": "7"},
-        "the NVIDIA driver finds no GPU (CUDA_VISIBLE_DEVICES is '7').",
-    ),
-    "broken": (
-        {"FAKE_CUINIT": "803"},
-        "the NVIDIA driver does not start: cuInit says 803 (what it means).",
-    ),
-    "too old": (
-        {"FAKE_CUDA": "12090", "FAKE_RELEASE": "575.57.08"},
-        "the NVIDIA driver 575.57.08 supports CUDA 12.9 at most, and onnxruntime-gpu 1.31.1 needs "
-        "CUDA 13: install driver 580.65.06 or later.",
-    ),
-    # Such a driver can refuse to start, too; that is what its age comes to.
-    "too old to start": (
-        {"FAKE_CUDA": "11040", "FAKE_RELEASE": "470.82.01", "FAKE_CUINIT": "804"},
-        "the NVIDIA driver 470.82.01 supports CUDA 11.4 at most, and onnxruntime-gpu 1.31.1 needs "
-        "CUDA 13: install driver 580.65.06 or later.",
-    ),
-    "older architecture": (
-        {"FAKE_SM": "75", "FAKE_NAME": "Tesla T4"},
-        "onnxruntime-gpu 1.31.1 has no code for Tesla T4 (sm_75): it was built for sm_80 sm_90 "
-        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=75 has it.",
-    ),
-    "between": (
-        {"FAKE_SM": "100", "FAKE_NAME": "NVIDIA B200"},
-        "onnxruntime-gpu 1.31.1 has no code for NVIDIA B200 (sm_100): it was built for sm_80 sm_90 "
-        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=100 has it.",
-    ),
-    # A newer driver, and a GPU that runs the code of an older one of its family.
-    "all is well": (
-        {"FAKE_SM": "89", "FAKE_CUDA": "14000", "FAKE_GPUS": "2"},
-        "CUDA does not run a one-node model: no [('CUDAExecutionProvider', {'device_id': '0'})] ; "
-        "file=x",
-    ),
-}
+DRIVERS = TABLES["drivers"]
 
 
 @linux
@@ -350,20 +306,7 @@ def test_ptx_is_told_apart_from_machine_code(module: Modules, tmp_path: Path) ->
     assert (found.cuda, found.code.words()) == (None, "sm_75 compute_90")
 
 
-@pytest.mark.parametrize(
-    ("machine_code", "ptx", "capability", "runs"),
-    [
-        ([80], [], (8, 0), True),
-        ([80], [], (8, 6), True),
-        ([86], [], (8, 0), False),
-        ([80], [], (9, 0), False),
-        ([120], [], (12, 1), True),
-        ([75], [90], (10, 0), True),
-        ([75], [90], (9, 0), True),
-        ([], [90], (8, 9), False),
-        ([], [], (8, 0), False),
-    ],
-)
+@pytest.mark.parametrize(("machine_code", "ptx", "capability", "runs"), TABLES["code"])
 def test_which_gpus_code_runs_on(
     module: Modules,
     machine_code: list[int],
@@ -387,24 +330,7 @@ def test_a_file_that_is_no_library_says_nothing(module: Modules, tmp_path: Path)
 
 # The GPU
 
-NAMES = {
-    "NVIDIA H100 80GB HBM3": "h100",
-    "NVIDIA GH200 144G HBM3e": "gh200",
-    "NVIDIA A100-SXM4-40GB": "a100",
-    "NVIDIA A100-SXM4-40GB MIG 1g.5gb": "a100",
-    "Tesla T4": "t4",
-    "NVIDIA GeForce RTX 4090": "rtx-4090",
-    "NVIDIA GeForce RTX 3080 Laptop GPU": "rtx-3080-laptop",
-    "NVIDIA GeForce RTX 2070 with Max-Q Design": "rtx-2070-max-q",
-    "Quadro RTX 6000": "quadro-rtx-6000",
-    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-blackwell",
-    "Orin (nvgpu)": "orin",
-    "Graphics Device": "device",
-    "NVIDIA": "nvidia",
-    "": "gpu",
-    "…/…": "gpu",
-    "X" * 200: "x" * 60,
-}
+NAMES = dict(TABLES["names"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -28,11 +28,14 @@ from spoken_runner import (
     starting,
     step,
 )
+from tables import tables
 
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
 from conformance.targets.registry import target_for
+
+TABLES = tables(__file__)
 
 onnxruntime = pytest.importorskip(
     "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
@@ -82,20 +85,7 @@ def test_a_node_that_the_plugin_does_not_take_is_rejected(plugin: Runner, tmp_pa
     assert (answer["outcome"], answer["stage"]) == ("rejected", "load")
 
 
-@pytest.mark.parametrize(
-    ("word", "reason"),
-    [
-        ("no_such_module", "the Python module no_such_module is not installed in "),
-        ("/no/such/lib.so", "the plugin library /no/such/lib.so does not exist."),
-        ("json", "the Python module json has no library and no get_library_path();"),
-        ("TensorrtExecutionProvider", "was built without TensorrtExecutionProvider; it has "),
-        ("cpuexecutionprovider", "; did you mean ort-plugin:CPUExecutionProvider?"),
-        ("cpu", "; did you mean ort-plugin:CPUExecutionProvider?"),
-        ("typing-extension", "; did you mean ort-plugin:typing_extensions?"),
-        ("README.md", "the Python module README.md is not installed in "),
-        ("/usr", "/usr is a folder, not the library of a plugin."),
-    ],
-)
+@pytest.mark.parametrize(("word", "reason"), TABLES["plugins"])
 def test_a_plugin_that_is_not_there(start: Start, word: str, reason: str) -> None:
     answer = start("--plugin", word).ask(cmd="describe")
     assert answer["outcome"] == "unavailable"

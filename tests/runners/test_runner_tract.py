@@ -32,6 +32,7 @@ from spoken_runner import (
     starting,
     step,
 )
+from tables import tables
 
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import TimedOut
@@ -39,6 +40,8 @@ from conformance.harness.protocol import StepFiles
 from conformance.harness.runner import Command, Limits
 from conformance.harness.session import Session
 from conformance.targets.tools import find_tract
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -132,16 +135,7 @@ def test_without_a_binary_the_fix_is_to_install_one(start: Start) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("no_tract", "is no tract: to --version it says 'grep 3.8'."),
-        ("silent", "is no tract: to --version it says ''."),
-        ("older", "for 0.22 and 0.23: error: unexpected argument '--save-outputs-nnef' found"),
-        ("unready", "for 0.22 and 0.23: its log does not say 'Model ready'"),
-        ("lossy", "for 0.22 and 0.23: the Relu of -1, 0, 1, 2 in float16 comes back as Tensor("),
-    ],
-)
+@pytest.mark.parametrize(("fault", "said"), TABLES["other programs"])
 def test_a_program_with_another_command_line_is_unavailable(
     start: Start, fake: Path, fault: str, said: str
 ) -> None:
@@ -222,25 +216,7 @@ def test_a_panic_is_a_crash_and_not_a_rejection(tried: Tried) -> None:
     assert "somebody/.cargo" in runner.stderr()
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("SIGTERM", "tract was ended from outside, by SIGTERM"),
-        ("SIGKILL", "tract was ended from outside, by SIGKILL"),
-        ("SIGXCPU", "tract was ended from outside, by SIGXCPU"),
-        ("broken_pipe", "tract ended with status 141"),
-        ("panic_full", "tract had trouble with the system: panicked at tract-core"),
-        ("odd", "tract ended with status 7: something odd"),
-        ("full", "tract had trouble with the system: Error at stage"),
-        ("speechless", "tract ended with status 1: status 1, and not a word"),
-        ("no_folder", "tract ended well and wrote no outputs"),
-        ("no_file", "tract ended well and wrote no y"),
-        ("stranger", "tract wrote ['z.dat'], and the model's outputs are ['y']"),
-        ("garbage", "y.dat is no NNEF tensor: it does not start with a header of 128 bytes"),
-        ("short", "y.dat is an NNEF tensor of dims [1, 4], which need 8 bytes; its header says 8"),
-        ("folder", "y.dat: Is a directory"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "said"), TABLES["ends"])
 def test_an_end_that_says_nothing_about_tract_ends_the_runner(
     start: Start, fake: Path, relu: Bundle, fault: str, said: str
 ) -> None:
