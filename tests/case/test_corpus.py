@@ -65,9 +65,7 @@ def test_a_target_in_an_id(argument: str, path: str, target: str | None) -> None
     "target", ["cpu", "exec:./a,b]", "exec:/a::b/[c]", "exec:é %41", "exec:\udcff\n\x1b[1m"]
 )
 @pytest.mark.parametrize("argument", ["own.yaml::ab", SOME])
-def test_the_name_of_a_test_has_one_bracket_at_its_end_and_can_be_read_back(
-    own: Path, argument: str, target: str
-) -> None:
+def test_the_name_of_a_test_can_be_read_back(own: Path, argument: str, target: str) -> None:
     (case,) = find([argument]).named
     name = name_on(case, target)
     assert name.isprintable()

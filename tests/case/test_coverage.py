@@ -50,9 +50,7 @@ def test_a_pair_without_a_case_is_reported(tmp_path: Path) -> None:
         ("head_sink: true, insensitive_to: [head_sink]", "sink"),
     ],
 )
-def test_what_the_result_does_not_depend_on_is_not_counted(
-    tmp_path: Path, body: str, unread: str
-) -> None:
+def test_what_has_no_effect_is_not_counted(tmp_path: Path, body: str, unread: str) -> None:
     (case,) = cases_of(tmp_path, f"- {{name: a, {body}}}")
     values = features_of(case.call, case.steps)
     assert values[unread] is not None

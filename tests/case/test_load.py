@@ -52,9 +52,7 @@ def test_a_mistake_is_reported_with_its_location(tmp_path: Path, body: str, comp
 @given(
     content=st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "replace"))
 )
-def test_the_loader_handles_any_bytes(
-    content: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_bytes_are_handled(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     survive(tmp_path_factory, content)
 
 

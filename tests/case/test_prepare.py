@@ -52,9 +52,7 @@ def digests(call: Call) -> dict[str, str]:
 
 
 @each_call
-def test_onnx_reads_every_file_as_the_graph_declares_it(
-    fields: dict[str, Any], tmp_path: Path
-) -> None:
+def test_onnx_reads_each_file_as_the_graph_declares(fields: dict[str, Any], tmp_path: Path) -> None:
     made = written(Call(**fields), tmp_path)
     model = onnx.load(str(tmp_path / "model.onnx"))
     onnx.checker.check_model(model)
@@ -131,9 +129,7 @@ def test_an_undefined_call_has_no_values_and_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache_dtype", ["int8", "uint8", "float8e4m3fn"])
-def test_expected_outputs_of_a_quantised_cache_have_its_dtype(
-    cache_dtype: Any, tmp_path: Path
-) -> None:
+def test_outputs_of_a_quantised_cache_have_its_dtype(cache_dtype: Any, tmp_path: Path) -> None:
     bits = 4 if cache_dtype == "uint8" else 8
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
     call = Call(past_sequence_length=3, cache_dtype=cache_dtype, kv_cache_bit_width=bits, **kinds)
@@ -227,9 +223,7 @@ ODD = (0.0, -0.0, float("inf"), float("-inf"), float("nan"))
     ],
     ids=["fields", "inputs and outputs", "attribute", "float", "data", "constant"],
 )
-def test_every_field_changes_the_digest_and_infinities_and_nan_differ(
-    others: list[dict[str, Any]],
-) -> None:
+def test_every_field_infinity_and_nan_change_the_digest(others: list[dict[str, Any]]) -> None:
     calls = [Call(**fields) for fields in others]
     assert len({digest_of(call) for call in calls}) == len(others)
     for call in calls:

@@ -262,9 +262,7 @@ SMALL = (
         (f"{WIDE}, contract: {{source: x, demands: rejects}}", None),
     ],
 )
-def test_a_part_without_effect_must_be_declared_and_no_other(
-    tmp_path: Path, fields: str, sentence: str | None
-) -> None:
+def test_only_idle_parts_are_declared(tmp_path: Path, fields: str, sentence: str | None) -> None:
     (case,) = cases_of(tmp_path, f"- {{name: a, {fields}}}")
     said = why_insensitive(case)
     assert said is None if sentence is None else re.fullmatch(sentence, said or "")

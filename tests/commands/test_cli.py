@@ -55,9 +55,7 @@ def results_in(file: Path) -> int:
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
 )
-def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
-    desk: Desk, number: signal.Signals
-) -> None:
+def test_an_interrupted_run_leaves_a_marked_file_alone(desk: Desk, number: signal.Signals) -> None:
     write(desk.folder, TWENTY, "twenty.yaml")
     file = desk.folder / f"{number.name}.jsonl"
     mark = f"{file}"

@@ -110,9 +110,7 @@ def test_a_node_id_and_an_option_with_a_path(desk: Desk) -> None:
     assert f"rootdir: {ROOT}\nconfigfile: pyproject.toml" in done.out
 
 
-def test_the_cases_of_another_checkout_are_refused_with_the_remedy(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_cases_of_another_checkout_are_refused_with_the_remedy(desk: Desk, tmp_path: Path) -> None:
     """To the suite of another checkout they are a stranger's, and known crashes red."""
     other = tmp_path / "other"
     (other / "conformance").mkdir(parents=True)

@@ -143,7 +143,7 @@ def in_shell(desk: Desk, line: str, given: str) -> Done:
         ),
     ],
 )
-def test_commands_say_what_the_transcript_says(
+def test_commands_say_what_transcripts_say(
     file: Path, done: Call, replaced: dict[str, str]
 ) -> None:
     wanted = file.read_text(encoding="utf-8")

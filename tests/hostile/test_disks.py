@@ -157,9 +157,7 @@ def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, befor
 PART = "Results: keep.jsonl.part, of a run that is not whole; keep.jsonl keeps those from before."
 
 
-def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(
-    desk: Desk, gqa: Gqa, before: bytes
-) -> None:
+def test_a_runner_given_up_keeps_the_earlier_results(desk: Desk, gqa: Gqa, before: bytes) -> None:
     done = gqa(*complete_run(desk), "--ep", "exec:./gone")
     assert (done.status, done.out.splitlines()[-1]) == (3, PART)
     run = read(desk.folder / "keep.jsonl.part")
@@ -168,9 +166,7 @@ def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(
 
 
 @pytest.mark.push
-def test_stopped_runs_leave_the_earlier_results_until_one_is_whole(
-    desk: Desk, before: bytes
-) -> None:
+def test_stopped_runs_leave_earlier_results_until_one_is_whole(desk: Desk, before: bytes) -> None:
     for number in (2, 1):
         process = held_run(desk)
         allow(desk, number)
@@ -221,9 +217,7 @@ def small_disk(desk: Desk) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("form", [form.option for form in FORMS if not form.folder])
-def test_a_full_disk_leaves_the_old_file_whole(
-    desk: Desk, gqa: Gqa, small_disk: Path, form: str
-) -> None:
+def test_a_full_disk_keeps_the_old_file(desk: Desk, gqa: Gqa, small_disk: Path, form: str) -> None:
     realistic(desk.folder / "many.jsonl")
     old = small_disk / "out"
     old.write_text("the old report\n")
@@ -256,9 +250,7 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
 
 
 @pytest.mark.parametrize("arguments", TABLES["overwriting"])
-def test_an_output_that_is_read_or_written_already_is_refused(
-    desk: Desk, gqa: Gqa, arguments: str
-) -> None:
+def test_an_output_that_is_in_use_is_refused(desk: Desk, gqa: Gqa, arguments: str) -> None:
     desk.runner("correct")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "other.jsonl")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "report.html")

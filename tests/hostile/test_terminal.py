@@ -137,9 +137,7 @@ PATHS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("arguments", PATHS.values(), ids=PATHS)
-def test_text_from_outside_is_shown_and_not_obeyed(
-    on_terminal: Callable[..., Done], arguments: list[str]
-) -> None:
+def test_outside_text_is_not_obeyed(on_terminal: Callable[..., Done], arguments: list[str]) -> None:
     done = on_terminal(*arguments)
     check(done)
     assert "HID" in done.out

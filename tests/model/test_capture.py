@@ -107,9 +107,7 @@ def captured_of(model: Path, ids: tuple[int, ...], steps: int, folder: Path) -> 
     return capture(read, groups[0].nodes, own, Tokens(ids, steps), folder)
 
 
-def test_every_layer_is_judged_with_what_it_gets(
-    check: Check, borrowing: Path, folder: Path
-) -> None:
+def test_layers_are_judged_with_what_they_get(check: Check, borrowing: Path, folder: Path) -> None:
     """The values of the cases are those of a plain session, layer by layer and call by call."""
     done = check(borrowing, "--save-cases", str(folder / "kept.yaml"))
     assert "12 tokens and 2 decode steps, " in done.out
@@ -165,9 +163,7 @@ def test_the_first_layer_that_goes_wrong_is_named(
 
 @pytest.mark.push
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_norm_that_the_reference_run_does_not_know(
-    check: Check, folder: Path, desk: Desk, packed: bool
-) -> None:
+def test_a_norm_unknown_to_the_run(check: Check, folder: Path, desk: Desk, packed: bool) -> None:
     """The CPU provider has no norm of queries and keys, so the run has it as nodes of its own.
 
     The past of the decode step is what the oracle expects the prompt to leave there, and the query
@@ -219,9 +215,7 @@ def test_a_node_in_a_subgraph_is_told_and_the_others_run(check: Check, folder: P
     assert "every node is in a subgraph; " in done.err
 
 
-def test_values_that_are_not_finite_are_judged_as_the_oracle_does(
-    check: Check, folder: Path
-) -> None:
+def test_infinite_values_are_judged_as_the_oracle_does(check: Check, folder: Path) -> None:
     """A weight that overflows float16 makes infinities and NaN; nothing is said about those."""
     model = Decoder(3, dtype=np.float16, factor=3e4).save(folder)
     check(model, "--save-cases", str(folder / "kept.yaml"))
@@ -282,9 +276,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
     ],
     ids=[str(number) for number in range(5)],
 )
-def test_inputs_that_do_not_fit(
-    gqa: Gqa, folder: Path, arrays: dict[str, np.ndarray], message: str
-) -> None:
+def test_unfit_inputs(gqa: Gqa, folder: Path, arrays: dict[str, np.ndarray], message: str) -> None:
     said = refused(gqa, folder, inputs(folder, **arrays))
     assert message in said
     assert len(said.splitlines()) == 1
@@ -423,9 +415,7 @@ def test_too_much_to_keep(check: Check, folder: Path) -> None:
 
 
 @pytest.mark.push
-def test_kept_cases_run_without_the_model(
-    check: Check, gqa: Gqa, borrowing: Path, folder: Path
-) -> None:
+def test_kept_cases_need_no_model(check: Check, gqa: Gqa, borrowing: Path, folder: Path) -> None:
     file, results = folder / "kept.yaml", folder / "r.jsonl"
     check(borrowing, "--save-cases", str(file))
     borrowing.unlink()

@@ -138,9 +138,7 @@ EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
         ([PROMPTS[0], PROMPTS[2], DECODES[2]], "for prompt of 6, prompt of 65 and 1 other call"),
     ],
 )
-def test_the_calls_that_differ_are_told_by_what_they_share(
-    these: Sequence[Stage], words: str
-) -> None:
+def test_calls_that_differ_are_told_by_what_they_share(these: Sequence[Stage], words: str) -> None:
     assert where_of(these, [s for s in EVERY if s not in these]) == words
 
 
@@ -364,7 +362,7 @@ def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int)
     ],
     ids=["attribute", "kind", "input", "many"],
 )
-def test_the_target_says_what_is_wrong_with_a_node(
+def test_targets_say_what_is_wrong(
     check: Check, tmp_path: Path, layer: Layer, message: str
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -400,9 +398,7 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
 
 @pytest.mark.push
 @needs_onnxruntime
-def test_a_pin_of_the_model_holds_from_a_release_on_and_ends_where_it_is_right(
-    check: Check, tmp_path: Path
-) -> None:
+def test_a_pin_holds_from_a_release_until_it_is_right(check: Check, tmp_path: Path) -> None:
     model = graph_of(KINDS[0])
     model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
     file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"

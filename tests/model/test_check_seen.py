@@ -234,9 +234,7 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
         ("only queries", 0, "query is rotated before the node, and key is not"),
     ],
 )
-def test_rotation(
-    expect: Expect, tmp_path: Path, positions: str, do_rotary: int, told: str
-) -> None:
+def test_rotary(expect: Expect, tmp_path: Path, positions: str, do_rotary: int, told: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"rope_theta": 100.0}))
     model = graph_of(BY_NAME["projected"])
     if positions:

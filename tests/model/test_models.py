@@ -44,9 +44,7 @@ def on(**answers: str) -> OnRuntime:
 
 
 @pytest.mark.parametrize(("answers", "words", "verdict"), TABLES["cells"])
-def test_a_cell_says_what_the_newest_release_does_and_since_when(
-    answers: dict[str, str], words: str, verdict: str
-) -> None:
+def test_the_words_of_a_cell(answers: dict[str, str], words: str, verdict: str) -> None:
     cell = on(**answers).cell(CHAT)
     assert (cell.words, cell.verdict) == (words, verdict)
 
@@ -180,9 +178,7 @@ def test_models_are_found_by_any_part_of_their_names(known: Models) -> None:
 
 
 @pytest.mark.parametrize(("typed", "graphs", "columns"), SEARCHES)
-def test_words_of_a_search_choose_rows_columns_and_releases(
-    typed: str, graphs: set[str], columns: set[str]
-) -> None:
+def test_a_search_chooses_rows_and_columns(typed: str, graphs: set[str], columns: set[str]) -> None:
     found = matching(load_models(), typed)
     assert {row.graph for row in found.rows} == graphs
     assert {*found.runtimes} == columns

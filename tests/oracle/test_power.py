@@ -41,9 +41,7 @@ def mutants() -> dict[str, Mutant]:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/right.md"])
-def test_the_numbers_on_a_page_are_those_of_the_corpus_and_the_mutants(
-    mutants: dict[str, Mutant], page: str
-) -> None:
+def test_the_numbers_on_a_page_are_right(mutants: dict[str, Mutant], page: str) -> None:
     """Numbers below 100 in such sentences are examples."""
     for match in COUNTED.finditer((ROOT / page).read_text(encoding="utf-8")):
         number = int(match[1].replace(",", ""))
@@ -112,9 +110,7 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
 
 
 @pytest.mark.night
-def test_the_recorded_killers_kill(
-    mutants: dict[str, Mutant], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killers_kill(mutants: dict[str, Mutant], capsys: pytest.CaptureFixture[str]) -> None:
     """The reduced form, which is what CI runs: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
     status, out = main(["--reduced", "--jobs", "2"]), capsys.readouterr().out

@@ -243,9 +243,7 @@ def share_of_fault(call: tuple[Arrays, Attributes], faulty: tuple[Arrays, Attrib
         ("smooth_softmax", 1, [0]),
     ],
 )
-def test_an_attribute_that_is_off_is_found(
-    dtype: Any, name: str, value: float, others: list[float]
-) -> None:
+def test_attributes_off_are_found(dtype: Any, name: str, value: float, others: list[float]) -> None:
     inputs, attributes = prompt(dtype, **{name: value})
     for other in others:
         assert share_of_fault((inputs, attributes), (inputs, attributes | {name: other})) > 2

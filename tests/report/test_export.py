@@ -89,9 +89,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("ep", [*(entry.name for entry in TARGETS), "exec:./mine", "npu"])
-def test_the_texts_agree_with_the_files_about_the_program(
-    gqa: Gqa, tmp_path: Path, ep: str
-) -> None:
+def test_texts_and_files_agree_about_the_program(gqa: Gqa, tmp_path: Path, ep: str) -> None:
     ids = KINDS if ep == "cpu" else KINDS[:2]
     results: list[tuple[str, Verdict]] = [*((id, "wrong") for id in ids), (ids[0], "skip")]
     for number, (id, verdict) in enumerate(results):

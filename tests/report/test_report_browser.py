@@ -162,9 +162,7 @@ def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
         assert cases(tab) == found, text
 
 
-def test_back_and_forward_lead_through_cases_searches_and_filters(
-    show: Open, tmp_path: Path
-) -> None:
+def test_back_and_forward_go_through_cases_searches_and_filters(show: Open, tmp_path: Path) -> None:
     about = [case("a/x", title="Gemma lends"), case("a/y", title="Phi")]
     results = [result("a/x", verdict="wrong", unexpected=False), result("a/y")]
     tab = show(render([of_results(tmp_path / "a", results, about)]))
@@ -260,9 +258,7 @@ def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-def test_silent_failures_and_what_is_only_in_presents_are_told_apart(
-    show: Open, tmp_path: Path
-) -> None:
+def test_silent_failures_and_those_only_in_presents_differ(show: Open, tmp_path: Path) -> None:
     presents, both = (error(output="present_key"),), (error(), error(output="present_key"))
     known: dict[str, Any] = {"unexpected": False, "expectation": expected()}
     results = [
@@ -520,9 +516,7 @@ def test_from_a_cell_with_failures_one_steps_through_these(show: Open, tmp_path:
 
 
 @pytest.mark.night
-def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
-    show: Open, real_page: str
-) -> None:
+def test_a_row_s_cell_opens_the_case_to_look_at_and_steps_on(show: Open, real_page: str) -> None:
     tab = show(real_page)
     cell(tab, "decode/several_tokens", 1).click()
     panel = tab.locator("#panel")
@@ -582,9 +576,7 @@ def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: 
 
 
 @pytest.mark.night
-def test_a_finding_opens_its_first_case_whose_reproduction_can_be_copied(
-    show: Open, real_page: str
-) -> None:
+def test_a_finding_opens_its_first_case_which_can_be_copied(show: Open, real_page: str) -> None:
     tab = show(real_page, permissions=["clipboard-read", "clipboard-write"])
     tab.locator(".findings ol a").first.click()
     tab.locator("#panel").wait_for()
@@ -691,7 +683,7 @@ def on_targets(path: Path, number: int) -> str:
 @pytest.mark.night
 @pytest.mark.parametrize("number", [1, 3, 9])
 @pytest.mark.parametrize("width", [1280, 1500, 1920])
-def test_the_width_is_used_and_nothing_is_cut_off(
+def test_the_width_is_used_without_cuts(
     show: Open, tmp_path: Path, width: int, number: int
 ) -> None:
     tab = show(on_targets(tmp_path / "a", number))
@@ -709,9 +701,7 @@ def test_the_width_is_used_and_nothing_is_cut_off(
 
 @pytest.mark.night
 @pytest.mark.parametrize("width", [1500, 390])
-def test_the_heads_of_many_releases_stay_on_the_screen(
-    show: Open, tmp_path: Path, width: int
-) -> None:
+def test_heads_of_many_releases_stay_on_the_screen(show: Open, tmp_path: Path, width: int) -> None:
     names = [f"cpu@1.{release}.0" for release in range(20)]
     results = [result(f"a/x{n}", name) for name in names for n in range(60)]
     tab = show(render([of_results(tmp_path / "a", results)]), "#?releases=cpu&open=a")
@@ -734,9 +724,7 @@ def test_the_heads_of_many_releases_stay_on_the_screen(
 
 @pytest.mark.night
 @pytest.mark.parametrize("number", [1, 3, 9])
-def test_the_first_result_is_on_the_first_screen_of_a_phone(
-    show: Open, tmp_path: Path, number: int
-) -> None:
+def test_a_phones_first_screen_has_a_result(show: Open, tmp_path: Path, number: int) -> None:
     html = on_targets(tmp_path / "a", number)
     tab = show(html, is_mobile=True)
     tab.set_viewport_size({"width": 390, "height": 844})

@@ -299,9 +299,7 @@ def test_the_commands_in_a_program_install_and_run_it(
 @pytest.mark.parametrize(
     "ep", ["cpu", "exec", "tract", pytest.param("wasm", marks=pytest.mark.night)]
 )
-def test_a_call_without_an_answer_is_stopped(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str
-) -> None:
+def test_a_call_that_hangs_is_stopped(suite: Suite, tmp_path: Path, runner: Path, ep: str) -> None:
     case = BY_ID[CPU[0]]
     result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
     hanging = result.model_copy(update={"verdict": "timeout", "time_limit": 1e-6})

@@ -50,16 +50,14 @@ BUDGET = "is beyond its error budget"
         ({"errors": (error(share=0.5), error(output="x"))}, f"x {BUDGET}"),
     ],
 )
-def test_the_symptom_of_wrong_values_is_the_kinds_of_faults_by_output(
+def test_wrong_values_have_the_kinds_of_faults_by_output(
     fields: dict[str, Any], shown: str
 ) -> None:
     assert symptom(result(verdict="wrong", **({"errors": ()} | fields))) == shown
 
 
 @pytest.mark.parametrize(("message", "shown"), TABLES["rejections"])
-def test_the_symptom_of_a_rejection_is_its_message_without_numbers(
-    message: str, shown: str
-) -> None:
+def test_a_rejections_symptom_is_its_message_without_numbers(message: str, shown: str) -> None:
     assert symptom(result(verdict="unsupported", message=message)) == shown
 
 

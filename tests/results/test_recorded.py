@@ -74,9 +74,7 @@ KNOWN = "omitted_present/past_and_new_kv[dtype=float32,sequence_length=1,past_se
 PASSES = "smoke/decode[dtype=float32]"
 
 
-def test_results_get_the_expectations_of_today(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_get_new_expectations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = (KNOWN, PASSES, "no_such/case[dtype=float32]")
     old = "It ran. expectations/cpu.yaml:1 has another expectation for >=1.27: the verdict is so."
     results = [

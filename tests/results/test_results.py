@@ -210,9 +210,7 @@ def test_what_is_wrong_at_the_end_is_a_problem_and_the_rest_is_read(
         (header([target()], 0, 0).model_dump_json(), "a second header"),
     ],
 )
-def test_a_broken_line_in_the_middle_is_an_error_with_its_line_number(
-    path: Path, line: str, what: str
-) -> None:
+def test_a_broken_line_is_an_error_with_its_number(path: Path, line: str, what: str) -> None:
     small(path)
     good = path.read_text().splitlines()
     path.write_text("\n".join([*good[:2], line, *good[2:]]) + "\n")
@@ -258,9 +256,7 @@ def test_a_header_that_is_not_understood(path: Path, field: str, value: str, say
         (2, {"target": "cuda"}, "Results for cuda, which is no target of the run."),
     ],
 )
-def test_counts_that_do_not_add_up_are_a_problem(
-    path: Path, line: int, fields: dict[str, Any], problem: str
-) -> None:
+def test_wrong_counts_are_told(path: Path, line: int, fields: dict[str, Any], problem: str) -> None:
     results = [result(), result(target="webgpu@1.27.0", verdict="wrong")]
     assert of_results(path, results).problems == ()
     edit(path, line, **fields)
@@ -322,9 +318,7 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
         (["run.jsonl", "run.jsonl"], ["run.jsonl #1", "run.jsonl #2"]),
     ],
 )
-def test_a_target_in_two_files_gets_two_columns(
-    tmp_path: Path, names: list[str], called: list[str]
-) -> None:
+def test_two_files_give_two_columns(tmp_path: Path, names: list[str], called: list[str]) -> None:
     runs = []
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)

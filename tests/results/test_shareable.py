@@ -75,9 +75,7 @@ def test_no_output_names_a_local_folder(tmp_path: Path, shared_cache: Path) -> N
             assert at < 0, f"{name}: {text[max(0, at - 200) : at + 200]}"
 
 
-def test_paths_begin_where_others_can_find_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_begin_where_others_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b" / "sub").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a b" / "sub")
     monkeypatch.setenv("HOME", "/srv/jane")

@@ -237,9 +237,7 @@ def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("one", "like"), [(SILENT, "wrong"), (OPEN, "accepted")])
-def test_accepted_has_the_colours_of_what_it_ranks_as(
-    tmp_path: Path, one: ResultRecord, like: Verdict
-) -> None:
+def test_accepted_has_its_ranks_colours(tmp_path: Path, one: ResultRecord, like: Verdict) -> None:
     colours = verdict_colours()
     unexpected = one.model_copy(update={"unexpected": True})
     run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [unexpected]))])

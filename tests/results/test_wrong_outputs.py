@@ -54,9 +54,7 @@ APART = RelationBroken(
         ((), (error(output="representation"),), ("output",)),
     ],
 )  # fmt: skip
-def test_faults_and_figures_say_which_outputs_are_wrong(
-    faults: Any, errors: Any, wrong: tuple[WrongOutput, ...]
-) -> None:
+def test_which_outputs_are_wrong(faults: Any, errors: Any, wrong: tuple[WrongOutput, ...]) -> None:
     assert wrong_outputs(faults, errors) == wrong
 
 

@@ -170,7 +170,7 @@ def test_a_process_is_replaced_where_that_is_asked_for(bundles: Path) -> None:
         ("compiles_afterwards", "compiling"),
     ],
 )
-def test_what_a_runner_does_between_two_cases_does_not_count_for_the_next(
+def test_what_happens_between_two_cases_does_not_count(
     bundles: Path, name: str, words: str
 ) -> None:
     with pool(name) as runner:

@@ -66,9 +66,7 @@ def test_a_failure_of_the_device_is_of_its_case_alone(
 
 
 @pytest.mark.parametrize(("runner", "kind"), [("dies_at_random", "crash"), ("flips_bits", "wrong")])
-def test_what_comes_at_random_is_the_targets_instability(
-    bench: Bench, desk: Desk, runner: str, kind: str
-) -> None:
+def test_random_failures_are_instability(bench: Bench, desk: Desk, runner: str, kind: str) -> None:
     done, run = bench(runner)
     assert (done.status, verdicts(run)) == (1, ALL_RIGHT)
     assert {record.verdict for record in run.instability} == {kind}
@@ -87,9 +85,7 @@ def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
     assert marks(desk, "dies_at_random").stat().st_size == 2 * 12
 
 
-def test_of_results_that_are_alike_only_two_are_tried_alone(
-    desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_two_of_alike_run_alone(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "- {name: one, matrix: {seed: [1, 2, 3, 4]}}\n- {name: two, matrix: {seed: [5, 6, 7]}}"
     write(desk.folder, entries(text), "alike.yaml")
     starts = desk.folder / "starts"

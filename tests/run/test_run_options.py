@@ -48,9 +48,7 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk) -> 
     ("columns", "no_color"),
     [(20, False), (60, True), pytest.param(200, False, marks=pytest.mark.night)],
 )
-def test_no_word_of_the_counts_is_cut_in_a_terminal(
-    desk: Desk, columns: int, no_color: bool
-) -> None:
+def test_no_word_of_counts_is_cut_in_a_terminal(desk: Desk, columns: int, no_color: bool) -> None:
     environment = {"COLUMNS": str(columns), **ALL, **({"NO_COLOR": "1"} if no_color else {})}
     targets = ("--ep", desk.runner("rejects"), "--ep", desk.runner("correct"))
     status, text = in_terminal(desk, "run", "three.yaml", *targets, **environment)

@@ -199,9 +199,7 @@ def run_of(case: Case, **fields: object) -> RunSummary:
     return summary
 
 
-def test_what_may_not_repeat_is_not_made_smaller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_not_repeat_is_not_shrunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = find(["decode_shapes"]).named[:1]
     monkeypatch.setattr(shrunk, "_smallest_of", lambda cause, *rest: cause.example.case)
     brief, thorough = effort_for(), effort_for(True, partial=True)
@@ -219,9 +217,7 @@ def test_what_may_not_repeat_is_not_made_smaller(
     assert list(smallest_calls(unstable, thorough, [])) == []
 
 
-def test_ctrl_c_ends_a_search_and_the_results_stay(
-    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_only_the_search(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

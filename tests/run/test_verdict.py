@@ -128,9 +128,7 @@ def test_a_node_on_another_execution_provider_is_a_fallback_whatever_its_values(
         (None, "It ran, but the runtime reports no kernel, so nothing proves that flash ran."),
     ],
 )
-def test_another_kernel_is_a_fallback_whatever_its_values(
-    kernels: tuple[str, ...] | None, reason: str
-) -> None:
+def test_another_kernel_is_a_fallback(kernels: tuple[str, ...] | None, reason: str) -> None:
     done = replace(ran(right(PROMPT), right(PROMPT)), kernels=kernels)
     for contract in (COMPUTES, REJECTS, EITHER):
         made = verdict_on(done, contract=contract, kernel="flash")
@@ -165,9 +163,7 @@ def edges(want: float, budget: float, dtype: np.dtype[Any]) -> tuple[np.ndarray,
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("output", ["output", "present_key"])
 @pytest.mark.parametrize("place", ["first", "middle", "last", "largest", "smallest"])
-def test_one_step_beyond_the_budget_fails_and_the_step_before_passes(
-    dtype: Any, output: str, place: str
-) -> None:
+def test_a_budget_ends_between_two_numbers(dtype: Any, output: str, place: str) -> None:
     call = Call(sequence_length=5, rotary="half_split", dtype=dtype)
     want = prepare(call).expected[0][output]
     sizes = np.abs(want.value.ravel())
@@ -609,9 +605,7 @@ def test_output_qk_is_mapped_by_its_keys() -> None:
         ({"total_sequence_lengths": (4,)}, ("00---", "000--", "0000-")),
     ],
 )
-def test_output_qk_shows_the_keys_that_are_hidden(
-    fields: dict[str, Any], hidden: tuple[str, ...]
-) -> None:
+def test_output_qk_shows_hidden_keys(fields: dict[str, Any], hidden: tuple[str, ...]) -> None:
     call = Call(sequence_length=3, past_sequence_length=2, **fields)
     limits = Limits(call, steps_of(call)[0])
     share = np.zeros((1, 1, 3, 5))
@@ -872,17 +866,13 @@ def test_a_file_that_is_not_a_tensor_is_the_runners_error(content: bytes, run: i
         ({"dims": [2**32, 2**32]}, ""),  # 0 elements if the product is kept in 64 bits
     ],
 )
-def test_what_the_protocol_forbids_in_a_tensor_is_the_runners_error(
-    fields: dict[str, object], words: str
-) -> None:
+def test_a_forbidden_tensor_is_the_runners_error(fields: dict[str, object], words: str) -> None:
     values = right(PROMPT)[0]["output"]
     allowed = {"dims": values.shape, "data_type": 1, "name": "output", "raw_data": values.tobytes()}
     assert invalid(TensorProto(**{**allowed, **fields}).SerializeToString()).startswith(words)
 
 
-def test_values_in_another_file_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_in_another_file_are_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even correct ones: an untrusted tensor may point to any file of this machine."""
     values = right(PROMPT)[0]["output"]
     (tmp_path / "weights").write_bytes(values.tobytes())

@@ -170,9 +170,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield started
 
 
-def test_the_runner_answers_with_the_kernels(
-    start: Start, tmp_path: Path, printing: dict[str, str]
-) -> None:
+def test_the_runner_names_kernels(start: Start, tmp_path: Path, printing: dict[str, str]) -> None:
     runner = start("--ep", "cpu", "--provider-option", "sdpa_kernel=1", **printing)
     found = []
     for past in (2, 6):
@@ -196,9 +194,7 @@ def test_a_rejection_has_no_kernels(start: Start, tmp_path: Path, printing: dict
     assert (answer["outcome"], "kernels" in answer) == ("rejected", False)
 
 
-def test_without_the_switch_there_is_nothing_to_read(
-    start: Start, tmp_path: Path, printing: dict[str, str]
-) -> None:
+def test_without_switch_no_kernel(start: Start, tmp_path: Path, printing: dict[str, str]) -> None:
     runner = start("--ep", "cpu", **printing | {SWITCH: ""})
     [files] = bundle(tmp_path, gqa_model(), gqa_inputs(2, 3))
     assert "kernels" not in runner.run(tmp_path, step(files))

@@ -120,9 +120,7 @@ def test_it_describes_its_runtime_and_ends_with_its_input(start: Start, kind: Ki
     assert runner.stderr() == ""
 
 
-def test_the_bits_of_every_dtype_and_shape_are_preserved(
-    runner: Runner, kind: Kind, tmp_path: Path
-) -> None:
+def test_bits_of_every_dtype_and_shape_stay(runner: Runner, kind: Kind, tmp_path: Path) -> None:
     for word in kind.dtypes.split():
         data_type = TensorProto.DataType.Value(word.upper().replace("FLOAT32", "FLOAT"))
         item = oh.tensor_dtype_to_np_dtype(data_type)
@@ -179,7 +177,7 @@ def test_ran_has_correct_numbers(
         assert_attended(kind, got, content, arrays)
 
 
-def test_a_loop_carries_the_runtimes_own_outputs_through_growing_shapes(
+def test_a_loop_carries_the_runtimes_own_outputs(
     runner: Runner, kind: Kind, tmp_path: Path
 ) -> None:
     given = [gqa_inputs(past=4 + n, total=5 + n, seed=n) for n in range(3)]
@@ -196,9 +194,7 @@ def test_a_loop_carries_the_runtimes_own_outputs_through_growing_shapes(
         assert past["past_key"].shape == (1, 1, 7, 8)
 
 
-def test_an_output_name_that_is_not_a_valid_file_name(
-    runner: Runner, kind: Kind, tmp_path: Path
-) -> None:
+def test_an_output_name_that_is_no_file_name(runner: Runner, kind: Kind, tmp_path: Path) -> None:
     if "TRACT" in kind.arguments:
         pytest.skip("tract itself names its files by the outputs")
     name, floats = "/layers.0/attn/y:0", TensorProto.FLOAT
@@ -221,7 +217,7 @@ BROKEN: dict[str, Callable[[bytes], bytes | None]] = {
 
 @pytest.mark.parametrize("name", ["model.onnx", "test_data_set_0/input_0.pb"])
 @pytest.mark.parametrize("damage", BROKEN)
-def test_an_unreadable_bundle_ends_it_with_1(
+def test_unreadable_bundle(
     start: Start, kind: Kind, tmp_path: Path, name: str, damage: str
 ) -> None:
     if "WEB" in kind.arguments and damage != "missing":
@@ -248,9 +244,7 @@ PACKAGES = {
 
 
 @pytest.mark.parametrize(("target", "source", "reason", "fix"), TABLES["packages"])
-def test_an_unusable_package_is_unavailable(
-    tmp_path: Path, target: str, source: str, reason: str, fix: str
-) -> None:
+def test_unusable_packages(tmp_path: Path, target: str, source: str, reason: str, fix: str) -> None:
     package, program, arguments = PACKAGES[target]
     environment = fake_package(tmp_path, package, source.format(package))
     with runners(RUNNERS / program, lambda: tmp_path) as started:

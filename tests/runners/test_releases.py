@@ -221,9 +221,7 @@ def test_two_processes_may_ask_at_once(wheels: Path) -> None:
 
 
 @pytest.mark.push
-def test_a_release_for_a_python_that_is_not_here(
-    wheels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_for_an_absent_python(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel(wheels, "onnxruntime", "1.15.0", f"cp{OTHER.replace('.', '')}-none-any")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(
@@ -246,9 +244,7 @@ def test_uv_is_used_where_it_is_there(wheels: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.push
-def test_a_release_that_cannot_be_installed_does_not_end_the_run(
-    wheels: Path, gqa: Gqa, desk: Desk
-) -> None:
+def test_a_failed_installation_does_not_end_the_run(wheels: Path, gqa: Gqa, desk: Desk) -> None:
     done = gqa("run", "three.yaml", "--ep", "cpu@9.9.9", "--ep", desk.runner("correct"))
     assert done.status == 3
     assert "6 results, 0 unexpected" in done.out
@@ -264,9 +260,7 @@ def test_cuda_is_not_downloaded_without_a_driver(wheels: Path, gqa: Gqa, desk: D
     assert "fix: gqa setup cuda@1.26.0" in done.both
 
 
-def test_a_release_is_called_as_it_was_published(
-    wheels: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_names_stay(wheels: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with tract 0.23.2, which calls itself 0.23.2-pre."""
     pinned = target_for("cpu@1.20.1")
     (other,) = targets_for([desk.runner("correct")])

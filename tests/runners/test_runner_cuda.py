@@ -178,9 +178,7 @@ def test_a_missing_library_is_named_with_its_package(
 
 
 @linux
-def test_a_library_in_a_folder_that_the_loader_does_not_search(
-    start: Start, machine: Machine, tmp_path: Path
-) -> None:
+def test_a_library_the_loader_does_not_find(start: Start, machine: Machine, tmp_path: Path) -> None:
     folder = tmp_path / "lib64"
     folder.symlink_to(machine.libraries)
     answer = unavailable(start, tmp_path, machine.with_folders() | {"CUDA_HOME": str(tmp_path)})
@@ -192,9 +190,7 @@ def test_a_library_in_a_folder_that_the_loader_does_not_search(
 
 
 @linux
-def test_a_build_of_ones_own_has_no_command_of_pip(
-    start: Start, machine: Machine, tmp_path: Path
-) -> None:
+def test_an_own_build_has_no_pip_command(start: Start, machine: Machine, tmp_path: Path) -> None:
     answer = unavailable(start, tmp_path, machine.with_folders())
     assert answer["reason"].endswith(
         "install nvidia-cublas, nvidia-cuda-runtime and nvidia-cudnn-cu13."
@@ -288,9 +284,7 @@ def test_the_probe_is_a_valid_model_and_never_falls_back(module: Modules) -> Non
 
 
 @linux
-def test_the_needs_of_the_provider_are_read_from_its_file(
-    module: Modules, machine: Machine
-) -> None:
+def test_the_providers_needs_are_read_from_its_file(module: Modules, machine: Machine) -> None:
     cuda = module("cuda_library")
     found = cuda.read(str(machine.package / "capi" / cuda.NAME))
     assert found.needed[: len(LIBRARIES) + 1] == (*LIBRARIES, "libcuda.so.1")
@@ -381,9 +375,7 @@ def test_a_gpu_is_described_with_all_that_its_results_may_depend_on(machine: Mac
 
 
 @linux
-def test_a_gpu_without_cudnn_and_without_the_management_library(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_gpu_without_cudnn_and_management_library(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").symlink_to(machine.driver / "libcuda.so.1")
     environment = machine.with_folders(tmp_path)
     gpu = in_python(environment, DESCRIBE.format(loaded=()))

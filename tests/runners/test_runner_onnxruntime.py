@@ -416,9 +416,7 @@ BAD_TENSORS = {
 
 
 @pytest.mark.parametrize("text", BAD_TENSORS)
-def test_a_file_that_is_not_a_tensor_is_reported(
-    module: Modules, tmp_path: Path, text: str
-) -> None:
+def test_a_file_that_is_no_tensor_is_reported(module: Modules, tmp_path: Path, text: str) -> None:
     files = module("tensor_file")
     path = tmp_path / "tensor.pb"
     path.write_bytes(BAD_TENSORS[text])

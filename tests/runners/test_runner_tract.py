@@ -119,9 +119,7 @@ def test_tracts_own_environment_variables_are_recorded(start: Start, fake: Path)
 
 
 @pytest.mark.parametrize(("word", "threads"), [("4", 4), ("0", "default"), ("many", "default")])
-def test_the_number_of_threads_is_recorded(
-    start: Start, fake: Path, word: str, threads: object
-) -> None:
+def test_its_threads_are_recorded(start: Start, fake: Path, word: str, threads: object) -> None:
     assert start("--tract", fake).ask(cmd="describe")["threads"] == 1
     assert start("--tract", fake, RAYON_NUM_THREADS=word).ask(cmd="describe")["threads"] == threads
 
@@ -136,9 +134,7 @@ def test_without_a_binary_the_fix_is_to_install_one(start: Start) -> None:
 
 
 @pytest.mark.parametrize(("fault", "said"), TABLES["other programs"])
-def test_a_program_with_another_command_line_is_unavailable(
-    start: Start, fake: Path, fault: str, said: str
-) -> None:
+def test_other_programs_are_unavailable(start: Start, fake: Path, fault: str, said: str) -> None:
     answer = start("--tract", fake, FAKE_TRACT=fault).ask(cmd="describe")
     assert answer["outcome"] == "unavailable"
     assert said in answer["reason"]
@@ -319,9 +315,7 @@ def test_the_item_types_that_tract_writes_for_integers_are_read(module: Modules)
         (12, 2, "which need 8 bytes"),
     ],
 )
-def test_a_file_that_is_not_an_nnef_tensor_is_reported(
-    module: Modules, at: int, value: int, said: str
-) -> None:
+def test_what_is_no_nnef_tensor_is_told(module: Modules, at: int, value: int, said: str) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
     content = bytearray(nnef.encode(files.Tensor("t", 1, (1,), b"\0\0\0\0")))
     content[at] = value

@@ -64,9 +64,7 @@ def test_the_process_is_replaced_by_the_runner_in_node(
     assert runner.end() == 0
 
 
-def test_a_missing_runtime_folder_is_created(
-    start: Start, node: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_a_runtime_folder_is_made(start: Start, node: Path, folder: Path, tmp_path: Path) -> None:
     arguments = ("--ep", "wasm", "--modules", folder)
 
     def used(**environment: str) -> str:

@@ -101,9 +101,7 @@ def gqa(
     "name",
     [name if name == "webgpu" else pytest.param(name, marks=pytest.mark.night) for name in FOLDERS],
 )
-def test_an_interruption_ends_what_was_started(
-    desk: Desk, place: Place, gqa: Gqa, name: str
-) -> None:
+def test_interruption_ends_what_was_started(desk: Desk, place: Place, gqa: Gqa, name: str) -> None:
     environment = {
         **place.environment,
         "BEFORE": f"sleep 61.5 & echo $! > {place.tools.parent}/child; sleep 61.5",

@@ -45,7 +45,7 @@ def test_a_build_in_pythonpath_is_found_and_not_imported(
     assert has_cuda(sys.executable) is has
 
 
-def test_the_current_folder_is_not_searched_as_runners_do_not(
+def test_the_current_folder_is_not_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -56,9 +56,7 @@ def test_the_current_folder_is_not_searched_as_runners_do_not(
     assert not has_cuda(sys.executable)
 
 
-def test_this_python_comes_first_and_then_that_of_setup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_python_comes_before_setups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(**given: str) -> tuple[str, str | None, object]:
         target = target_for("cuda", Programs(**given))
         found = target.program and target.program.found_by

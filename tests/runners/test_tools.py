@@ -68,9 +68,7 @@ def packages(folder: Path) -> Path:
     return folder
 
 
-def test_onnxruntime_web_is_named_by_folder_or_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_web_is_named_by_folder_or_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     assert find_onnxruntime_web() is None
     packages(built_onnxruntime_web("1.27.0"))
@@ -92,9 +90,7 @@ def test_onnxruntime_web_is_named_by_folder_or_release(
     assert (found.release, found.found_by) == ("1.27.0", variable)
 
 
-def test_the_runner_of_onnxruntime_web_gets_the_named_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_runner_gets_the_named_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     driver = tmp_path / "driver.json"
     driver.write_text("{}")
