@@ -12,12 +12,15 @@ import yaml
 from case_files import cases_of, complaints, entries, write
 from generated import given, settings, st
 from mistakes import mistakes
+from tables import tables
 
 from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import InputError
 from conformance.case.case_file import schema
 from conformance.case.load import load_file
 from conformance.case.tensors import attributes_of
+
+TABLES = tables(__file__)
 
 # What a file may contain
 
@@ -131,17 +134,7 @@ def test_rows_are_read_as_json_with_their_lines(tmp_path: Path) -> None:
     assert "duplicate key 'num_heads'; the first is on line 5" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "width"),
-    [
-        ("cache_dtype: int8", 8),
-        ("cache_dtype: float8e4m3fn", 8),
-        ("cache_dtype: uint8, kv_cache_bit_width: 4", 4),
-        ("cache_dtype: int8, kv_cache_bit_width: null, contract: *no", None),
-        ("cache_dtype: int8, attributes: {kv_cache_bit_width: null}, contract: *no", None),
-        ("cache_dtype: int8, kv_cache_bit_width: 0, contract: *no", 0),
-    ],
-)
+@pytest.mark.parametrize(("fields", "width"), TABLES["widths"])
 def test_a_quantised_cache_of_8_bits_says_so_unless_the_file_does_not_want_it(
     tmp_path: Path, fields: str, width: int | None
 ) -> None:

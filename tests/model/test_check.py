@@ -19,6 +19,7 @@ from attention_models import GEMMA, Layer, decoder, saved, weight
 from check_graphs import KINDS, graph_of
 from goldens import check_golden
 from onnx import TensorProto, helper
+from tables import tables
 
 from conformance.base.paths import data_path
 from conformance.bundle.prepare import digest_of
@@ -35,6 +36,8 @@ from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
 from conformance.results.records import ResultRecord
+
+TABLES = tables(__file__)
 
 needs_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
@@ -183,15 +186,7 @@ def test_presents_that_nothing_reads_may_be_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("message", "text"),
-    [
-        ("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running"
-         " GroupQueryAttention node. Name:'gqa' Status Message: bad rank", "bad rank"),
-        ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization:"
-         " /a/b.cc:60 void foo(int) bar was false. ", "bar was false."),
-        ('Error at stage "type"\n\nCaused by:\n    0: Translating node\n    1: No softcap',
-         "No softcap"),
-        ("plain", "plain"),
-    ],
+    TABLES["messages"],
 )  # fmt: skip
 def test_messages_are_shortened(message: str, text: str) -> None:
     assert short(message).endswith(text)
@@ -458,18 +453,9 @@ def test_a_check_that_was_cut_off_says_so_first(
     assert answers["headlines"] == [lines[3]]
 
 
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [
-        ("4k", (4096,)),
-        ("4096", (4096,)),
-        ("4_096", (4096,)),
-        ("128K", (131072,)),
-        ("1, 1k-1025", (1, 1024, 1025)),
-    ],
-)
+@pytest.mark.parametrize(("text", "numbers"), TABLES["lengths"])
 def test_lengths_are_read_as_people_write_them(text: str, numbers: tuple[int, ...]) -> None:
-    assert Numbers(1, 1 << 20).convert(text, None, None) == numbers
+    assert Numbers(1, 1 << 20).convert(text, None, None) == tuple(numbers)
 
 
 @pytest.mark.parametrize("text", ["0", "4kk", "k", "4m", "-3", "1-", "2-1", "1-1k", "9" * 5000])

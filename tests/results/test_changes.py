@@ -236,29 +236,14 @@ def names(found: Changes) -> list[tuple[str | None, str | None]]:
     return [(b.label if b else None, a.label if a else None) for b, a in columns]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "matched"),
-    [
-        ("cpu@1", "cpu@1", [("cpu@1", "cpu@1")]),
-        ("cpu@1", "cpu@2", [("cpu@1", "cpu@2")]),
-        ("cpu@1 cpu@2", "cpu@2", [("cpu@2", "cpu@2"), ("cpu@1", None)]),
-        ("cpu@1", "cpu@2 cpu@1", [(None, "cpu@2"), ("cpu@1", "cpu@1")]),
-        ("cpu@1", "tract@1", [(None, "tract@1"), ("cpu@1", None)]),
-        (
-            "webgpu@1+lavapipe webgpu@1+swift",
-            "webgpu@2+swift webgpu@2+lavapipe",
-            [("webgpu@1+swift", "webgpu@2+swift"), ("webgpu@1+lavapipe", "webgpu@2+lavapipe")],
-        ),
-        ("webgpu@1+gpu", "webgpu@1+lava", [(None, "webgpu@1+lava"), ("webgpu@1+gpu", None)]),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "matched"), TABLES["columns"])
 def test_columns_are_matched(
     tmp_path: Path, before: str, after: str, matched: list[tuple[str | None, str]]
 ) -> None:
     found = compared(
         tmp_path, *([result("t/c", name) for name in names.split()] for names in (before, after))
     )
-    assert names(found) == matched
+    assert [[*pair] for pair in names(found)] == matched
     gone = [name for name, other in matched if other is None]
     assert [reason for reason in found.reasons if "is missing" in reason] == [
         f"{name} is missing, with 1 result." for name in gone
@@ -268,14 +253,7 @@ def test_columns_are_matched(
     assert kinds(found) == []
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "left_out"),
-    [
-        (["cpu@1", "cpu@2"], ["cpu@3"], "cpu@1, cpu@2 in the baseline and cpu@3 in the new run"),
-        (["cpu@1", "cpu@2"], ["cpu@2", "cpu@3"], "cpu@1 in the baseline and cpu@3 in the new run"),
-        (["cpu@1"], ["cpu@2", "cpu@3"], "cpu@1 in the baseline and cpu@2, cpu@3 in the new run"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "left_out"), TABLES["left out"])
 def test_of_several_releases_only_equal_ones_are_compared(
     tmp_path: Path, before: list[str], after: list[str], left_out: str
 ) -> None:
