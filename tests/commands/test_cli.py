@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
-from as_user import MARK, TWENTY, Desk, Gqa, in_terminal, living, wait_for
+from as_user import MARK, TWENTY, Desk, Gqa, has_onnxruntime, in_terminal, living, wait_for
 from case_files import write
 
 from conformance.results.reader import read
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
-
-has_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
 
 
 def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> None:
@@ -32,17 +27,6 @@ def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, 
     (reason,) = {result.reason for result in results}
     assert done.both.count(reason) == 1
     assert f"cuda: every case was skipped: {reason}" in done.out
-
-
-@has_onnxruntime
-def test_the_real_cpu_target(desk: Desk) -> None:
-    done = desk.gqa("run", "three.yaml", "--results", "cpu.jsonl")
-    assert done.status == 0, done.both
-    run = read(desk.folder / "cpu.jsonl")
-    found = {(result.verdict, result.placement) for result in run.results}
-    assert found == {("pass", "CPUExecutionProvider")}
-    (target,) = run.header.targets
-    assert target.name == f"cpu@{target.describe.version}"
 
 
 # Interruptions

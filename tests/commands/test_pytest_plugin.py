@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -11,13 +10,10 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Done
+from as_user import Desk, Done, has_onnxruntime
 
 from conformance.base.paths import ROOT
 
-has_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
 in_checkout = pytest.mark.skipif(
     not (ROOT / "conftest.py").is_file(), reason="not a checkout: there is no conftest.py"
 )

@@ -28,9 +28,7 @@ from conformance.model.reading import ReadModel, read_model
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
-)
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 CPU = ["CPUExecutionProvider"]

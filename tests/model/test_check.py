@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import click
 import onnx
 import pytest
-from as_user import Desk, Done, Gqa, in_terminal
+from as_user import Desk, Done, Gqa, has_onnxruntime, in_terminal
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from check_graphs import KINDS, graph_of
 from goldens import check_golden
@@ -39,9 +38,6 @@ from conformance.results.records import ResultRecord
 
 TABLES = tables(__file__)
 
-needs_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
-)
 
 FEW = ("--lengths", "3,12")
 
@@ -281,7 +277,7 @@ def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path
 
 
 @pytest.mark.push
-@needs_onnxruntime
+@has_onnxruntime
 def test_a_past_behind_other_nodes_is_run_as_one_graph(check: Check, tmp_path: Path) -> None:
     file = saved(behind(decoder(Layer(), Layer(borrows=0)), 1, *moves("Identity")), tmp_path)
     done = check(file, *FEW)
@@ -305,7 +301,7 @@ def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None
     assert possible_stages(cut, wanted) == (wanted, "")
 
 
-@needs_onnxruntime
+@has_onnxruntime
 def test_a_weight_of_packed_projections_has_a_part_for_each(check: Check, tmp_path: Path) -> None:
     """A bias has one dimension, the weight two, and the query three."""
     model = decoder(Layer(packed=True))
@@ -368,7 +364,7 @@ def test_targets_say_what_is_wrong(
 
 
 @pytest.mark.push
-@needs_onnxruntime
+@has_onnxruntime
 def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) -> None:
     model = graph_of(KINDS[0])
     model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
@@ -392,7 +388,7 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
 
 
 @pytest.mark.push
-@needs_onnxruntime
+@has_onnxruntime
 def test_a_pin_holds_from_a_release_until_it_is_right(check: Check, tmp_path: Path) -> None:
     model = graph_of(KINDS[0])
     model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4

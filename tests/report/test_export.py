@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from as_user import Desk, Gqa
+from as_user import Desk, Gqa, has_onnxruntime
 from synthetic_runs import result, target, write
 
 from conformance.case.corpus import find
@@ -22,9 +21,6 @@ from conformance.targets.catalogue import TARGETS
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
 
-has_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
 
 CASE = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
 

@@ -13,6 +13,7 @@ from browsing import SIZE, Open
 from report_page import CUT, asked, cases, cell, rows, settle, violations, words
 from reported import HOSTILE, run_of
 from synthetic_runs import START, case, error, expected, of_results, result, small
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.case.contract import Contract
@@ -23,6 +24,8 @@ from conformance.results.reader import Run, read
 from conformance.results.records import ErrorMap, RelationRecord
 from conformance.results.table import tabulate, with_shared_cases
 from conformance.results.verdicts import VERDICTS, Verdict
+
+TABLES = tables(__file__)
 
 
 def of(run: Run, verdicts: Sequence[str]) -> list[str]:
@@ -147,17 +150,7 @@ def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
     said = result("a/u", verdict="unsupported", message="The Kernel has no SOFTCAP at all.")
     others = [result(one.id, reason="Fine.", expectation=None) for one in about[:3]]
     tab = show(render([of_results(tmp_path / "a", [*others, said], about)]))
-    for text, found in (
-        ("LENDS", ["a/x"]),
-        ("PHI", ["a/y"]),
-        ("gemma 4", ["a/x", "a/y"]),
-        ('"gemma 4"', ["a/x"]),
-        ("no softcap", ["a/u"]),
-        ("softcap a/u", ["a/u"]),
-        ("softcap a/x", []),
-        ("[E] : 1 : FAIL : in /model/l.0 Status Message: The kernel [3] has no SOFTCAP", ["a/u"]),
-        ("  ", ["a/x", "a/y", "a/z", "a/u"]),
-    ):
+    for text, found in TABLES["searches"]:
         tab.locator("#search").fill(text)
         assert cases(tab) == found, text
 
@@ -423,24 +416,7 @@ def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None
     before = button.bounding_box()["y"]
     button.click()
     text = words(panel)
-    for told in (
-        "accepted wrong values known on cpu@1.31.1",
-        "It ran, and the contract asks for a refusal; its values were wrong.",
-        "Known defect: Reads past the end of the cache. microsoft/onnxruntime#28242 (expectations",
-        "The call must be rejected, with an error that names the cause.",
-        "one of: present_key, present_value, past_key",
-        "query 1 × 1 × 256 float32 uniform in [-1, 1], seed 0",
-        "position_ids omitted by an empty name",
-        "omitted at the end: head_sink",
-        "num_heads = 8",
-        "device AMD EPYC 7R13, 2 cores",
-        "placed on CPUExecutionProvider",
-        "values wrong",
-        "load 0.31 ms, run 0.09 ms, total 1.2 ms",
-        f"gqa run --ep cpu@1.31.1 -k '{id}'",
-        "Without this suite: repro.py",
-        "Bug report",
-    ):
+    for told in (*TABLES["details"], f"gqa run --ep cpu@1.31.1 -k '{id}'"):
         assert told in text
     assert {"position_ids", "head_sink"} <= set(panel.locator("s").all_inner_texts())
     # The row stays where it is.

@@ -87,17 +87,6 @@ def test_a_runner_that_is_given_up(desk: Desk, tmp_path: Path) -> None:
     assert not left(desk)
 
 
-def test_an_interrupted_run_keeps_its_results(desk: Desk, tmp_path: Path) -> None:
-    file = tmp_path / "r.jsonl"
-    process = started(desk, file)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, out + err
-    assert "Traceback" not in out + err
-    assert read(file).results
-    assert not left(desk)
-
-
 @pytest.mark.push
 def test_the_cases_of_a_worker_that_is_killed_run_again(desk: Desk, tmp_path: Path) -> None:
     process = started(desk, tmp_path / "r.jsonl")

@@ -346,30 +346,9 @@ print(json.dumps(cuda_device.describe()._asdict()))
 def test_a_gpu_is_described_with_all_that_its_results_may_depend_on(machine: Machine) -> None:
     script = DESCRIBE.format(loaded=LIBRARIES)
     gpu = in_python(machine.everything, script)
-    assert gpu == {
-        "name": "NVIDIA H100 80GB HBM3",
-        "words": "NVIDIA H100 80GB HBM3, compute capability 9.0",
-        "adapter": "h100",
-        "versions": {
-            "driver": "580.65.06",
-            "cuda_driver": "13.0",
-            "cuda_runtime": "13.0",
-            "cublas": "13.10.20",
-            "cudnn": "9.28.1",
-            "libcudart": str(machine.libraries / "libcudart.so.13"),
-            "libcublas": str(machine.libraries / "libcublas.so.13"),
-            "libcudnn": str(machine.libraries / "libcudnn.so.9"),
-            "gpu": "NVIDIA H100 80GB HBM3",
-            "compute_capability": "9.0",
-            "gpu_memory": "79.6 GiB",
-            "clock_sm_max": "1980 MHz",
-            "clock_sm_application": "1755 MHz",
-            "clock_memory_max": "2619 MHz",
-            "power_limit": "700 W",
-            "persistence_mode": "on",
-            "ecc": "on",
-        },
-    }
+    libraries = {name.partition(".so")[0]: str(machine.libraries / name) for name in LIBRARIES}
+    versions = TABLES["gpu"]["versions"] | libraries
+    assert gpu == TABLES["gpu"] | {"versions": versions}
     # A process must describe itself as the one before did.
     assert in_python(machine.everything, script) == gpu
 

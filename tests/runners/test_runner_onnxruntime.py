@@ -48,9 +48,7 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
-)
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
 FOLDER = RUNNERS / "onnxruntime"
 RUNNER = FOLDER / "runner.py"

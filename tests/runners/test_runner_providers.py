@@ -37,9 +37,7 @@ from conformance.targets.registry import target_for
 
 TABLES = tables(__file__)
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
-)
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
 RUNNER = RUNNERS / "onnxruntime" / "runner.py"
 start = starting(RUNNER, scope="module")
