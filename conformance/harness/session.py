@@ -36,15 +36,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, Self
+from typing import Self
 
 from conformance.base.files import write_files
 from conformance.base.interrupts import undisturbed
-from conformance.base.text import clean, exact_line, one_line
+from conformance.base.text import exact_line
 from conformance.harness.folders import OwnedFolder, contents_of, place_for_files, remove
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
@@ -78,14 +77,7 @@ from conformance.harness.runner import (
     Runner,
     RunnerFailed,
 )
-
-#: The message of a Rust panic: the place, and the text on the lines that follow.
-PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
-
-#: For the sentence on a case that failed twice so that its process was replaced.
-FAILED_TWICE: Final = (
-    "[It failed in its first process, too: this is what it did alone, in a fresh process.]"
-)
+from conformance.harness.tries import last_words, needs_another_try, settled
 
 
 class Session:
@@ -133,25 +125,37 @@ class Session:
         assert self._answer is not None
         return self._answer
 
-    def run(self, job: Job, *, retried: bool = True) -> Outcome:
+    def run(self, job: Job) -> Outcome:
         """Run ``job`` and return its outcome. If the target is unavailable, so is every job.
 
-        ``retried``: what may not be the case's own is tried again, alone.
+        What may not be the case's own is tried again, alone.
 
         Raises `RunnerFailed` if the runner does not start, or has failed too often before.
         """
+        return self._run(job, retried=True)
+
+    def run_once(self, job: Job) -> Outcome:
+        """As `run`, and its outcome is that of the first try."""
+        return self._run(job, retried=False)
+
+    def run_alone(self, job: Job) -> Outcome:
+        """As `run`, in a new process."""
+        self.renew()
+        return self.run(job)
+
+    def _run(self, job: Job, retried: bool) -> Outcome:
         answer = self.start()
         if isinstance(answer, UnavailableAnswer):
             return Unavailable(reason=answer.reason)
         first: Outcome | None = None
         last: Outcome | None = self._tried(job)
-        while retried and last is not None and _needs_another_try(first, last):
+        while retried and last is not None and needs_another_try(first, last):
             first = last
             try:
                 last = self._tried(job)
             except RunnerFailed:  # the next call raises
                 last = None
-        outcome = last if first is None else _settled(first, last)
+        outcome = last if first is None else settled(first, last)
         assert outcome is not None
         if not isinstance(outcome, InfrastructureFailure):
             self._failures = 0
@@ -216,7 +220,7 @@ class Session:
         if news.late is not None:
             return f"did not describe itself within {news.late:g} s"
         when = " before it described itself" if news.ended else ""
-        return f"{news.what}{when}{_last_words(runner.stderr())}"
+        return f"{news.what}{when}{last_words(runner.stderr())}"
 
     def _tried(self, job: Job) -> Outcome:
         """The outcome of one try of the case. Raises `RunnerFailed` if no process starts."""
@@ -294,7 +298,7 @@ class Session:
             if news.ended:
                 when = "before it was given the case" if news.early else "during the case"
                 half = f", after the start of an answer: {news.half}" if news.half else ""
-                what += f" {when}{half}{_last_words(stderr)}"
+                what += f" {when}{half}{last_words(stderr)}"
         after = f" (the case before in this process: {self._before.title})" if self._before else ""
         message = f"The runner {what}{after}."
         idle = None
@@ -345,60 +349,6 @@ def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | No
     return None
 
 
-def _needs_another_try(first: Outcome | None, outcome: Outcome) -> bool:
-    """Whether to run a case alone, after its ``first`` outcome if it was tried before."""
-    if isinstance(outcome, Crashed):
-        return not isinstance(first, Crashed | Rejected)
-    in_company = outcome.before is not None and first is None
-    return in_company and (isinstance(outcome, InfrastructureFailure) or outcome.damaged)
-
-
-def _settled(first: Outcome, alone: Outcome | None) -> Outcome:
-    """The outcome of a case that failed and was then run ``alone``; None: that was not possible."""
-    if isinstance(first, InfrastructureFailure):
-        if alone is None or isinstance(alone, InfrastructureFailure):
-            return first
-        note = f"[{first.message} This is the outcome of a second try, in a fresh process.]"
-        idle = alone.unrepeated or first.unrepeated
-        return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=idle)
-    assert isinstance(first, Crashed | Rejected)
-    if isinstance(alone, Rejected) and first.damaged and alone.damaged:
-        return replace(alone, stderr=f"{FAILED_TWICE}\n{alone.stderr}", repeated=True)
-    if isinstance(alone, Crashed):
-        if first.damaged or alone.damaged or isinstance(first, Rejected):
-            return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}")
-        how = "again" if alone.signal == first.signal else f"of {alone.signal}"
-        words = f"and {how} when it was tried alone{_last_words(first.stderr)}"
-        message = alone.message or f"{_death(first)}, {words}."
-        return replace(first, message=message, before=None)
-    what = _failure(first)
-    if alone is None or isinstance(alone, InfrastructureFailure):
-        why = "it could not be started again" if alone is None else alone.message
-        return InfrastructureFailure(
-            message=f"{what} Whether it does so alone is not known: {why.removesuffix('.')}.",
-            fix=alone.fix if alone else None,
-            stderr=first.stderr,
-            total_ms=first.total_ms,
-        )
-    note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
-    unrepeated = Unrepeated(message=what, before=first.before)
-    return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated)
-
-
-def _failure(outcome: Crashed | Rejected) -> str:
-    """The failure in a full sentence."""
-    if isinstance(outcome, Rejected):
-        said = one_line(outcome.message, 300)
-        return f"It was rejected with an error after which its process was replaced: {said}"
-    return outcome.message or f"{_death(outcome)}{_last_words(outcome.stderr)}."
-
-
-def _death(crash: Crashed) -> str:
-    """The crash, as the start of a sentence."""
-    memory = " (the system may have been out of memory)" if crash.signal == "SIGKILL" else ""
-    return f"The runner died of {crash.signal}{memory}"
-
-
 def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
     """The sentence for a crash that the runner reports."""
     where = f" in step {answer.step}" if steps > 1 and answer.step is not None else ""
@@ -411,14 +361,3 @@ def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
         else f"ended in a {answer.ended}"
     )
     return f"The runtime's process {what}{where}{said}"
-
-
-def _last_words(stderr: str) -> str:
-    """The cause of a crash from ``stderr``, as the end of a sentence: the panic, or the last line.
-
-    Of several panics it is the first; the others only report that there was one.
-    """
-    if panic := PANIC.search(stderr):
-        return f"; it {one_line(panic[0], 300)}"
-    lines = clean(stderr).strip().splitlines()
-    return f"; the last it wrote: {one_line(lines[-1].removesuffix('.'), 300)}" if lines else ""

@@ -54,9 +54,9 @@ from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.run.assessment import (
     Assessed,
+    Assessment,
     PreparedCase,
     Record,
-    assess,
     prepared_case,
 )
 from conformance.run.target import DescribedTarget
@@ -322,7 +322,7 @@ class Power:
 
             session = idle.get()
             try:
-                return assess(made, ready, (), run)
+                return Assessment(made, ready, run).result(())
             finally:
                 idle.put(session)
 

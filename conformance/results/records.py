@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +27,7 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
     model_serializer,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -591,6 +592,53 @@ def _derived(result: dict[str, Any]) -> tuple[WrongOutput, ...]:
     return wrong_outputs(result.get("faults", ()), result.get("errors", ()))
 
 
+class _OfOutcome(NamedTuple):
+    """What a result with an outcome can be and have, beside what all results have."""
+
+    verdicts: tuple[Verdict, ...]
+    always: tuple[str, ...] = ()
+    """The fields that it must have."""
+    sometimes: Mapping[str, tuple[Verdict, ...]] = {}
+    """Further fields that it can have, each with the verdicts that can have it."""
+
+
+_RAN: Final[tuple[Verdict, ...]] = ("pass", "wrong", "accepted", "fallback")
+_OUTCOMES: Final[Mapping[Outcome, _OfOutcome]] = {
+    "ran": _OfOutcome(
+        verdicts=_RAN,
+        sometimes={
+            **dict.fromkeys(("placement", "kernels", "ms"), _RAN),
+            **dict.fromkeys(("errors", "share", "bits", "reading"), ("pass", "wrong", "accepted")),
+            "relation": ("pass", "wrong"),
+            **dict.fromkeys(("faults", "wrong_outputs"), ("wrong", "accepted")),
+            "hazard": ("pass",),
+            "values_right": ("accepted",),
+            "other_kernel": ("fallback",),
+        },
+    ),
+    "rejected": _OfOutcome(
+        verdicts=("pass", "unsupported"),
+        always=("stage", "message"),
+        sometimes=dict.fromkeys(("code", "vague"), ("pass", "unsupported")),
+    ),
+    "crashed": _OfOutcome(verdicts=("crash",), always=("message",)),
+    "timed_out": _OfOutcome(verdicts=("timeout",), always=("time_limit",)),
+    "unavailable": _OfOutcome(verdicts=("skip",)),
+}
+
+
+def can_have(outcome: Outcome, verdict: Verdict, name: str) -> bool:
+    """Whether a result can have a field, which some results have and others have not."""
+    of = _OUTCOMES[outcome]
+    return name in of.always or verdict in of.sometimes.get(name, ())
+
+
+#: The fields that only some outcomes or verdicts can have.
+OF_SOME: Final = frozenset(
+    name for of in _OUTCOMES.values() for name in (*of.always, *of.sometimes)
+)
+
+
 class ResultRecord(_Part):
     """The judged result of a case on a target."""
 
@@ -659,6 +707,20 @@ class ResultRecord(_Part):
     expectation: ExpectationRecord | None = None
     reproduce: Text
     """The command that runs this case."""
+
+    @model_validator(mode="after")
+    def _has_what_its_verdict_can_have(self) -> Self:
+        of = _OUTCOMES[self.outcome]
+        if self.verdict not in of.verdicts:
+            raise ValueError(f"what {self.outcome.replace('_', ' ')} cannot be '{self.verdict}'")
+        for name in OF_SOME & self.model_fields_set:
+            is_there = getattr(self, name) not in (None, False, ())
+            if is_there and not can_have(self.outcome, self.verdict, name):
+                raise ValueError(f"a result '{self.verdict}' cannot have '{name}'")
+        for name in of.always:
+            if getattr(self, name) is None:
+                raise ValueError(f"a result '{self.verdict}' must have '{name}'")
+        return self
 
     @property
     def known(self) -> ExpectationRecord | None:

@@ -90,26 +90,84 @@ class Assessed:
     instability: tuple[InstabilityRecord, ...] = ()
 
 
-def assess(
-    made: PreparedCase,
-    ready: DescribedTarget,
-    expectations: Sequence[Expectation],
-    run: Callable[[Job], Outcome],
-) -> Assessed:
-    """The record of a case on a target; ``run`` runs the case, and its variant if it passes.
+class Assessment:
+    """One case on a target: it is run and judged, and so is its variant if it passes.
 
-    An insensitive case of the corpus is not run; any other insensitive case is, and its record says
-    so.
+    ``run`` runs a job; ``outcomes`` are those of the case and of its variant, so far.
     """
-    case = made.case
-    outcomes: list[Outcome] = []
 
-    def judged(prepared: Prepared) -> Judgement:
-        outcome = run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
-        outcomes.append(outcome)
+    def __init__(
+        self, made: PreparedCase, ready: DescribedTarget, run: Callable[[Job], Outcome]
+    ) -> None:
+        self._made = made
+        self._ready = ready
+        self._run = run
+        self.outcomes: list[Outcome] = []
+
+    def result(self, expectations: Sequence[Expectation]) -> Assessed:
+        """The record and the outcomes.
+
+        An insensitive case of the corpus is not run; any other insensitive case is, and its record
+        says so.
+        """
+        case = self._made.case
+        try:
+            why = self._made.why_insensitive
+            if why is not None and is_shipped(case):
+                return self._without_result(why)
+            judgement, relation = self._judged_with_variant()
+        except Unjudgeable as error:
+            last = self.outcomes[-1]
+            fix = last.fix if isinstance(last, InfrastructureFailure) else None
+            return self._without_result(str(error), fix)
+        except Exception as error:  # the values are made when they are first used
+            why_not = case.unprepared(error)
+            if not isinstance(why_not, InputError):
+                raise
+            return self._without_result(f"{why_not}.")
+        shown = self.outcomes[-1] if judgement.of_variant else self.outcomes[0]
+        record = result_record(case, self._ready, judgement, shown, expectations, relation)
+        grown = round(sum(outcome.grown_bytes for outcome in self.outcomes) / 2**20, 1)
+        update = {"insensitive": why or "", "grown_mb": grown}
+        return Assessed(record.model_copy(update=update), tuple(self.outcomes))
+
+    def _judged_with_variant(self) -> tuple[Judgement, RelationRecord | None]:
+        """The judgement on the case, which its variant can make worse."""
+        case, made = self._made.case, self._made
+        judged, outputs = self._judged(made.own)
+        if case.relation is None or outputs is None:
+            return judged, None
+        of_variant, others = self._judged(made.variant)
+        what = RELATIONS[case.relation].what
+        if others is None:
+            reason = f"The variant (the same call {what}): {of_variant.reason}"
+            return replace(of_variant, reason=reason, of_variant=True), None
+        relation, faults = relate(
+            case.call,
+            case.relation,
+            (outputs, made.own.expected),
+            (others, made.variant.expected),
+            self._ready.target.target_class,
+        )
+        if not faults:
+            share = f"within {relation.share:.2g} of its bound"
+            how = "bit for bit" if relation.identical else share
+            reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
+            return replace(judged, reason=reason), relation
+        reason = f"It ran, but {faults_text(faults)}."
+        return replace(judged, verdict="wrong", reason=reason, faults=faults), relation
+
+    def _judged(self, prepared: Prepared) -> tuple[Judgement, Outputs | None]:
+        """Run and judge a call. Its outputs are for the relation: None if they cannot be compared.
+
+        Raises `Unjudgeable`.
+        """
+        ready, case = self._ready, self._made.case
+        outcome = self._run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
+        self.outcomes.append(outcome)
         if isinstance(outcome, InfrastructureFailure):
             raise Unjudgeable(outcome.message)
-        return judge(
+        judgement = judge(
             case,
             prepared,
             outcome,
@@ -117,68 +175,13 @@ def assess(
             target_class=ready.target.target_class,
             kernel=ready.target.kernel,
         )
+        passes = judgement.verdict == "pass" and prepared.unjudged is None
+        if case.relation is not None and passes and isinstance(outcome, Ran):
+            return judgement, read_outputs(outcome)
+        return judgement, None
 
-    def without_result(message: str, fix: str | None = None) -> Assessed:
-        record = InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
-        return Assessed(record, tuple(outcomes))
-
-    try:
-        why = made.why_insensitive
-        if why is not None and is_shipped(case):
-            return without_result(why)
-        judgement, relation = judged(made.own), None
-        own = _comparable(made.own, outcomes[0], judgement) if case.relation else None
-        if own is not None:
-            variant = judged(made.variant)
-            other = _comparable(made.variant, outcomes[1], variant)
-            judgement, relation = _related(made, ready, (judgement, own), (variant, other))
-    except Unjudgeable as error:
-        last = outcomes[-1]
-        fix = last.fix if isinstance(last, InfrastructureFailure) else None
-        return without_result(str(error), fix)
-    except Exception as error:  # the values are made when they are first used
-        why_not = case.unprepared(error)
-        if not isinstance(why_not, InputError):
-            raise
-        return without_result(f"{why_not}.")
-    shown = outcomes[-1] if judgement.of_variant else outcomes[0]
-    record = result_record(case, ready, judgement, shown, expectations, relation)
-    grown = round(sum(outcome.grown_bytes for outcome in outcomes) / 2**20, 1)
-    update = {"insensitive": why or "", "grown_mb": grown}
-    return Assessed(record.model_copy(update=update), tuple(outcomes))
-
-
-def _comparable(prepared: Prepared, outcome: Outcome, judgement: Judgement) -> Outputs | None:
-    """The outputs of a call that passes, for the relation; None if there is nothing to compare."""
-    if not isinstance(outcome, Ran) or judgement.verdict != "pass" or prepared.unjudged is not None:
-        return None
-    return read_outputs(outcome)
-
-
-def _related(
-    made: PreparedCase,
-    ready: DescribedTarget,
-    own: tuple[Judgement, Outputs],
-    variant: tuple[Judgement, Outputs | None],
-) -> tuple[Judgement, RelationRecord | None]:
-    """The judgement on a passing case, from the judgements on it and on its variant."""
-    (judged, outputs), (of_variant, others), case = own, variant, made.case
-    assert case.relation is not None
-    what = RELATIONS[case.relation].what
-    if others is None:
-        reason = f"The variant (the same call {what}): {of_variant.reason}"
-        return replace(of_variant, reason=reason, of_variant=True), None
-    relation, faults = relate(
-        case.call,
-        case.relation,
-        (outputs, made.own.expected),
-        (others, made.variant.expected),
-        ready.target.target_class,
-    )
-    if not faults:
-        share = f"within {relation.share:.2g} of its bound"
-        how = "bit for bit" if relation.identical else share
-        reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
-        return replace(judged, reason=reason), relation
-    reason = f"It ran, but {faults_text(faults)}."
-    return replace(judged, verdict="wrong", reason=reason, faults=faults), relation
+    def _without_result(self, message: str, fix: str | None = None) -> Assessed:
+        record = InfrastructureRecord(
+            target=self._ready.name, case=self._made.case.id, message=message, fix=fix
+        )
+        return Assessed(record, tuple(self.outcomes))

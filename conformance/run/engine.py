@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Self
 
 from conformance.base.text import printable
@@ -17,7 +17,7 @@ from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
 from conformance.judge.expectations import Expectation
 from conformance.results.records import InfrastructureRecord
-from conformance.run.assessment import Assessed, assess, prepared_case
+from conformance.run.assessment import Assessed, Assessment, prepared_case
 from conformance.run.instability import Instability
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
@@ -118,28 +118,27 @@ class TargetRun:
         why = self.ready.cannot_take(case)
         if why is not None:
             return Assessed(skipped_record(case, self.ready, why))
-        made = prepared_case(case)
-        first = assess(made, self.ready, self._lines, self._session.run)
-
-        def run_alone(job: Job) -> Outcome:
-            self._session.renew()
-            return self._session.run(job)
-
-        def alone() -> Assessed | None:
-            try:
-                return assess(made, self.ready, self._lines, run_alone)
-            except RunnerFailed:  # the next case raises
-                return None
-
-        return self._instability.settled(case, first, alone)
+        first = self._assessed(case, self._session.run)
+        told = self._instability.why_not_alone(case, first)
+        alone = self._alone(case) if told is None else None
+        return self._instability.settled(case, first, told or "", alone)
 
     def once(self, case: Case) -> Assessed:
         """The assessment of a case that is tried once, whatever the outcome.
 
         Raises :class:`RunnerFailed` if the runner has to be given up.
         """
-        run = partial(self._session.run, retried=False)
-        return assess(prepared_case(case), self.ready, self._lines, run)
+        return self._assessed(case, self._session.run_once)
+
+    def _alone(self, case: Case) -> Assessed | None:
+        """The assessment of a case alone in a new process; None if none starts."""
+        try:
+            return self._assessed(case, self._session.run_alone)
+        except RunnerFailed:  # the next case raises
+            return None
+
+    def _assessed(self, case: Case, run: Callable[[Job], Outcome]) -> Assessed:
+        return Assessment(prepared_case(case), self.ready, run).result(self._lines)
 
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -56,51 +56,55 @@ class Instability:
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
 
-    def settled(
-        self, case: Case, first: Assessed, alone: Callable[[], Assessed | None]
-    ) -> Assessed:
+    def why_not_alone(self, case: Case, first: Assessed) -> str | None:
+        """None if the case is to be run alone; else what the reason of its result says of that.
+
+        ``first`` is the assessment of the case among other cases.
+        """
+        record = first.record
+        if not isinstance(record, ResultRecord) or not _doubtful(record, first.outcomes):
+            return ""
+        if record.verdict == "timeout" and self._ends_with_failure:
+            return " Not run alone: the run ends with it."
+        if self._repeated[_kind(case, record)] >= ALIKE:
+            return ""
+        if (repeated := self._repeated[record.verdict,]) >= RETRIES[record.verdict]:
+            return (
+                f" Not run alone: {repeated} unexpected results of this target with this verdict"
+                " already recurred alone."
+            )
+        return None
+
+    def settled(self, case: Case, first: Assessed, told: str, alone: Assessed | None) -> Assessed:
         """The final assessment of a case, with the target's instability.
 
-        ``first`` is its assessment among other cases. ``alone`` assesses it alone in a new process,
-        and returns None if that is not possible.
+        ``told`` is added to the reason of its first result; ``alone`` is its assessment alone in a
+        new process, if there is one.
         """
-        found = self._of_result(case, first, alone)
+        found, record = first, first.record
+        if told and isinstance(record, ResultRecord):
+            update = {"reason": record.reason + told}
+            found = replace(first, record=record.model_copy(update=update))
+        if alone is not None and isinstance(record, ResultRecord):
+            found = self._of_both(case, first, record, alone)
         crashes = (each.unrepeated for each in first.outcomes if each.unrepeated)
         events = [self._event(case, "crash", crash.before, crash.message) for crash in crashes]
         return replace(found, instability=(*found.instability, *events))
 
-    def _of_result(
-        self, case: Case, first: Assessed, alone: Callable[[], Assessed | None]
+    def _of_both(
+        self, case: Case, first: Assessed, record: ResultRecord, alone: Assessed
     ) -> Assessed:
-        record = first.record
-        before = next((each.before for each in first.outcomes if each.before is not None), None)
-        if not isinstance(record, ResultRecord):
+        """The assessment alone, unless that is no result; if it differs, the target is unstable."""
+        again = alone.record
+        if not isinstance(again, ResultRecord) or again.outcome == "unavailable":
             return first
-        if not _doubtful(record, first.outcomes[-1], before is not None):
+        if any(each.unrepeated for each in alone.outcomes):
             return first
-        if record.verdict == "timeout" and self._ends_with_failure:
-            told = " Not run alone: the run ends with it."
-            return replace(first, record=record.model_copy(update={"reason": record.reason + told}))
-        kind = _kind(case, record)
-        if self._repeated[kind] >= ALIKE:
-            return first
-        if (repeated := self._repeated[record.verdict,]) >= RETRIES[record.verdict]:
-            told = (
-                f" Not run alone: {repeated} unexpected results of this target with this verdict"
-                " already recurred alone."
-            )
-            return replace(first, record=record.model_copy(update={"reason": record.reason + told}))
-        again = alone()
-        if again is None or any(each.unrepeated for each in again.outcomes):
-            return first
-        settled = again.record
-        if not isinstance(settled, ResultRecord) or settled.outcome == "unavailable":
-            return first
-        if settled.unexpected and severity(settled) <= severity(record):
-            self._repeated.update([(record.verdict,), kind])
-            return again
-        event = self._event(case, record.verdict, before, record.reason)
-        return replace(again, instability=(event,))
+        if again.unexpected and severity(again) <= severity(record):
+            self._repeated.update([(record.verdict,), _kind(case, record)])
+            return alone
+        event = self._event(case, record.verdict, _before(first.outcomes), record.reason)
+        return replace(alone, instability=(event,))
 
     def _event(
         self, case: Case, verdict: Verdict, before: Job | None, message: str
@@ -121,15 +125,21 @@ class Instability:
         )
 
 
-def _doubtful(record: ResultRecord, outcome: Outcome, in_company: bool) -> bool:
+def _before(outcomes: Sequence[Outcome]) -> Job | None:
+    """The case that ran before in the same process."""
+    return next((each.before for each in outcomes if each.before is not None), None)
+
+
+def _doubtful(record: ResultRecord, outcomes: Sequence[Outcome]) -> bool:
     """Whether the case of this result should be tried once more, alone."""
     if not record.unexpected or record.verdict not in RETRIES:
         return False
-    if isinstance(outcome, Rejected) and outcome.repeated:
+    last = outcomes[-1]
+    if isinstance(last, Rejected) and last.repeated:
         return False  # it was tried alone
-    if in_company:
+    if _before(outcomes) is not None:
         return True
-    return record.verdict != "timeout" and outcome.unrepeated is None
+    return record.verdict != "timeout" and last.unrepeated is None
 
 
 def _kind(case: Case, record: ResultRecord) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -77,16 +77,17 @@ def result_record(
     relation: RelationRecord | None = None,
 ) -> ResultRecord:
     """The record of a judged case, compared with the expectations of its target."""
-    stage, message, code, milliseconds, placement, kernels = None, None, None, None, None, None
+    seen: dict[str, Any] = {}
     if isinstance(outcome, Rejected):
-        stage, message, code = outcome.stage, outcome.message, outcome.code
+        seen = {"stage": outcome.stage, "code": outcome.code, "message": outcome.message}
     elif isinstance(outcome, Ran):
-        placement, kernels = outcome.placement, outcome.kernels
-        milliseconds = Milliseconds(
-            load=outcome.load_ms, run=outcome.run_ms, total=round(outcome.total_ms, 3)
-        )
+        total = round(outcome.total_ms, 3)
+        milliseconds = Milliseconds(load=outcome.load_ms, run=outcome.run_ms, total=total)
+        seen = {"placement": outcome.placement, "kernels": outcome.kernels, "ms": milliseconds}
     elif isinstance(outcome, Crashed):
-        message = outcome.message
+        seen = {"message": outcome.message}
+    elif isinstance(outcome, TimedOut):
+        seen = {"time_limit": outcome.seconds}
     version, adapter = "", None
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
@@ -94,31 +95,15 @@ def result_record(
     judged = ResultRecord(
         case=case.id,
         target=ready.name,
-        verdict=judgement.verdict,
         unexpected=False,
-        vague=judgement.vague,
-        hazard=judgement.hazard,
-        reading=judgement.reading,
         outcome=_OUTCOME[type(outcome).__name__],
-        stage=stage,
-        code=code,
-        message=message,
-        reason=judgement.reason,
-        faults=judgement.faults,
-        of_variant=judgement.of_variant,
-        errors=judgement.errors,
         share=judgement.share,
         relation=relation,
-        placement=placement,
-        kernels=kernels,
-        other_kernel=judgement.other_kernel,
-        time_limit=outcome.seconds if isinstance(outcome, TimedOut) else None,
-        ms=milliseconds,
         stderr=outcome.stderr,
-        bits=judgement.bits,
-        values_right=judgement.values_right,
         contract=None if contract is case.contract else contract,
         reproduce=reproduce(case, ready.arguments),
+        **vars(judgement),
+        **seen,
     )
     record = compared(case, judged, contract.basis, (version, adapter), expectations)
     telling = record.unexpected or is_red(record, contract.basis)

@@ -35,7 +35,7 @@ def always(verdict: str, **fields: object) -> Behaviour:
 
 right = always("pass")
 wrong = always("wrong", unexpected=True, wrong_outputs=["output"])
-refused = always("unsupported", outcome="rejected", message="one token at a time")
+refused = always("unsupported", outcome="rejected", stage="run", message="one token at a time")
 skipped = always("skip", outcome="unavailable", reason="there is no GPU")
 
 

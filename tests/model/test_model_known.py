@@ -63,7 +63,11 @@ REFUSED = result("unsupported", outcome="rejected", stage="load", message="No so
         # The defect of a borrowed cache says nothing about a layer with a cache of its own.
         ("local_window_size: 8", WRONG, None),
         # The runtime says something else.
-        ("softcap: 3.0", result("unsupported", message="No memory"), None),
+        (
+            "softcap: 3.0",
+            result("unsupported", outcome="rejected", stage="load", message="No memory"),
+            None,
+        ),
         # Another verdict.
         ("softcap: 3.0", WRONG, None),
         # Too different a call.

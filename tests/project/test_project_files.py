@@ -21,6 +21,7 @@ MAX_WORDS = {
     **dict.fromkeys((ROOT / "docs" / "oracle.md", ROOT / "docs" / "tolerance.md")),
     ROOT / "README.md": 1_130,  # without the table that is generated
     ROOT / "CONTRIBUTING.md": 1_800,
+    ROOT / "runners" / "README.md": 3_000,
 }
 
 pytestmark = pytest.mark.skipif(not (ROOT / "CONTRIBUTING.md").is_file(), reason="not a checkout")
@@ -44,6 +45,11 @@ def test_links_and_scripts_of_a_page_exist(page: Path) -> None:
             assert not anchor or anchor in anchors(there), link
     for script in re.findall(r"`(\.ci/[\w-]+)", text):
         assert (ROOT / script).is_file(), script
+
+
+def test_the_pages_together_are_short() -> None:
+    pages = (ROOT / "docs").glob("*.md")
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 32_000
 
 
 #: Commands with their arguments; what is quoted may have any character.

@@ -353,19 +353,10 @@ def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
         update={**dict.fromkeys(texts, EVIL), "contract": contract, "call": call}
     )
     error = OutputErrorRecord(output=EVIL, index=(0,), got=1.0, want=2.0, budget=0.5, share=2.0)
-    result = ResultRecord(
-        case=EVIL,
-        target=EVIL,
-        verdict=verdict,
-        unexpected=True,
-        outcome="rejected",
-        message=EVIL,
-        reason=EVIL,
-        errors=(error, error.model_copy(update={"output": "output", "want": math.nan})),
-        stderr=EVIL,
-        reproduce=EVIL,
-    )
-    return case, result
+    errors = (error, error.model_copy(update={"output": "output", "want": math.nan}))
+    evil = dict.fromkeys(("case", "target", "message", "reason", "stderr", "reproduce"), EVIL)
+    hostile = result(verdict=verdict, unexpected=True)
+    return case, hostile.model_copy(update={**evil, "errors": errors})
 
 
 def data_of(
@@ -437,7 +428,7 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     ):
         assert part in text
     assert "/tmp/" not in text
-    strange, result = hostile()
+    strange, result = hostile("unsupported")
     message = "```\n````python\nout"
     given = strange, result.model_copy(update={"message": message}), told()
     text = issue(*given, program_of(*given))

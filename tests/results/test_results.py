@@ -199,6 +199,11 @@ def test_what_is_wrong_at_the_end_is_a_problem_and_the_rest_is_read(
     assert list(run.problems) == problems
 
 
+def changed(of: str, **fields: object) -> str:
+    """The line of a result that no run writes."""
+    return json.dumps(json.loads(result(verdict=of).model_dump_json()) | fields)
+
+
 @pytest.mark.parametrize(
     ("line", "what"),
     [
@@ -207,6 +212,9 @@ def test_what_is_wrong_at_the_end_is_a_problem_and_the_rest_is_read(
         ('{"kind":"infrastructure","target":"cpu"}', "message: Field required"),
         (result(verdict="wrong").model_dump_json().replace('"got":', '"got":NaN,"x":'), "JSON"),
         (header([target()], 0, 0).model_dump_json(), "a second header"),
+        (changed("crash", verdict="pass"), "what crashed cannot be 'pass'"),
+        (changed("wrong", hazard="It leaks."), "a result 'wrong' cannot have 'hazard'"),
+        (changed("timeout", time_limit=None), "a result 'timeout' must have 'time_limit'"),
     ],
 )
 def test_a_broken_line_is_an_error_with_its_number(path: Path, line: str, what: str) -> None:

@@ -24,7 +24,7 @@ from synthetic_runs import case, expected, result, write
 from conformance.base.paths import ROOT, data_path
 from conformance.case.contract import Contract
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.harness.outcomes import Rejected
+from conformance.harness.outcomes import Ran
 from conformance.judge.expectations import Known, expectations_schema
 from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
@@ -79,8 +79,14 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 def _result(verdict: Verdict, right: bool | None = None) -> ResultRecord:
     """A result that says nothing that a test would take for the verdict's name."""
-    return result(f"t/{verdict}_{right}", verdict="pass").model_copy(
-        update={"verdict": verdict, "values_right": right, "unexpected": False}
+    return result(
+        f"t/{verdict}_{right}",
+        verdict=verdict,
+        values_right=right,
+        unexpected=False,
+        reason="So it is.",
+        stderr="",
+        **({} if verdict == "pass" else {"message": "So it is."}),
     )
 
 
@@ -152,7 +158,7 @@ def test_accepted_and_nothing_else_ranks_by_its_values(
     (about,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
     ready = DescribedTarget(target_for("cpu"), None, None, None)
     judged = Judgement("accepted", "It ran.", values_right=one.values_right)
-    outcome = Rejected(stage="run", step=0, code="", message="")
+    outcome = Ran(runs=(), placement=None, load_ms=0.0, run_ms=0.0)
     assert result_record(about, ready, judged, outcome, ()).unexpected is red
     assert kills(Mutant("m", "a", "w"), about, one)
 

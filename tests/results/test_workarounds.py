@@ -33,12 +33,12 @@ _PARAGRAPH = re.compile(r"^\*\*Workaround\*\* (.*?)\n\n", re.DOTALL | re.MULTILI
 _HEAD = """\
 # Workarounds
 
-The advice of the [findings](findings/README.md). It was tried by a call before and after it, on
-each [recorded release](../reports/recorded/README.md) of cpu, tract, wasm and webgpu (on lavapipe),
+The advice of the [findings](../../docs/findings/README.md). It was tried by a call before and after
+it, on each [recorded release](README.md) of cpu, tract, wasm and webgpu (on lavapipe),
 and on webgpu-jsep if the call is not one of the corpus. cuda was not tried.
 `python -m conformance.maintain.workarounds` says what became of each call.
 
-The table is made from [findings.yaml](findings/findings.yaml) by
+The table is made from [findings.yaml](../../docs/findings/findings.yaml) by
 `pytest tests/results/test_workarounds.py --rewrite-transcripts`.
 
 | finding | advice | right after it on | worse after it on |
@@ -73,12 +73,12 @@ def test_a_page_has_the_advice_with_its_warnings() -> None:
 def test_the_table_of_all_workarounds() -> None:
     lines = [_HEAD]
     for link, facts in finding_facts().items():
-        page = link.removeprefix("docs/")
+        page = f"../../{link}"
         for each in facts.workarounds:
             holds = listed([f"{target} {within}".strip() for target, within in each.holds.items()])
             row = f"[{Path(page).stem}]({page})", each.advice, holds, listed(each.worse) or "–"
             lines.append(f"| {' | '.join(row)} |\n")
-    check_text(ROOT / "docs" / "workarounds.md", "".join(lines))
+    check_text(ROOT / "reports" / "recorded" / "workarounds.md", "".join(lines))
 
 
 def test_every_workaround_was_tried_and_is_for_a_target() -> None:

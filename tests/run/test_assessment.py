@@ -21,7 +21,7 @@ from conformance.case.corpus import find
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.run.assessment import Assessed, PreparedCase, assess
+from conformance.run.assessment import Assessed, Assessment, PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.records import header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
@@ -59,7 +59,7 @@ def assessed(
     def run(job: Job) -> Outcome:
         return (of_variant or runtime)(made.variant) if job.variant else runtime(made.own)
 
-    return assess(made, ready or described(), (), run)
+    return Assessment(made, ready or described(), run).result(())
 
 
 def result(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> ResultRecord:

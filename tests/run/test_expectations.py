@@ -41,7 +41,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
-from conformance.run.assessment import PreparedCase, assess
+from conformance.run.assessment import Assessment, PreparedCase
 from conformance.targets.registry import target_for
 from conformance.targets.tools import ONNXRUNTIME_VERSION
 
@@ -237,7 +237,8 @@ def case(tmp_path: Path) -> Case:
 
 def result(case: Case, outcome: Outcome, *lines: Expectation) -> ResultRecord:
     """The record of ``outcome`` on cpu, compared with ``lines``."""
-    record = assess(PreparedCase(case), runs.described(), lines, lambda job: outcome).record
+    assessment = Assessment(PreparedCase(case), runs.described(), lambda job: outcome)
+    record = assessment.result(lines).record
     assert isinstance(record, ResultRecord)
     return record
 

@@ -11,7 +11,7 @@ from case_files import entries, write
 
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
-from conformance.harness.session import FAILED_TWICE
+from conformance.harness.tries import FAILED_TWICE
 from conformance.results.reader import Run, read
 
 NAMES = [f"c{n}" for n in range(12)]

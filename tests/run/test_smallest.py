@@ -116,7 +116,8 @@ def run_of(case: Case, **fields: object) -> RunSummary:
     """A run with one failure, which nothing can repeat."""
     about = {"case": case.id, "target": "cpu@1.31.1", "reason": "It died.", "reproduce": ""}
     summary = RunSummary()
-    record = {"verdict": "crash", "outcome": "crashed", "unexpected": True, **about, **fields}
+    record = {"verdict": "crash", "outcome": "crashed", "message": "It died."}
+    record = {**record, "unexpected": True, **about, **fields}
     summary.add(case, ResultRecord.model_validate(record))
     return summary
 
@@ -130,7 +131,7 @@ def test_what_may_not_repeat_is_not_shrunk(tmp_path: Path, monkeypatch: pytest.M
     assert effort_for(partial=True) is None
     assert effort_for(False) is None
     assert list(smallest_calls(run_of(case), brief, [])) == [case.id]
-    hang = {"verdict": "timeout", "outcome": "timed_out"}
+    hang = {"verdict": "timeout", "outcome": "timed_out", "message": None, "time_limit": 9.0}
     assert list(smallest_calls(run_of(case, **hang), brief, [])) == []
     assert list(smallest_calls(run_of(case, **hang), thorough, [])) == [case.id]
     unstable = run_of(case)

@@ -18,6 +18,7 @@ from conformance.harness.protocol import DescribedAnswer
 from conformance.results.place import Place
 from conformance.results.reader import Run, read
 from conformance.results.records import (
+    OF_SOME,
     BeyondBudget,
     CaseRecord,
     ExpectationRecord,
@@ -29,6 +30,7 @@ from conformance.results.records import (
     Selection,
     TargetDescription,
     TargetRecord,
+    can_have,
 )
 from conformance.results.writer import Writer
 from conformance.run.target import DescribedTarget
@@ -96,14 +98,20 @@ def result(
     verdict: str = "pass",
     **fields: Any,
 ) -> ResultRecord:
-    """A result with the fields that its verdict requires."""
+    """A result with the fields that its verdict requires, and of ``fields`` those it can have."""
     about = TABLES["result"] | TABLES["differing"].get(verdict, {})
     right = error(share=0.03, got=0.25, absolute=1e-9, needed=1e-9)
     about["errors"] = (error() if verdict == "wrong" else right,)
     about["reproduce"] = f"gqa run --ep {target} -k '{case}'"
-    if about["outcome"] != "ran":
-        about |= {"errors": (), "share": None, "placement": None, "ms": None}
-    return ResultRecord(case=case, target=target, verdict=verdict, **about | fields)
+    if verdict == "pass" and fields.keys() & {"message", "stage", "vague"}:
+        about |= {"outcome": "rejected", "stage": "run", "message": "no"}
+    about |= fields
+    for name in [*OF_SOME & about.keys()]:
+        if not can_have(about["outcome"], verdict, name):  # type: ignore[arg-type]
+            del about[name]
+        elif name in ("message", "stage") and about[name] is None:
+            about[name] = {"message": "", "stage": "run"}[name]
+    return ResultRecord(case=case, target=target, verdict=verdict, **about)
 
 
 def error(**fields: Any) -> OutputErrorRecord:

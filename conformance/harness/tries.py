@@ -1,0 +1,143 @@
+"""Which outcome a case has that failed and was tried again, alone in a fresh process.
+
+See `conformance.harness.session` for why it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal, cast, get_args
+
+from conformance.base.text import clean, one_line
+from conformance.harness.outcomes import (
+    Crashed,
+    InfrastructureFailure,
+    Outcome,
+    Rejected,
+    Unrepeated,
+)
+
+#: The message of a Rust panic: the place, and the text on the lines that follow.
+PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
+
+#: For the sentence on a case that failed twice so that its process was replaced.
+FAILED_TWICE: Final = (
+    "[It failed in its first process, too: this is what it did alone, in a fresh process.]"
+)
+
+
+def needs_another_try(first: Outcome | None, outcome: Outcome) -> bool:
+    """Whether to run a case alone, after its ``first`` outcome if it was tried before."""
+    if isinstance(outcome, Crashed):
+        return first is None or isinstance(first, InfrastructureFailure)
+    may_be_of_another = isinstance(outcome, InfrastructureFailure) or outcome.damaged
+    return first is None and outcome.before is not None and may_be_of_another
+
+
+_Kind = Literal["failure", "crash", "damaging crash", "damaging rejection", "fine"]
+_KINDS: Final[tuple[_Kind, ...]] = get_args(_Kind)
+
+
+def _kind(outcome: Outcome | None) -> _Kind:
+    """The column of `_SETTLED`; no outcome is a failure."""
+    if outcome is None or isinstance(outcome, InfrastructureFailure):
+        return "failure"
+    if isinstance(outcome, Crashed):
+        return "damaging crash" if outcome.damaged else "crash"
+    return "damaging rejection" if outcome.damaged else "fine"
+
+
+def settled(first: Outcome, alone: Outcome | None) -> Outcome:
+    """The outcome of a case that failed and was then run ``alone``; None: that was not possible."""
+    return _SETTLED[_kind(first)][_KINDS.index(_kind(alone))](first, alone)
+
+
+def _first(first: Any, alone: Any) -> Outcome:
+    """The case's own failure: no try gave an answer."""
+    return cast(Outcome, first)
+
+
+def _second(first: Any, alone: Any) -> Outcome:
+    """The outcome alone: the runner's failure is of no case."""
+    note = f"[{first.message} This is the outcome of a second try, in a fresh process.]"
+    idle = alone.unrepeated or first.unrepeated
+    return cast(Outcome, replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=idle))
+
+
+def _unknown(first: Any, alone: Any) -> Outcome:
+    """Neither: whether the case fails alone could not be seen."""
+    why = "it could not be started again." if alone is None else alone.message
+    why = f"Whether it does so alone is not known: {why.removesuffix('.')}."
+    return InfrastructureFailure(
+        message=f"{_failure(first)} {why}",
+        fix=alone.fix if alone else None,
+        stderr=first.stderr,
+        total_ms=first.total_ms,
+    )
+
+
+def _crashed_again(first: Any, alone: Any) -> Outcome:
+    """The crash in the first process, with what the second one said."""
+    how = "again" if alone.signal == first.signal else f"of {alone.signal}"
+    words = f"and {how} when it was tried alone{last_words(first.stderr)}"
+    message = alone.message or f"{_death(first)}, {words}."
+    return cast(Outcome, replace(first, message=message, before=None))
+
+
+def _failed_twice(first: Any, alone: Any) -> Outcome:
+    """The crash alone, after another failure."""
+    return cast(Outcome, replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}"))
+
+
+def _rejected_again(first: Any, alone: Any) -> Outcome:
+    """The rejection alone: it is the case's, although the process may be damaged."""
+    stderr = f"{FAILED_TWICE}\n{alone.stderr}"
+    return cast(Outcome, replace(alone, stderr=stderr, repeated=True))
+
+
+def _not_again(first: Any, alone: Any) -> Outcome:
+    """The outcome alone, and the failure as one of the target."""
+    what = _failure(first)
+    note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
+    unrepeated = Unrepeated(message=what, before=first.before)
+    return cast(Outcome, replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated))
+
+
+_Settle = Callable[[Any, Any], Outcome]
+
+#: What a case's outcome is, by the kind of its first outcome, a row, and of that alone, a column. A
+#: crash alone after a failure of the runner is tried once more, as a first outcome.
+_SETTLED: Final[Mapping[_Kind, tuple[_Settle, ...]]] = {
+    # alone:              failure   crash           damaging crash  damaging rejection  fine
+    "failure":            (_first,   _first,         _first,         _second,            _second),
+    "crash":              (_unknown, _crashed_again, _failed_twice,  _not_again,      _not_again),
+    "damaging crash":     (_unknown, _failed_twice,  _failed_twice,  _rejected_again, _not_again),
+    "damaging rejection": (_unknown, _failed_twice,  _failed_twice,  _rejected_again, _not_again),
+}  # fmt: skip
+
+
+def _failure(outcome: Crashed | Rejected) -> str:
+    """The failure in a full sentence."""
+    if isinstance(outcome, Rejected):
+        said = one_line(outcome.message, 300)
+        return f"It was rejected with an error after which its process was replaced: {said}"
+    return outcome.message or f"{_death(outcome)}{last_words(outcome.stderr)}."
+
+
+def _death(crash: Crashed) -> str:
+    """The crash, as the start of a sentence."""
+    memory = " (the system may have been out of memory)" if crash.signal == "SIGKILL" else ""
+    return f"The runner died of {crash.signal}{memory}"
+
+
+def last_words(stderr: str) -> str:
+    """The cause of a crash from ``stderr``, as the end of a sentence: the panic, or the last line.
+
+    Of several panics it is the first; the others only report that there was one.
+    """
+    if panic := PANIC.search(stderr):
+        return f"; it {one_line(panic[0], 300)}"
+    lines = clean(stderr).strip().splitlines()
+    return f"; the last it wrote: {one_line(lines[-1].removesuffix('.'), 300)}" if lines else ""
