@@ -179,9 +179,7 @@ def first(axis: int) -> Any:
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
-def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input(
-    name: str, fields: dict[str, Any], replaced: Any
-) -> None:
+def test_effects_are_of_the_replaced_call(name: str, fields: dict[str, Any], replaced: Any) -> None:
     """Here the oracle reads the replaced input itself."""
     call = Call.model_validate({**fields, "presents": "both"})
     (step,) = steps_of(call)

@@ -353,9 +353,7 @@ def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int)
     ],
     ids=["attribute", "kind", "input", "many"],
 )
-def test_targets_say_what_is_wrong(
-    check: Check, tmp_path: Path, layer: Layer, message: str
-) -> None:
+def test_targets_say_what_failed(check: Check, tmp_path: Path, layer: Layer, message: str) -> None:
     pytest.importorskip("onnxruntime")
     file = saved(decoder(Layer(), layer), tmp_path)
     done = check(file, *FEW, status=1)

@@ -51,9 +51,7 @@ def worst_shares(
 @pytest.mark.parametrize("path", ["flash", "plain"])
 @pytest.mark.parametrize("dtype", FLOATS[:2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_onnxruntime_stays_within_half(
-    kind: str, dtype: Any, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_suffices(kind: str, dtype: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1" if path == "plain" else "0")
     for seed in range(5):

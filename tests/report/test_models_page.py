@@ -219,9 +219,7 @@ def test_a_cell_shows_its_own_runtime_first_and_in_sight(show: Open, page: str) 
 @pytest.mark.night
 @pytest.mark.parametrize("place", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_fits_each_width_and_axe_finds_no_violation(
-    show: Open, site: Path, packages: Path, place: str, scheme: str
-) -> None:
+def test_widths_and_axe(show: Open, site: Path, packages: Path, place: str, scheme: str) -> None:
     html = (site / place).read_text(encoding="utf-8")
     tab = show(html, wait=place == "report.html", color_scheme=scheme, bypass_csp=True)
     for row in tab.locator(".unfold").all():

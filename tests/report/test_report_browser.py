@@ -659,9 +659,7 @@ def on_targets(path: Path, number: int) -> str:
 @pytest.mark.night
 @pytest.mark.parametrize("number", [1, 3, 9])
 @pytest.mark.parametrize("width", [1280, 1500, 1920])
-def test_the_width_is_used_without_cuts(
-    show: Open, tmp_path: Path, width: int, number: int
-) -> None:
+def test_width_is_used_without_cuts(show: Open, tmp_path: Path, width: int, number: int) -> None:
     tab = show(on_targets(tmp_path / "a", number))
     tab.set_viewport_size({"width": width, "height": 900})
     tab.reload()

@@ -228,9 +228,7 @@ def runner(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("ep", "case_id"), RUNS)
-def test_a_program_prints_the_verdict_of_the_suite(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str
-) -> None:
+def test_program_verdict(suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str) -> None:
     case = BY_ID[case_id]
     result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
     record = case_record(case)
@@ -241,9 +239,7 @@ def test_a_program_prints_the_verdict_of_the_suite(
 
 
 @pytest.mark.parametrize("ep", ["cpu", "exec"])
-def test_a_program_for_a_graph_shares_each_past_with_its_present(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str
-) -> None:
+def test_a_graph_program_shares_pasts(suite: Suite, tmp_path: Path, runner: Path, ep: str) -> None:
     block = (ROOT / "cases" / "blocks" / "borrowing_window_float32.onnx").read_bytes()
     fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
     (case,) = graph_cases(tmp_path, block, fields)
@@ -274,9 +270,7 @@ def commands(text: str) -> list[str]:
         *itertools.product(["wasm", "webgpu", "webgpu-jsep"], WEB[:2]),
     ],
 )
-def test_the_commands_in_a_program_install_and_run_it(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str
-) -> None:
+def test_commands_run_it(suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str) -> None:
     """As printed, in an empty folder. tract is not built anew, which takes a quarter of an hour."""
     case = BY_ID[case_id]
     result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)

@@ -50,9 +50,7 @@ BUDGET = "is beyond its error budget"
         ({"errors": (error(share=0.5), error(output="x"))}, f"x {BUDGET}"),
     ],
 )
-def test_wrong_values_have_the_kinds_of_faults_by_output(
-    fields: dict[str, Any], shown: str
-) -> None:
+def test_wrong_values_have_kinds_of_faults_by_output(fields: dict[str, Any], shown: str) -> None:
     assert symptom(result(verdict="wrong", **({"errors": ()} | fields))) == shown
 
 

@@ -197,9 +197,7 @@ def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: A
         ({"faults": (beyond(got=0.25),)}, {"faults": (beyond(got=0.5),)}, None),
     ],
 )
-def test_wrong_numbers_are_compared_by_place_and_magnitude(
-    before: dict[str, Any], after: dict[str, Any], says: str | None
-) -> None:
+def test_wrong_numbers(before: dict[str, Any], after: dict[str, Any], says: str | None) -> None:
     pair = was("wrong", **before), now("wrong", **after)
     assert same_result(*pair) == (says is None)
     assert str(says) in (difference(*pair) or ("", "None"))[1]
@@ -254,9 +252,7 @@ def test_columns_are_matched(
 
 
 @pytest.mark.parametrize(("before", "after", "left_out"), TABLES["left out"])
-def test_of_several_releases_only_equal_ones_are_compared(
-    tmp_path: Path, before: list[str], after: list[str], left_out: str
-) -> None:
+def test_equal_releases(tmp_path: Path, before: list[str], after: list[str], left_out: str) -> None:
     found = compared(
         tmp_path,
         [result("t/c", name) for name in [*before, "tract@1"]],

@@ -189,9 +189,7 @@ def test_a_disk_that_fills_up_is_reported_once(path: Path) -> None:
     ],
     ids=["truncated", "zeros", "no newline", "more"],
 )
-def test_what_is_wrong_at_the_end_is_a_problem_and_the_rest_is_read(
-    path: Path, edit: Callable[[bytes], bytes], problems: list[str]
-) -> None:
+def test_a_wrong_end(path: Path, edit: Callable[[bytes], bytes], problems: list[str]) -> None:
     small(path)
     path.write_bytes(edit(path.read_bytes()))
     run = read(path)

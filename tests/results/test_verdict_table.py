@@ -146,9 +146,7 @@ HARMLESS, SILENT, OPEN = (_result("accepted", right) for right in (True, False, 
         ),
     ],
 )
-def test_accepted_and_nothing_else_ranks_by_its_values(
-    tmp_path: Path, one: ResultRecord, like: Verdict, red: bool | None
-) -> None:
+def test_accepted_ranks(tmp_path: Path, one: ResultRecord, like: Verdict, red: bool | None) -> None:
     assert ranks_as(one) == like
     assert severity(one) == severity(_result(like))
     assert is_silent_failure(one) == (like == "wrong")

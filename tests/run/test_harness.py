@@ -170,9 +170,7 @@ def test_a_process_is_replaced_where_that_is_asked_for(bundles: Path) -> None:
         ("compiles_afterwards", "compiling"),
     ],
 )
-def test_what_happens_between_two_cases_does_not_count(
-    bundles: Path, name: str, words: str
-) -> None:
+def test_what_happens_between_cases_does_not_count(bundles: Path, name: str, words: str) -> None:
     with pool(name) as runner:
         assert isinstance(runner.run(job(bundles, "faulty")), Ran)
         time.sleep(1.5)

@@ -36,9 +36,7 @@ def owner(place: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_only_folders_of_dead_processes_are_removed(tmp_path: Path, number: signal.Signals) -> None:
     with owner(tmp_path) as living, owner(tmp_path) as killed:
         kept, abandoned = (Path(one.stdout.readline().strip()) for one in (living, killed))
         remove_abandoned(str(tmp_path))

@@ -75,9 +75,7 @@ def test_random_failures_are_instability(bench: Bench, desk: Desk, runner: str, 
     assert marks(desk, runner).stat().st_size <= 12 + 2 * len(run.instability)  # each alone
 
 
-def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
-    bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_many_crashes_cost(bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAULT_SHARE", "1")
     done, run = bench("dies_at_random")
     assert (done.status, verdicts(run)) == (1, dict.fromkeys(NAMES, "crash"))

@@ -105,9 +105,7 @@ def test_every_verdict_can_be_produced() -> None:
     ids=["crash", "timeout", "skip"],
 )
 @pytest.mark.parametrize("contract", [COMPUTES, REJECTS, EITHER], ids=lambda one: one.demands)
-def test_what_did_not_run_has_one_verdict_under_every_contract_and_needs_no_oracle(
-    outcome: Outcome, verdict: str, reason: str, contract: Contract
-) -> None:
+def test_what_did_not_run(outcome: Outcome, verdict: str, reason: str, contract: Contract) -> None:
     for bundle in (None, without_values("no")):
         made = verdict_on(outcome, NO_PLACE, contract, bundle=bundle)
         assert (made.verdict, made.reason) == (verdict, reason)

@@ -350,9 +350,7 @@ sys.exit(pytest.main([*alone, "--ep", "fake-flash", *sys.argv[1:]]))
     assert (status, "fake-flash: every case was skipped: It ran, but" in text) == (1, True), text
 
 
-def test_a_run_that_the_kernel_took_no_part_in_is_not_green(
-    gqa: Gqa, monkeypatch: pytest.MonkeyPatch, printing: dict[str, str]
-) -> None:
+def test_kernel_unused(gqa: Gqa, monkeypatch: pytest.MonkeyPatch, printing: dict[str, str]) -> None:
     monkeypatch.setattr(catalogue, "TARGETS", (*TARGETS, variant(printing)))
     done = gqa("run", "smoke/decode[dtype=float32]", "--ep", "fake-flash")
     assert done.status == 3

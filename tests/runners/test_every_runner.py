@@ -177,9 +177,7 @@ def test_ran_has_correct_numbers(
         assert_attended(kind, got, content, arrays)
 
 
-def test_a_loop_carries_the_runtimes_own_outputs(
-    runner: Runner, kind: Kind, tmp_path: Path
-) -> None:
+def test_a_loop_carries_the_runtimes_outputs(runner: Runner, kind: Kind, tmp_path: Path) -> None:
     given = [gqa_inputs(past=4 + n, total=5 + n, seed=n) for n in range(3)]
     for arrays in given[1:]:
         del arrays["past_key"], arrays["past_value"]
@@ -217,9 +215,7 @@ BROKEN: dict[str, Callable[[bytes], bytes | None]] = {
 
 @pytest.mark.parametrize("name", ["model.onnx", "test_data_set_0/input_0.pb"])
 @pytest.mark.parametrize("damage", BROKEN)
-def test_unreadable_bundle(
-    start: Start, kind: Kind, tmp_path: Path, name: str, damage: str
-) -> None:
+def test_broken_bundle(start: Start, kind: Kind, tmp_path: Path, name: str, damage: str) -> None:
     if "WEB" in kind.arguments and damage != "missing":
         pytest.skip("onnxruntime-web reads its files itself")
     [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})

@@ -72,7 +72,7 @@ def plain_session(content: bytes) -> Any:
 # describe
 
 
-def test_describe_reports_the_runtime(cpu: Runner) -> None:
+def test_describe_names_runtime(cpu: Runner) -> None:
     answer = cpu.ask(cmd="describe")
     assert answer["version"] == onnxruntime.__version__
     assert {"python", "numpy", "onnxruntime", "package", "build"} <= answer["versions"].keys()
@@ -184,9 +184,7 @@ class WritingSession:
         return [onnxruntime.OrtValue.ortvalue_from_numpy(array)._ortvalue]
 
 
-def test_an_input_that_a_kernel_changed_is_restored_and_reported(
-    module: Modules, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_input(module: Modules, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
     tensor = execution.Tensor("x", 1, (1,), np.array([5], np.float32).tobytes())
@@ -206,9 +204,7 @@ class WritingAndRefusingSession(WritingSession):
         raise RuntimeError("too late")
 
 
-def test_a_rejection_after_which_a_shared_buffer_is_another_says_so(
-    module: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaced_buffer(module: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
     tensors = {

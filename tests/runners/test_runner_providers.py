@@ -187,9 +187,7 @@ class Placed:
     ],
 )
 @pytest.mark.parametrize("reports", [True, False])
-def test_nodes_beside_the_operator_may_run_on_the_cpu(
-    module: Modules, nodes: dict[str, str], loads: bool, reports: bool
-) -> None:
+def test_nodes_on_cpu(module: Modules, nodes: dict[str, str], loads: bool, reports: bool) -> None:
     """Only if the session proves before it runs that the operator's own do not."""
     execution = module("ort_execution")
     session = Placed(nodes)

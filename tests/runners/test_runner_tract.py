@@ -94,9 +94,7 @@ def tried(start: Start, fake: Path, relu: Bundle) -> Tried:
 
 
 @pytest.mark.parametrize(("option", "runtime"), [([], "cpu"), (["--plain"], "unoptimized")])
-def test_describe_reports_the_runtime(
-    start: Start, fake: Path, option: list[str], runtime: str
-) -> None:
+def test_describe_names_runtime(start: Start, fake: Path, option: list[str], runtime: str) -> None:
     answer = start("--tract", fake, *option).ask(cmd="describe")
     assert (answer["runtime"], answer["version"]) == ("tract", "0.23.9")
     assert answer["execution_provider"] == runtime
@@ -213,9 +211,7 @@ def test_a_panic_is_a_crash_and_not_a_rejection(tried: Tried) -> None:
 
 
 @pytest.mark.parametrize(("fault", "said"), TABLES["ends"])
-def test_an_end_that_says_nothing_about_tract_ends_the_runner(
-    start: Start, fake: Path, relu: Bundle, fault: str, said: str
-) -> None:
+def test_a_silent_end(start: Start, fake: Path, relu: Bundle, fault: str, said: str) -> None:
     runner = start("--tract", fake, FAKE_TRACT=fault)
     assert runner.run_to_its_end(relu[0], step(relu[1])) == 1
     assert said in runner.stderr()

@@ -46,9 +46,7 @@ def with_packages(folder: Path, *packages: str) -> Path:
         ("wasm", []),
     ],
 )
-def test_the_process_is_replaced_by_the_runner_in_node(
-    start: Start, node: Path, folder: Path, ep: str, adapter: list[str]
-) -> None:
+def test_runs_in_node(start: Start, node: Path, folder: Path, ep: str, adapter: list[str]) -> None:
     runner = start("--ep", ep, "--modules", folder, *adapter)
     answer = runner.ask(cmd="describe")
     assert answer["runtime"] == "onnxruntime-web"

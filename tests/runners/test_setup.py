@@ -171,9 +171,7 @@ SYSTEM = {
 
 
 @pytest.mark.parametrize("root", [True, False])
-def test_lavapipe_is_installed_by_root_and_else_its_command_is_printed(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, root: bool
-) -> None:
+def test_gets_lavapipe(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
     for name, script in SYSTEM.items():
         program = place.programs / name
         program.write_text(f"#!/bin/sh\n{script}\n")

@@ -45,9 +45,7 @@ def test_a_build_in_pythonpath_is_found_and_not_imported(
     assert has_cuda(sys.executable) is has
 
 
-def test_the_current_folder_is_not_searched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_current_folder_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     if has_cuda(sys.executable):
         pytest.skip("this Python's onnxruntime has CUDA")
