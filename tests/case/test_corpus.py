@@ -66,6 +66,7 @@ def test_a_target_in_an_id(argument: str, path: str, target: str | None) -> None
 )
 @pytest.mark.parametrize("argument", ["own.yaml::ab", SOME])
 def test_the_name_of_a_test_can_be_read_back(own: Path, argument: str, target: str) -> None:
+    """The name of a test has one bracket at its end and can be read back."""
     (case,) = find([argument]).named
     name = name_on(case, target)
     assert name.isprintable()

@@ -43,6 +43,7 @@ def test_a_pair_without_a_case_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("body", "unread"), TABLES["unread"])
 def test_what_has_no_effect_is_not_counted(tmp_path: Path, body: str, unread: str) -> None:
+    """What the result does not depend on is not counted."""
     (case,) = cases_of(tmp_path, f"- {{name: a, {body}}}")
     values = features_of(case.call, case.steps)
     assert values[unread] is not None

@@ -136,6 +136,7 @@ def test_rows_are_read_as_json_with_their_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("fields", "width"), TABLES["widths"])
 def test_8_bit_caches_say_so_unless_told(tmp_path: Path, fields: str, width: int | None) -> None:
+    """A quantised cache of 8 bits says so unless the file does not want it."""
     kinds = "k_quant_type: PER_TENSOR, v_quant_type: PER_TENSOR, past_sequence_length: 3"
     no = "- {name: a, contract: &no {demands: rejects, source: a document}}\n"
     case = cases_of(tmp_path, f"{no}- {{name: b, {kinds}, {fields}}}")[-1]

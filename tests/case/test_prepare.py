@@ -224,6 +224,7 @@ ODD = (0.0, -0.0, float("inf"), float("-inf"), float("nan"))
     ids=["fields", "inputs and outputs", "attribute", "float", "data", "constant"],
 )
 def test_every_field_infinity_and_nan_change_the_digest(others: list[dict[str, Any]]) -> None:
+    """Every field changes the digest and infinities and NaN differ."""
     calls = [Call(**fields) for fields in others]
     assert len({digest_of(call) for call in calls}) == len(others)
     for call in calls:

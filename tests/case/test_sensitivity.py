@@ -230,6 +230,7 @@ def test_a_bias_with_rows_of_another_length_is_seen() -> None:
 
 @pytest.mark.parametrize(("fields", "sentence"), TABLES["insensitive"])
 def test_only_idle_parts_are_declared(tmp_path: Path, fields: str, sentence: str | None) -> None:
+    """A part without effect must be declared and no other."""
     (case,) = cases_of(tmp_path, f"- {{name: a, {fields}}}")
     said = why_insensitive(case)
     assert said is None if sentence is None else re.fullmatch(sentence, said or "")

@@ -158,6 +158,7 @@ PART = "Results: keep.jsonl.part, of a run that is not whole; keep.jsonl keeps t
 
 
 def test_a_runner_given_up_keeps_the_earlier_results(desk: Desk, gqa: Gqa, before: bytes) -> None:
+    """A run whose runner is given up keeps the earlier results."""
     done = gqa(*complete_run(desk), "--ep", "exec:./gone")
     assert (done.status, done.out.splitlines()[-1]) == (3, PART)
     run = read(desk.folder / "keep.jsonl.part")
@@ -251,6 +252,7 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
 
 @pytest.mark.parametrize("arguments", TABLES["overwriting"])
 def test_an_output_that_is_in_use_is_refused(desk: Desk, gqa: Gqa, arguments: str) -> None:
+    """An output that is read or written already is refused."""
     desk.runner("correct")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "other.jsonl")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "report.html")

@@ -138,6 +138,7 @@ PATHS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("arguments", PATHS.values(), ids=PATHS)
 def test_outside_text_is_not_obeyed(on_terminal: Callable[..., Done], arguments: list[str]) -> None:
+    """Text from outside is shown and not obeyed."""
     done = on_terminal(*arguments)
     check(done)
     assert "HID" in done.out

@@ -354,6 +354,7 @@ def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int)
     ids=["attribute", "kind", "input", "many"],
 )
 def test_targets_say_what_failed(check: Check, tmp_path: Path, layer: Layer, message: str) -> None:
+    """The target says what is wrong with a node."""
     pytest.importorskip("onnxruntime")
     file = saved(decoder(Layer(), layer), tmp_path)
     done = check(file, *FEW, status=1)
@@ -388,6 +389,7 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
 @pytest.mark.push
 @has_onnxruntime
 def test_a_pin_holds_from_a_release_until_it_is_right(check: Check, tmp_path: Path) -> None:
+    """A pin of the model holds from a release on and ends where it is right."""
     model = graph_of(KINDS[0])
     model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
     file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"

@@ -45,6 +45,7 @@ def on(**answers: str) -> OnRuntime:
 
 @pytest.mark.parametrize(("answers", "words", "verdict"), TABLES["cells"])
 def test_the_words_of_a_cell(answers: dict[str, str], words: str, verdict: str) -> None:
+    """A cell says what the newest release does and since when."""
     cell = on(**answers).cell(CHAT)
     assert (cell.words, cell.verdict) == (words, verdict)
 
@@ -179,6 +180,7 @@ def test_models_are_found_by_any_part_of_their_names(known: Models) -> None:
 
 @pytest.mark.parametrize(("typed", "graphs", "columns"), SEARCHES)
 def test_a_search_chooses_rows_and_columns(typed: str, graphs: set[str], columns: set[str]) -> None:
+    """Words of a search choose rows, columns and releases."""
     found = matching(load_models(), typed)
     assert {row.graph for row in found.rows} == graphs
     assert {*found.runtimes} == columns

@@ -296,6 +296,7 @@ def test_outputs_have_the_dtype_of_the_query(dtype: Any) -> None:
     ids=["no sink", "sink", "sink of minus infinity"],
 )
 def test_empty_row_and_sink(more: dict[str, Any], defined: list[bool], values: list[float]) -> None:
+    """A row with nothing to attend to is defined by a sink."""
     bias = np.array([[[[0.0, -np.inf], [-np.inf, -np.inf]]]], np.float32)
     call = call_of([[0.0]] * 2, [[0.0]] * 2, [[4.0], [6.0]], attention_bias=bias, **more)
     output = reference(*call, ["output"])["output"]

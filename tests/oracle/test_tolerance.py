@@ -52,6 +52,7 @@ def worst_shares(
 @pytest.mark.parametrize("dtype", FLOATS[:2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_suffices(kind: str, dtype: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime stays within half of the budget."""
     pytest.importorskip("onnxruntime")
     monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1" if path == "plain" else "0")
     for seed in range(5):

@@ -220,6 +220,7 @@ def test_a_cell_shows_its_own_runtime_first_and_in_sight(show: Open, page: str) 
 @pytest.mark.parametrize("place", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_widths_and_axe(show: Open, site: Path, packages: Path, place: str, scheme: str) -> None:
+    """A page fits each width and axe finds no violation."""
     html = (site / place).read_text(encoding="utf-8")
     tab = show(html, wait=place == "report.html", color_scheme=scheme, bypass_csp=True)
     for row in tab.locator(".unfold").all():
@@ -297,6 +298,7 @@ def test_the_sites_search_finds_findings_and_leads_to_the_report(show: Open, sit
 
 
 def test_a_search_is_an_entry_of_the_history_and_explains_a_message(show: Open, site: Path) -> None:
+    """A search of the site is an entry of the history and says what a message means."""
     tab = show((site / "index.html").read_text(encoding="utf-8"), wait=False)
     before = tab.evaluate("history.length")
     tab.locator("#find").press_sequentially("Unrecognized attribute: xyz")

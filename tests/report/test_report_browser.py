@@ -553,6 +553,7 @@ def test_the_finding_and_another_can_be_read_in_the_panel(show: Open, tmp_path: 
 
 @pytest.mark.night
 def test_a_finding_opens_its_first_case_which_can_be_copied(show: Open, real_page: str) -> None:
+    """A finding opens its first case whose reproduction can be copied."""
     tab = show(real_page, permissions=["clipboard-read", "clipboard-write"])
     tab.locator(".findings ol a").first.click()
     tab.locator("#panel").wait_for()
@@ -660,6 +661,7 @@ def on_targets(path: Path, number: int) -> str:
 @pytest.mark.parametrize("number", [1, 3, 9])
 @pytest.mark.parametrize("width", [1280, 1500, 1920])
 def test_width_is_used_without_cuts(show: Open, tmp_path: Path, width: int, number: int) -> None:
+    """The width is used and nothing is cut off."""
     tab = show(on_targets(tmp_path / "a", number))
     tab.set_viewport_size({"width": width, "height": 900})
     tab.reload()
@@ -699,6 +701,7 @@ def test_heads_of_many_releases_stay_on_the_screen(show: Open, tmp_path: Path, w
 @pytest.mark.night
 @pytest.mark.parametrize("number", [1, 3, 9])
 def test_a_phones_first_screen_has_a_result(show: Open, tmp_path: Path, number: int) -> None:
+    """The first result is on the first screen of a phone."""
     html = on_targets(tmp_path / "a", number)
     tab = show(html, is_mobile=True)
     tab.set_viewport_size({"width": 390, "height": 844})

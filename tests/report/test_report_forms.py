@@ -35,6 +35,7 @@ def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Tabl
     ("demands", "terms"), [("rejects", "rejects (established)"), ("either", "either")]
 )
 def test_only_demands_have_a_basis(tmp_path: Path, demands: Demands, terms: str) -> None:
+    """A contract says a basis of what it demands alone."""
     one = result(verdict="wrong")
     about = case(contract=Contract(demands=demands, basis="established", source="x"))
     assert f"  contract  {terms}" in list(tell(about, one))

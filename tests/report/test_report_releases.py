@@ -188,6 +188,7 @@ def test_the_place_stays_whatever_is_opened(show: Open, tmp_path: Path, width: i
     ("release", "known", "red"), [(0, True, False), (0, False, True), (2, True, True)]
 )
 def test_past_instability(show: Open, tmp_path: Path, release: int, known: bool, red: bool) -> None:
+    """Only instability that is known and past is no alarm."""
     about = {"unexpected": not known, "expectation": expected("crash") if known else None}
     met = InstabilityRecord(
         target=LABELS[release], case="t/c", verdict="crash", message="It died.", **about

@@ -229,6 +229,7 @@ def runner(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("ep", "case_id"), RUNS)
 def test_program_verdict(suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str) -> None:
+    """A program prints the verdict of the suite."""
     case = BY_ID[case_id]
     result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
     record = case_record(case)
@@ -240,6 +241,7 @@ def test_program_verdict(suite: Suite, tmp_path: Path, runner: Path, ep: str, ca
 
 @pytest.mark.parametrize("ep", ["cpu", "exec"])
 def test_a_graph_program_shares_pasts(suite: Suite, tmp_path: Path, runner: Path, ep: str) -> None:
+    """A program for a graph shares each past with its present."""
     block = (ROOT / "cases" / "blocks" / "borrowing_window_float32.onnx").read_bytes()
     fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
     (case,) = graph_cases(tmp_path, block, fields)

@@ -51,6 +51,7 @@ BUDGET = "is beyond its error budget"
     ],
 )
 def test_wrong_values_have_kinds_of_faults_by_output(fields: dict[str, Any], shown: str) -> None:
+    """The symptom of wrong values is the kinds of faults by output."""
     assert symptom(result(verdict="wrong", **({"errors": ()} | fields))) == shown
 
 

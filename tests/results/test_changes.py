@@ -198,6 +198,7 @@ def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: A
     ],
 )
 def test_wrong_numbers(before: dict[str, Any], after: dict[str, Any], says: str | None) -> None:
+    """Wrong numbers are compared by place and magnitude."""
     pair = was("wrong", **before), now("wrong", **after)
     assert same_result(*pair) == (says is None)
     assert str(says) in (difference(*pair) or ("", "None"))[1]
@@ -253,6 +254,7 @@ def test_columns_are_matched(
 
 @pytest.mark.parametrize(("before", "after", "left_out"), TABLES["left out"])
 def test_equal_releases(tmp_path: Path, before: list[str], after: list[str], left_out: str) -> None:
+    """Of several releases only equal ones are compared."""
     found = compared(
         tmp_path,
         [result("t/c", name) for name in [*before, "tract@1"]],

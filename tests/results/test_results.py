@@ -190,6 +190,7 @@ def test_a_disk_that_fills_up_is_reported_once(path: Path) -> None:
     ids=["truncated", "zeros", "no newline", "more"],
 )
 def test_a_wrong_end(path: Path, edit: Callable[[bytes], bytes], problems: list[str]) -> None:
+    """What is wrong at the end is a problem and the rest is read."""
     small(path)
     path.write_bytes(edit(path.read_bytes()))
     run = read(path)
@@ -216,6 +217,7 @@ def changed(of: str, **fields: object) -> str:
     ],
 )
 def test_a_broken_line_is_an_error_with_its_number(path: Path, line: str, what: str) -> None:
+    """A broken line in the middle is an error with its line number."""
     small(path)
     good = path.read_text().splitlines()
     path.write_text("\n".join([*good[:2], line, *good[2:]]) + "\n")
@@ -262,6 +264,7 @@ def test_a_header_that_is_not_understood(path: Path, field: str, value: str, say
     ],
 )
 def test_wrong_counts_are_told(path: Path, line: int, fields: dict[str, Any], problem: str) -> None:
+    """Counts that do not add up are a problem."""
     results = [result(), result(target="webgpu@1.27.0", verdict="wrong")]
     assert of_results(path, results).problems == ()
     edit(path, line, **fields)
@@ -324,6 +327,7 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
     ],
 )
 def test_two_files_give_two_columns(tmp_path: Path, names: list[str], called: list[str]) -> None:
+    """A target in two files gets two columns."""
     runs = []
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -147,6 +147,7 @@ HARMLESS, SILENT, OPEN = (_result("accepted", right) for right in (True, False, 
     ],
 )
 def test_accepted_ranks(tmp_path: Path, one: ResultRecord, like: Verdict, red: bool | None) -> None:
+    """Accepted and nothing else ranks by its values."""
     assert ranks_as(one) == like
     assert severity(one) == severity(_result(like))
     assert is_silent_failure(one) == (like == "wrong")
@@ -242,6 +243,7 @@ def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("one", "like"), [(SILENT, "wrong"), (OPEN, "accepted")])
 def test_accepted_has_its_ranks_colours(tmp_path: Path, one: ResultRecord, like: Verdict) -> None:
+    """Accepted has the colours of what it ranks as."""
     colours = verdict_colours()
     unexpected = one.model_copy(update={"unexpected": True})
     run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [unexpected]))])

@@ -52,6 +52,7 @@ def cases() -> Mapping[str, Case]:
 
 
 def test_each_workaround_holds_and_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each workaround holds and names the releases that it makes worse."""
     status = main()
     said = capsys.readouterr().out
     assert status == 0, said

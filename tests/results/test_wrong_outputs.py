@@ -55,6 +55,7 @@ APART = RelationBroken(
     ],
 )  # fmt: skip
 def test_which_outputs_are_wrong(faults: Any, errors: Any, wrong: tuple[WrongOutput, ...]) -> None:
+    """Faults and figures say which outputs are wrong."""
     assert wrong_outputs(faults, errors) == wrong
 
 

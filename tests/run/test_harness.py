@@ -171,6 +171,7 @@ def test_a_process_is_replaced_where_that_is_asked_for(bundles: Path) -> None:
     ],
 )
 def test_what_happens_between_cases_does_not_count(bundles: Path, name: str, words: str) -> None:
+    """What a runner does between two cases does not count for the next."""
     with pool(name) as runner:
         assert isinstance(runner.run(job(bundles, "faulty")), Ran)
         time.sleep(1.5)

@@ -37,6 +37,7 @@ def owner(place: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_only_folders_of_dead_processes_are_removed(tmp_path: Path, number: signal.Signals) -> None:
+    """The folder of a killed process is removed and that of a living one is not."""
     with owner(tmp_path) as living, owner(tmp_path) as killed:
         kept, abandoned = (Path(one.stdout.readline().strip()) for one in (living, killed))
         remove_abandoned(str(tmp_path))

@@ -61,6 +61,7 @@ def test_a_run_goes_on_where_it_was_cut_off(
 
 
 def test_a_runner_by_its_path(gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a runner by its whole path goes on."""
     # The runner's python3 is the one that has what it needs.
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     file, target = tmp_path / "r.jsonl", f"exec:{data_path('mutants') / 'runner.py'}"

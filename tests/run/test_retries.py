@@ -67,6 +67,7 @@ def test_a_failure_of_the_device_is_of_its_case_alone(
 
 @pytest.mark.parametrize(("runner", "kind"), [("dies_at_random", "crash"), ("flips_bits", "wrong")])
 def test_random_failures_are_instability(bench: Bench, desk: Desk, runner: str, kind: str) -> None:
+    """What comes at random is the target's instability."""
     done, run = bench(runner)
     assert (done.status, verdicts(run)) == (1, ALL_RIGHT)
     assert {record.verdict for record in run.instability} == {kind}
@@ -76,6 +77,7 @@ def test_random_failures_are_instability(bench: Bench, desk: Desk, runner: str, 
 
 
 def test_what_many_crashes_cost(bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that always crashes costs no more than its crashes."""
     monkeypatch.setenv("FAULT_SHARE", "1")
     done, run = bench("dies_at_random")
     assert (done.status, verdicts(run)) == (1, dict.fromkeys(NAMES, "crash"))
@@ -84,6 +86,7 @@ def test_what_many_crashes_cost(bench: Bench, desk: Desk, monkeypatch: pytest.Mo
 
 
 def test_only_two_of_alike_run_alone(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of results that are alike only two are tried alone."""
     text = "- {name: one, matrix: {seed: [1, 2, 3, 4]}}\n- {name: two, matrix: {seed: [5, 6, 7]}}"
     write(desk.folder, entries(text), "alike.yaml")
     starts = desk.folder / "starts"

@@ -79,6 +79,7 @@ def test_in_ci_the_output_is_plain(desk: Desk) -> None:
 
 @pytest.mark.night
 def test_diff_as_table_and_markdown(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Diff is a table in a terminal and Markdown elsewhere."""
     for name, fault in (("old", "nothing"), ("new", "/")):
         monkeypatch.setenv("FAULT_ON", fault)
         gqa("run", "three.yaml", "--ep", desk.runner("rejects"), "--results", f"{name}.jsonl")

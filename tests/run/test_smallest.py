@@ -141,6 +141,8 @@ def test_what_may_not_repeat_is_not_shrunk(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_ctrl_c_ends_only_the_search(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends a search and the results stay."""
+
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

@@ -106,6 +106,7 @@ def test_every_verdict_can_be_produced() -> None:
 )
 @pytest.mark.parametrize("contract", [COMPUTES, REJECTS, EITHER], ids=lambda one: one.demands)
 def test_what_did_not_run(outcome: Outcome, verdict: str, reason: str, contract: Contract) -> None:
+    """What did not run has one verdict under every contract and needs no oracle."""
     for bundle in (None, without_values("no")):
         made = verdict_on(outcome, NO_PLACE, contract, bundle=bundle)
         assert (made.verdict, made.reason) == (verdict, reason)
@@ -131,6 +132,7 @@ def test_a_node_on_another_execution_provider_is_a_fallback_whatever_its_values(
     ],
 )
 def test_another_kernel_is_a_fallback(kernels: tuple[str, ...] | None, reason: str) -> None:
+    """Another kernel is a fallback whatever its values."""
     done = replace(ran(right(PROMPT), right(PROMPT)), kernels=kernels)
     for contract in (COMPUTES, REJECTS, EITHER):
         made = verdict_on(done, contract=contract, kernel="flash")
@@ -166,6 +168,7 @@ def edges(want: float, budget: float, dtype: np.dtype[Any]) -> tuple[np.ndarray,
 @pytest.mark.parametrize("output", ["output", "present_key"])
 @pytest.mark.parametrize("place", ["first", "middle", "last", "largest", "smallest"])
 def test_a_budget_ends_between_two_numbers(dtype: Any, output: str, place: str) -> None:
+    """One step beyond the budget fails and the step before passes."""
     call = Call(sequence_length=5, rotary="half_split", dtype=dtype)
     want = prepare(call).expected[0][output]
     sizes = np.abs(want.value.ravel())
@@ -795,6 +798,7 @@ def test_a_file_that_is_not_a_tensor_is_the_runners_error(content: bytes, run: i
     ],
 )
 def test_a_forbidden_tensor_is_the_runners_error(fields: dict[str, object], words: str) -> None:
+    """What the protocol forbids in a tensor is the runner's error."""
     values = right(PROMPT)[0]["output"]
     allowed = {"dims": values.shape, "data_type": 1, "name": "output", "raw_data": values.tobytes()}
     assert invalid(TensorProto(**{**allowed, **fields}).SerializeToString()).startswith(words)

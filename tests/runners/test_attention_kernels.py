@@ -195,6 +195,7 @@ def test_a_rejection_has_no_kernels(start: Start, tmp_path: Path, printing: dict
 
 
 def test_without_switch_no_kernel(start: Start, tmp_path: Path, printing: dict[str, str]) -> None:
+    """Without the switch there is nothing to read."""
     runner = start("--ep", "cpu", **printing | {SWITCH: ""})
     [files] = bundle(tmp_path, gqa_model(), gqa_inputs(2, 3))
     assert "kernels" not in runner.run(tmp_path, step(files))
@@ -351,6 +352,7 @@ sys.exit(pytest.main([*alone, "--ep", "fake-flash", *sys.argv[1:]]))
 
 
 def test_kernel_unused(gqa: Gqa, monkeypatch: pytest.MonkeyPatch, printing: dict[str, str]) -> None:
+    """A run that the kernel took no part in is not green."""
     monkeypatch.setattr(catalogue, "TARGETS", (*TARGETS, variant(printing)))
     done = gqa("run", "smoke/decode[dtype=float32]", "--ep", "fake-flash")
     assert done.status == 3

@@ -111,6 +111,7 @@ def test_a_sticky_error_is_a_crash(module: Modules) -> None:
 
 
 def test_another_error_is_rejected_and_replaces_a_devices_process(module: Modules) -> None:
+    """Another error is a rejection and replaces only the process of a device."""
     for provider, message in (
         (CUDA, f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument"),
         ("CPUExecutionProvider", "Failed to allocate memory for requested buffer of size 8589934"),

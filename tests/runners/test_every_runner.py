@@ -121,6 +121,7 @@ def test_it_describes_its_runtime_and_ends_with_its_input(start: Start, kind: Ki
 
 
 def test_bits_of_every_dtype_and_shape_stay(runner: Runner, kind: Kind, tmp_path: Path) -> None:
+    """The bits of every dtype and shape are preserved."""
     for word in kind.dtypes.split():
         data_type = TensorProto.DataType.Value(word.upper().replace("FLOAT32", "FLOAT"))
         item = oh.tensor_dtype_to_np_dtype(data_type)
@@ -178,6 +179,7 @@ def test_ran_has_correct_numbers(
 
 
 def test_a_loop_carries_the_runtimes_outputs(runner: Runner, kind: Kind, tmp_path: Path) -> None:
+    """A loop carries the runtime's own outputs through growing shapes."""
     given = [gqa_inputs(past=4 + n, total=5 + n, seed=n) for n in range(3)]
     for arrays in given[1:]:
         del arrays["past_key"], arrays["past_value"]
@@ -216,6 +218,7 @@ BROKEN: dict[str, Callable[[bytes], bytes | None]] = {
 @pytest.mark.parametrize("name", ["model.onnx", "test_data_set_0/input_0.pb"])
 @pytest.mark.parametrize("damage", BROKEN)
 def test_broken_bundle(start: Start, kind: Kind, tmp_path: Path, name: str, damage: str) -> None:
+    """An unreadable bundle ends it with 1."""
     if "WEB" in kind.arguments and damage != "missing":
         pytest.skip("onnxruntime-web reads its files itself")
     [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
@@ -241,6 +244,7 @@ PACKAGES = {
 
 @pytest.mark.parametrize(("target", "source", "reason", "fix"), TABLES["packages"])
 def test_unusable_packages(tmp_path: Path, target: str, source: str, reason: str, fix: str) -> None:
+    """An unusable package is unavailable."""
     package, program, arguments = PACKAGES[target]
     environment = fake_package(tmp_path, package, source.format(package))
     with runners(RUNNERS / program, lambda: tmp_path) as started:

@@ -245,6 +245,7 @@ def test_uv_is_used_where_it_is_there(wheels: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.push
 def test_a_failed_installation_does_not_end_the_run(wheels: Path, gqa: Gqa, desk: Desk) -> None:
+    """A release that cannot be installed does not end the run."""
     done = gqa("run", "three.yaml", "--ep", "cpu@9.9.9", "--ep", desk.runner("correct"))
     assert done.status == 3
     assert "6 results, 0 unexpected" in done.out

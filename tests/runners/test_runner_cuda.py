@@ -179,6 +179,7 @@ def test_a_missing_library_is_named_with_its_package(
 
 @linux
 def test_a_library_the_loader_does_not_find(start: Start, machine: Machine, tmp_path: Path) -> None:
+    """A library in a folder that the loader does not search."""
     folder = tmp_path / "lib64"
     folder.symlink_to(machine.libraries)
     answer = unavailable(start, tmp_path, machine.with_folders() | {"CUDA_HOME": str(tmp_path)})
@@ -355,6 +356,7 @@ def test_a_gpu_is_described_with_all_that_its_results_may_depend_on(machine: Mac
 
 @linux
 def test_a_gpu_without_cudnn_and_management_library(machine: Machine, tmp_path: Path) -> None:
+    """A GPU without cuDNN and without the management library."""
     (tmp_path / "libcuda.so.1").symlink_to(machine.driver / "libcuda.so.1")
     environment = machine.with_folders(tmp_path)
     gpu = in_python(environment, DESCRIBE.format(loaded=()))

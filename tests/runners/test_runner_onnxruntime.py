@@ -185,6 +185,7 @@ class WritingSession:
 
 
 def test_changed_input(module: Modules, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An input that a kernel changed is restored and reported."""
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
     tensor = execution.Tensor("x", 1, (1,), np.array([5], np.float32).tobytes())
@@ -205,6 +206,7 @@ class WritingAndRefusingSession(WritingSession):
 
 
 def test_replaced_buffer(module: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejection after which a shared buffer is another says so."""
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
     tensors = {

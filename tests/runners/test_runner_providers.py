@@ -252,6 +252,7 @@ def test_a_case_in_the_memory_of_a_device(
 
 @pytest.mark.parametrize("data_type", [1, 10, 16, 3, 2, 17, 6, 7])
 def test_copies_keep_bits(on_a_device: Callable[[], Any], module: Modules, data_type: int) -> None:
+    """Copies keep the bits of every dtype."""
     runtime, execution = on_a_device(), module("ort_execution")
     carrier = execution.CARRIERS[data_type]
     raw = np.arange(6).astype(carrier).tobytes()

@@ -133,6 +133,7 @@ def test_without_a_binary_the_fix_is_to_install_one(start: Start) -> None:
 
 @pytest.mark.parametrize(("fault", "said"), TABLES["other programs"])
 def test_other_programs_are_unavailable(start: Start, fake: Path, fault: str, said: str) -> None:
+    """A program with another command line is unavailable."""
     answer = start("--tract", fake, FAKE_TRACT=fault).ask(cmd="describe")
     assert answer["outcome"] == "unavailable"
     assert said in answer["reason"]
@@ -212,6 +213,7 @@ def test_a_panic_is_a_crash_and_not_a_rejection(tried: Tried) -> None:
 
 @pytest.mark.parametrize(("fault", "said"), TABLES["ends"])
 def test_a_silent_end(start: Start, fake: Path, relu: Bundle, fault: str, said: str) -> None:
+    """An end that says nothing about tract ends the runner."""
     runner = start("--tract", fake, FAKE_TRACT=fault)
     assert runner.run_to_its_end(relu[0], step(relu[1])) == 1
     assert said in runner.stderr()
@@ -312,6 +314,7 @@ def test_the_item_types_that_tract_writes_for_integers_are_read(module: Modules)
     ],
 )
 def test_what_is_no_nnef_tensor_is_told(module: Modules, at: int, value: int, said: str) -> None:
+    """A file that is not an NNEF tensor is reported."""
     nnef, files = module("nnef_tensor"), module("tensor_file")
     content = bytearray(nnef.encode(files.Tensor("t", 1, (1,), b"\0\0\0\0")))
     content[at] = value

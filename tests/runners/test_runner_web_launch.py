@@ -47,6 +47,7 @@ def with_packages(folder: Path, *packages: str) -> Path:
     ],
 )
 def test_runs_in_node(start: Start, node: Path, folder: Path, ep: str, adapter: list[str]) -> None:
+    """The process is replaced by the runner in Node."""
     runner = start("--ep", ep, "--modules", folder, *adapter)
     answer = runner.ask(cmd="describe")
     assert answer["runtime"] == "onnxruntime-web"

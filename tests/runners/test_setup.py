@@ -172,6 +172,7 @@ SYSTEM = {
 
 @pytest.mark.parametrize("root", [True, False])
 def test_gets_lavapipe(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
+    """Lavapipe is installed by root and else its command is printed."""
     for name, script in SYSTEM.items():
         program = place.programs / name
         program.write_text(f"#!/bin/sh\n{script}\n")

@@ -46,6 +46,7 @@ def test_a_build_in_pythonpath_is_found_and_not_imported(
 
 
 def test_current_folder_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder is not searched as runners do not."""
     pytest.importorskip("onnxruntime")
     if has_cuda(sys.executable):
         pytest.skip("this Python's onnxruntime has CUDA")
@@ -55,6 +56,8 @@ def test_current_folder_is_not_searched(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_this_python_comes_before_setups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This Python comes first and then that of setup."""
+
     def taken(**given: str) -> tuple[str, str | None, object]:
         target = target_for("cuda", Programs(**given))
         found = target.program and target.program.found_by

@@ -69,6 +69,7 @@ def packages(folder: Path) -> Path:
 
 
 def test_web_is_named_by_folder_or_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime-web is named by folder or release."""
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     assert find_onnxruntime_web() is None
     packages(built_onnxruntime_web("1.27.0"))
@@ -91,6 +92,7 @@ def test_web_is_named_by_folder_or_release(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_runner_gets_the_named_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner of onnxruntime-web gets the named package."""
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     driver = tmp_path / "driver.json"
     driver.write_text("{}")
