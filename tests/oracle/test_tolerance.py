@@ -18,9 +18,12 @@ from gqa_calls import (
     run_onnxruntime,
 )
 from numpy.random import RandomState
+from tables import tables
 
 from conformance.oracle import Reference, reference
 from conformance.oracle.tolerance import CONSTANTS, PastErrors, budgets, shares
+
+TABLES = tables(__file__)
 
 FLOATS = [np.float32, np.float16, ml_dtypes.bfloat16]
 
@@ -232,16 +235,7 @@ def share_of_fault(call: tuple[Arrays, Attributes], faulty: tuple[Arrays, Attrib
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(
-    ("name", "value", "others"),
-    [
-        ("local_window_size", 1, [2]),
-        ("local_window_size", 4, [3, 5]),
-        ("local_window_size", 12, [11, 13]),
-        ("softcap", 1.0, [0.0]),
-        ("smooth_softmax", 1, [0]),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "others"), TABLES["attributes off"])
 def test_attributes_off_are_found(dtype: Any, name: str, value: float, others: list[float]) -> None:
     inputs, attributes = prompt(dtype, **{name: value})
     for other in others:

@@ -12,11 +12,14 @@ import psutil
 import pytest
 from as_user import TWENTY, Desk, wait_for
 from case_files import entries, write
+from tables import tables
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.run.worker import usual_jobs
 from conformance.targets.registry import target_for
+
+TABLES = tables(__file__)
 
 #: Enough for several batches of each worker.
 SIXTY = entries(
@@ -128,15 +131,7 @@ def left(desk: Desk) -> list[str]:
     return living()
 
 
-@pytest.mark.parametrize(
-    ("eps", "one_for_each_core"),
-    [
-        (("cpu", "tract", "wasm"), True),
-        (("cpu", "webgpu"), False),
-        (("cuda",), False),
-        (("exec:./mine",), False),
-    ],
-)
+@pytest.mark.parametrize(("eps", "one_for_each_core"), TABLES["jobs"])
 def test_the_usual_number_of_processes(eps: tuple[str, ...], one_for_each_core: bool) -> None:
     affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
     cores = min(len(affinity(0)), 16)

@@ -302,17 +302,7 @@ def test_the_item_types_that_tract_writes_for_integers_are_read(module: Modules)
         assert nnef.decode(bytes(content), "t", "t.dat").data_type == data_type
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "said"),
-    [
-        (0, 0, "is no NNEF tensor"),
-        (8, 9, "rank 9"),
-        (44, 7, "7 bits"),
-        (48, 9, "item type 9"),
-        (50, 1, "of vendor 1"),
-        (12, 2, "which need 8 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("at", "value", "said"), TABLES["no tensor"])
 def test_what_is_no_nnef_tensor_is_told(module: Modules, at: int, value: int, said: str) -> None:
     """A file that is not an NNEF tensor is reported."""
     nnef, files = module("nnef_tensor"), module("tensor_file")

@@ -31,9 +31,12 @@ from spoken_runner import (
     step,
     value,
 )
+from tables import tables
 
 from conformance.base.paths import CACHE_VARIABLE
 from conformance.targets.tools import find_onnxruntime_web
+
+TABLES = tables(__file__)
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
 start = starting(LAUNCH)
@@ -155,15 +158,7 @@ def test_prints_never_mix_with_answers(faulty: Callable[[str], Runner], identity
     assert runner.end() == 0
 
 
-@pytest.mark.parametrize(
-    ("fault", "stage", "code", "message"),
-    [
-        ("load", "load", "NOT_IMPLEMENTED", "Can't create a session. ERROR_CODE: 9, no"),
-        ("refuse", "run", "INVALID_ARGUMENT", "no such head"),
-        ("memory", "run", None, "Array buffer allocation failed"),
-        ("number", "run", None, "123456"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "stage", "code", "message"), TABLES["exceptions"])
 def test_an_exception_of_onnxruntime_is_a_rejection(
     faulty: Callable[[str], Runner],
     identity: Bundle,
