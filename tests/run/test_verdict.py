@@ -661,9 +661,7 @@ def test_a_loop_names_the_call_whose_runs_or_shapes_differ() -> None:
         (Contract(demands="rejects", source="s"), "  ", "pass", True),
     ],
 )
-def test_a_rejection(
-    stage: str, contract: Contract, message: str, verdict: str, vague: bool
-) -> None:
+def test_rejection(stage: str, contract: Contract, message: str, verdict: str, vague: bool) -> None:
     made = verdict_on(rejected(message, stage), NO_PLACE, contract)
     assert (made.verdict, made.vague) == (verdict, vague)
     assert f"at {stage}" in made.reason
