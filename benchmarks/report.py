@@ -23,8 +23,9 @@ from playwright.sync_api import Page, sync_playwright
 from ratio import Ratio, print_table
 
 from conformance.report.html import render
-from conformance.results.reader import Judged, Run, read
-from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.reader import Run, read
+from conformance.results.records import CaseRecord
+from conformance.results.store import Store
 from conformance.results.table import tabulate
 
 #: Text typed and keys pressed, one after another, each starting from no filter.
@@ -73,16 +74,16 @@ LOOP_TIMER = """() => {
 def multiplied(run: Run, times: int) -> Run:
     """``run`` with every case repeated this many times, each copy in its own theme."""
     cases: dict[str, CaseRecord] = {}
-    results: list[ResultRecord] = []
+    store = Store()
     for n in range(times):
         name = f"copy{n}_" if n else ""
         for case in run.cases.values():
             fields = {"id": name + case.id, "theme": name + case.theme}
             cases[name + case.id] = case.model_copy(update=fields)
-        results += [
-            result.model_copy(update={"case": name + result.case}) for result in run.results
-        ]
-    return replace(run, cases=cases, judged=Judged(results))
+        for result in run.results:
+            changed = result.model_copy(update={"case": name + result.case})
+            store.add_result(changed, file=str(run.path))
+    return replace(run, cases=cases, store=store)
 
 
 def with_targets(runs: list[Run], number: int) -> list[Run]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -17,7 +17,8 @@ from conformance.base.text import printable
 from conformance.results.errors import ResultsError, cause_of
 
 if TYPE_CHECKING:
-    from conformance.results.reader import Kept, Run
+    from conformance.results.reader import Run
+    from conformance.results.records import ResultRecord
 
 
 class Status(IntEnum):
@@ -43,16 +44,19 @@ def reading() -> Iterator[None]:
         raise BadArgument(str(error)) from None
 
 
-def read_runs(files: Iterable[Path], kept: type[Kept] | None = None) -> list[Run]:
+def read_runs(
+    files: Iterable[Path], change: Callable[[ResultRecord], ResultRecord] | None = None
+) -> list[Run]:
     """The runs of results files, which share the records of cases. Raises `BadArgument`.
 
-    ``kept`` is the class that holds the cases and results of a run; None: all of them.
+    ``change`` is made to each result.
     """
     from conformance.results.reader import read  # imports pydantic
+    from conformance.results.store import Store
     from conformance.results.table import with_shared_cases
 
     with reading():
-        runs = with_shared_cases(read(file, kept() if kept else None) for file in files)
+        runs = with_shared_cases(read(file, Store(change)) for file in files)
     return runs
 
 

@@ -33,8 +33,9 @@ from conformance.cli.run import (
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.results.reader import Judged, Kept, Run
+from conformance.results.reader import Run
 from conformance.results.records import ResultRecord, Selection
+from conformance.results.store import Store
 from conformance.results.table import Table, tabulate
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
@@ -148,7 +149,7 @@ def _of_files(
     files: Sequence[Path], paths: Sequence[str], expression: str, html: Path | None, show: _Print
 ) -> int:
     """Print the history of results files; ``paths`` and ``expression`` select from their cases."""
-    runs = read_runs(dict.fromkeys(files), None if html is not None else _Light)
+    runs = read_runs(dict.fromkeys(files), None if html is not None else _light)
     joined = tabulate(runs)
     cases: Sequence[Case] = find(()).named
     if paths or expression:
@@ -165,13 +166,6 @@ def _of_files(
 def _light(result: ResultRecord) -> ResultRecord:
     """A result without its figures and the runner's messages, which are most of its memory."""
     return result.model_copy(update={"errors": (), "faults": (), "relation": None, "stderr": ""})
-
-
-class _Light(Kept):
-    """The results of a file without their figures."""
-
-    def keep_result(self, record: ResultRecord, line: bytes) -> None:
-        super().keep_result(_light(record), line)
 
 
 def _only(joined: Table, ids: set[str]) -> Table:
@@ -242,11 +236,14 @@ def _all_releases(ep: str, programs: Programs) -> str:
 def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selection) -> Run:
     """The run, as if it were read from a results file without a footer."""
     cases = {case.id: case for plan in planned for case in plan.cases}
+    store = Store()
+    for _, result in summary.results:
+        store.add_result(result, file="this run")
     return Run(
         Path("this run"),
         header(planned, summary.targets, selection),
+        store,
         {id: case_record(case) for id, case in cases.items()},
-        Judged(result for _, result in summary.results),
         infrastructure=summary.troubles,
         problems=(f"Stopped: {not_run(summary.not_run)}.",) if summary.not_run else (),
         instability=summary.instability,

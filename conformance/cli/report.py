@@ -28,7 +28,7 @@ from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
 from conformance.results.compare import Changes, changes
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Run
+from conformance.results.reader import Run, read
 from conformance.results.table import Table, tabulate
 
 #: The approximate number of bytes of changes that a terminal shows.
@@ -262,11 +262,11 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
 
 def _compared(old: Path, new: Path) -> Changes:
     """The changes from ``old`` to ``new``, files of any size; all changes are in memory."""
-    from conformance.results.store import stored
-
     try:
-        with reading(), stored(old) as before, stored(new) as after:
-            changed = changes(after, before)
+        with reading():
+            before, after = (
+                tabulate([read(file, bounded=False)], in_memory=False) for file in (old, new)
+            )
+            return changes(after, before)
     except OSError as error:
         raise ResultsError(f"Cannot compare {old} and {new}: {error}.") from None
-    return changed

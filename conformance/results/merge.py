@@ -17,7 +17,7 @@ from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated, contradictions, take
 from conformance.results.records import Footer, Header, Record, Selection, ShardRecord, TargetRecord
 from conformance.results.same import headers_differ, targets_differ
-from conformance.results.store import opened
+from conformance.results.store import Store
 from conformance.results.verdicts import Verdict, without_zeros
 
 
@@ -42,38 +42,38 @@ def merge(
     joined file is then incomplete. Raises :class:`OSError` if ``out`` or the database cannot be
     written.
     """
-    with opened() as store:
-        parts: list[Run] = []
-        targets: dict[str, TargetRecord] = {}
-        for path in paths:
-            parts.append(take(path, store))
-            for refusal in _refusals(parts, targets):
-                raise ResultsError(refusal)
-        for refusal in _uneven(parts):
+    store = Store()
+    parts: list[Run] = []
+    targets: dict[str, TargetRecord] = {}
+    for path in paths:
+        parts.append(take(path, store))
+        for refusal in _refusals(parts, targets):
             raise ResultsError(refusal)
-        problems = list(_problems(parts, targets))
-        if problems and not incomplete:
-            raise ResultsError(
-                " ".join(problems) + " gqa run --resume completes a file that was cut off;"
-                " --incomplete joins what is there."
-            )
-        header = _header(parts, targets, len(store.cases), compact=compact, complete=not problems)
-        footer = _footer(parts, targets, complete=not problems)
-        out.write(_line(header))
-        others: defaultdict[str | None, list[Record]] = defaultdict(list)
-        for part in parts:
-            for failure in part.infrastructure:
-                others[failure.case].append(failure)
-            for unstable in part.instability:
-                others[unstable.case].append(unstable)
-        for id, described, lines in store.by_case([*targets]):
-            out.write(described + b"\n")
-            out.writelines((compacted(line) if compact else line) + b"\n" for line in lines)
-            out.writelines(map(_line, others.pop(id, ())))
-        out.writelines(_line(record) for those in others.values() for record in those)
-        out.write(_line(footer))
-        results = sum(sum(counts.values()) for counts in footer.counts.values())
-        return Merged(len(store.cases), results, [*targets], problems)
+    for refusal in _uneven(parts):
+        raise ResultsError(refusal)
+    problems = list(_problems(parts, targets))
+    if problems and not incomplete:
+        raise ResultsError(
+            " ".join(problems) + " gqa run --resume completes a file that was cut off;"
+            " --incomplete joins what is there."
+        )
+    header = _header(parts, targets, len(store.cases), compact=compact, complete=not problems)
+    footer = _footer(parts, targets, complete=not problems)
+    out.write(_line(header))
+    others: defaultdict[str | None, list[Record]] = defaultdict(list)
+    for part in parts:
+        for failure in part.infrastructure:
+            others[failure.case].append(failure)
+        for unstable in part.instability:
+            others[unstable.case].append(unstable)
+    for id, described, lines in store.by_case([*targets]):
+        out.write(described + b"\n")
+        out.writelines((compacted(line) if compact else line) + b"\n" for line in lines)
+        out.writelines(map(_line, others.pop(id, ())))
+    out.writelines(_line(record) for those in others.values() for record in those)
+    out.write(_line(footer))
+    results = sum(sum(counts.values()) for counts in footer.counts.values())
+    return Merged(len(store.cases), results, [*targets], problems)
 
 
 # Files that cannot be joined
@@ -168,7 +168,7 @@ def _header(
 def _footer(parts: Sequence[Run], targets: Iterable[str], *, complete: bool) -> Footer:
     counts: dict[str, Counter[Verdict]] = {name: Counter() for name in targets}
     for part in parts:
-        for name, those in part.judged.counts.items():
+        for name, those in part.counts.items():
             counts[name] += those
     footers = [part.footer for part in parts if part.footer is not None]
     ends = [footer.end for footer in footers] or [part.header.start for part in parts]
@@ -176,7 +176,7 @@ def _footer(parts: Sequence[Run], targets: Iterable[str], *, complete: bool) -> 
         complete=complete,
         counts=without_zeros(counts),
         infrastructure=sum(len(part.infrastructure) for part in parts),
-        unexpected=sum(part.judged.unexpected for part in parts),
+        unexpected=sum(part.store.unexpected(str(part.path)) for part in parts),
         instability=sum(len(part.instability) for part in parts),
         not_run=sum(part.not_run for part in parts),
         end=max(ends),

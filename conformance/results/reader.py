@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import lzma
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -27,7 +28,8 @@ from conformance.results.records import (
     ResultRecord,
 )
 from conformance.results.same import is_same_case
-from conformance.results.verdicts import VERDICTS, Verdict, severity
+from conformance.results.store import Store
+from conformance.results.verdicts import VERDICTS, Verdict
 
 #: The largest uncompressed size of a file that is read into memory, which takes eight to ten times
 #: as much. The results of all cases on one target are 37 MB in 15,500 lines.
@@ -36,67 +38,14 @@ MOST_LINES: Final = 500_000
 MOST_TARGETS: Final = 1_000
 
 
-class Kept:
-    """Cases by id, and results by case and target, kept in memory."""
-
-    cases: Mapping[str, CaseRecord]
-    worst: Mapping[tuple[str, str], ResultRecord]
-
-    def __init__(self) -> None:
-        self.cases = self._cases = dict[str, CaseRecord]()
-        self.worst = self._worst = dict[tuple[str, str], ResultRecord]()
-
-    def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
-        """Keep a case unless one with its id is kept already; returns the kept one."""
-        return self._cases.setdefault(record.id, record)
-
-    def keep_result(self, record: ResultRecord, line: bytes) -> None:
-        """Keep a result; it replaces another result of its case and target."""
-        self._worst[record.case, record.target] = record
-
-
-class Judged:
-    """The results of a file. If a case has several results on a target, the worst one is kept.
-
-    ``counts`` has the number of all results by target and verdict, ``unexpected`` the number of all
-    unexpected ones, and ``totals`` the number of kept ones. ``twice`` has the pairs of case and
-    target with several results.
-    """
-
-    def __init__(self, results: Iterable[ResultRecord] = (), kept: Kept | None = None) -> None:
-        self._kept = kept or Kept()
-        self.worst = self._kept.worst
-        self.counts: dict[str, Counter[Verdict]] = {}
-        self.totals: dict[str, Counter[Verdict]] = {}
-        self.unexpected = 0
-        self.twice: dict[tuple[str, str], None] = {}
-        for result in results:
-            self.add(result)
-
-    def add(self, result: ResultRecord, line: bytes = b"") -> None:
-        """Count a result, and keep it if it is worse than the kept one of its case and target."""
-        self.counts.setdefault(result.target, Counter())[result.verdict] += 1
-        self.unexpected += result.unexpected
-        totals = self.totals.setdefault(result.target, Counter())
-        key = result.case, result.target
-        before = self.worst.get(key)
-        if before is not None:
-            self.twice[key] = None
-            if severity(result) >= severity(before):
-                return
-            totals[before.verdict] -= 1
-        totals[result.verdict] += 1
-        self._kept.keep_result(result, line)
-
-
 @dataclass
 class Run:
     """The content of a results file. ``problems`` say why it is incomplete or unreliable."""
 
     path: Path
     header: Header
+    store: Store = field(default_factory=Store)
     cases: Mapping[str, CaseRecord] = field(default_factory=dict)
-    judged: Judged = field(default_factory=Judged)
     infrastructure: list[InfrastructureRecord] = field(default_factory=list)
     footer: Footer | None = None
     problems: tuple[str, ...] = ()
@@ -109,31 +58,51 @@ class Run:
     """Whether there are records after the footer."""
 
     @property
-    def results(self) -> tuple[ResultRecord, ...]:
+    def worst(self) -> Mapping[tuple[str, str], ResultRecord]:
         """The worst result of each case on each target, in the order of the file."""
-        return tuple(self.judged.worst.values())
+        return self.store.worst
+
+    @property
+    def results(self) -> tuple[ResultRecord, ...]:
+        """The values of `worst`."""
+        return tuple(result for _, result in self.worst.items())
+
+    @cached_property
+    def counts(self) -> Mapping[str, Counter[Verdict]]:
+        """The number of all results by target and verdict; a target of the header has one."""
+        return self._of_targets(self.store.counts(str(self.path)))
+
+    @cached_property
+    def totals(self) -> Mapping[str, Counter[Verdict]]:
+        """The number of the results in `worst` by target and verdict."""
+        return self._of_targets(self.store.totals(str(self.path)))
+
+    def _of_targets(self, counts: dict[str, Counter[Verdict]]) -> dict[str, Counter[Verdict]]:
+        return counts | {
+            target.name: Counter() for target in self.header.targets if target.name not in counts
+        }
 
     @property
     def not_run(self) -> int:
         """The number of selected cases without a result or a failure, on all targets together."""
-        results = sum(count.total() for count in self.judged.counts.values())
+        results = sum(count.total() for count in self.counts.values())
         failed = sum(each.case is not None for each in self.infrastructure)
         return max(0, self.header.selection.results - results - failed)
 
 
-def read(path: Path | str, kept: Kept | None = None) -> Run:
+def read(path: Path | str, store: Store | None = None, *, bounded: bool = True) -> Run:
     """Read a results file; one whose name ends in ``.xz`` is decompressed.
 
     A file that ends too early is read as far as possible, and its ``problems`` say so. For any
     other error, `ResultsError` is raised with ``file:line``; so it is for a file that is too large,
-    and for one that is neither a regular file nor a pipe of this process (``/dev/stdin``). Cases
-    and results are added to ``kept``.
+    if it is ``bounded``, and for one that is neither a regular file nor a pipe of this process
+    (``/dev/stdin``). Cases and results are added to ``store``.
     """
-    return doubted(take(Path(path), kept or Kept(), bounded=True))
+    return doubted(take(Path(path), store or Store(), bounded=bounded))
 
 
-def take(path: Path, kept: Kept, *, bounded: bool = False) -> Run:
-    """Read a results file and add its content to ``kept``.
+def take(path: Path, store: Store, *, bounded: bool = False) -> Run:
+    """Read a results file and add its content to ``store``.
 
     Its size is limited only if ``bounded``. The ``problems`` say only whether it ends too early.
     Raises `ResultsError` as `read` does.
@@ -141,31 +110,30 @@ def take(path: Path, kept: Kept, *, bounded: bool = False) -> Run:
     problems: list[str] = []
     records = stream(path, problems, bounded=bounded)
     header = cast(Header, next(records)[1])
-    run = Run(path, header, kept.cases, Judged(kept=kept))
+    run = Run(path, header, store, store.cases)
     described, judged = set[str](), dict[str, None]()
+    targets = {target.name for target in header.targets}
     for line, record in records:
         run.goes_on = run.footer is not None
         match record:
             case CaseRecord():
                 described.add(record.id)
-                first = kept.keep_case(record, line)
+                first = store.add_case(record, line)
                 if first != record and not is_same_case(first, record):
                     run.redescribed.append(record.id)
             case ResultRecord():
                 judged[record.case] = None
-                run.judged.add(record, line)
+                targets.add(record.target)
+                store.add_result(record, line, str(path))
             case InfrastructureRecord():
                 run.infrastructure.append(record)
             case InstabilityRecord():
                 run.instability.append(record)
             case Footer():
                 run.footer = record
-    for target in header.targets:
-        for numbers in (run.judged.counts, run.judged.totals):
-            numbers.setdefault(target.name, Counter())
-    if len(run.judged.counts) > MOST_TARGETS:
+    if len(targets) > MOST_TARGETS:
         raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
-    run.undescribed = [id for id in judged if id not in described and id not in kept.cases]
+    run.undescribed = [id for id in judged if id not in described and id not in store.cases]
     run.problems = tuple(problems)
     return run
 
@@ -267,7 +235,7 @@ def _missing(run: Run) -> Iterator[str]:
     elif stopped := not footer.complete:
         how = f"Stopped: {not_run(run.not_run)}" if run.not_run else "The run was stopped"
         yield f"{how}."
-    results = sum(count.total() for count in run.judged.counts.values())
+    results = sum(count.total() for count in run.counts.values())
     missing = selection.results - results
     if missing > 0 and not stopped:
         yield f"{missing} of {selection.results} results are missing."
@@ -283,7 +251,7 @@ def contradictions(run: Run) -> Iterator[str]:
         yield "There is more after its footer."
     for id in run.redescribed:
         yield f"Case {id} is described twice, differently."
-    counts, footer = run.judged.counts, run.footer
+    counts, footer = run.counts, run.footer
     if footer is not None:
         for name in dict.fromkeys([*counts, *footer.counts]):
             actual, claimed = counts.get(name, Counter()), footer.counts.get(name, {})
@@ -294,7 +262,7 @@ def contradictions(run: Run) -> Iterator[str]:
                         f"there are {actual[verdict]}."
                     )
         for what, number, claim in (
-            ("unexpected results", run.judged.unexpected, footer.unexpected),
+            ("unexpected results", run.store.unexpected(str(run.path)), footer.unexpected),
             ("infrastructure failures", len(run.infrastructure), footer.infrastructure),
             ("results that did not repeat", len(run.instability), footer.instability),
         ):
@@ -309,7 +277,7 @@ def contradictions(run: Run) -> Iterator[str]:
     if run.undescribed:
         names = abbreviated(sorted(run.undescribed))
         yield f"Results for cases that are not described: {names}."
-    if pairs := [f"{case} on {target}" for case, target in run.judged.twice]:
+    if pairs := [f"{case} on {target}" for case, target in run.store.repeated()]:
         yield f"More than one result for {abbreviated(pairs)}."
 
 

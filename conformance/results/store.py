@@ -1,129 +1,189 @@
-"""Reads results files of any size into a database.
+"""Keeps the cases and results of results files, of any number, in a database.
 
 SQLite keeps a small database in memory, and a larger one in a temporary file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
 from conformance.results.errors import ResultsError
-from conformance.results.reader import Kept, doubted, take
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.results.table import Table, tabulate
+from conformance.results.verdicts import Verdict, severity
 
 try:
     import sqlite3
 except ImportError:
     raise ResultsError(
-        "This Python was built without SQLite, which gqa merge and gqa diff need."
+        "This Python was built without SQLite, which results files are read with."
     ) from None
 
+#: ``results`` has the worst result of each case and target, ``repeated`` all others. ``place`` is
+#: the order of the files; a result that a worse one replaces leaves its place to that.
 _TABLES: Final = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
 CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT UNIQUE, line BLOB);
-CREATE TABLE results (place INTEGER PRIMARY KEY, id TEXT, target TEXT, line BLOB,
-                      UNIQUE (id, target));
+CREATE TABLE results (place INTEGER PRIMARY KEY, file TEXT, id TEXT, target TEXT, verdict TEXT,
+                      unexpected INTEGER, line BLOB, UNIQUE (id, target));
+CREATE TABLE repeated (place INTEGER PRIMARY KEY, file TEXT, id TEXT, target TEXT, verdict TEXT,
+                       unexpected INTEGER);
+CREATE VIEW every AS SELECT place, file, target, verdict, unexpected FROM results
+                     UNION ALL SELECT place, file, target, verdict, unexpected FROM repeated;
 BEGIN;
 """
 
 
-@contextmanager
-def stored(path: Path) -> Iterator[Table]:
-    """The table of one file. Its records can be read until the context ends.
+class Store:
+    """The lines of results files. Records are read from them when they are asked for.
 
-    Raises `ResultsError` as :func:`conformance.results.reader.read` does, and :class:`OSError` as
-    `opened` does.
+    ``cases`` has the cases by id, ``worst`` the worst result of each case and target, both in the
+    order of the files. ``change`` is made to a result when it is read. Methods raise
+    :class:`OSError` if the database cannot be written.
     """
-    with opened() as store:
-        yield tabulate([doubted(take(path, store))])
 
+    def __init__(self, change: Callable[[ResultRecord], ResultRecord] | None = None) -> None:
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.executescript(_TABLES)
+        self._places = 0
 
-@contextmanager
-def opened() -> Iterator[Store]:
-    """An empty store, which exists until the context ends.
+        def result(line: bytes) -> ResultRecord:
+            record = ResultRecord.model_validate_json(line)
+            return change(record) if change else record
 
-    Raises :class:`OSError` if the database cannot be written.
-    """
-    try:
-        with closing(sqlite3.connect("", isolation_level=None)) as database:
-            database.executescript(_TABLES)
-            yield Store(database)
-    except sqlite3.Error as error:
-        where = "in the folder for temporary files; TMPDIR can name another one"
-        raise OSError(f"{error}, {where}") from None
+        self.cases: Mapping[str, CaseRecord] = _Records(
+            self, "cases", ("id",), CaseRecord.model_validate_json
+        )
+        self.worst: Mapping[tuple[str, str], ResultRecord] = _Records(
+            self, "results", ("id", "target"), result
+        )
 
+    def __del__(self) -> None:
+        self._database.close()
 
-class Store(Kept):
-    """The lines of results files by case and target, in a database."""
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        """Run a statement."""
+        try:
+            return self._database.execute(sql, values)
+        except sqlite3.Error as error:
+            where = "in the folder for temporary files; TMPDIR can name another one"
+            raise OSError(f"{error}, {where}") from None
 
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-        self.cases: Mapping[str, CaseRecord] = _Cases(self._database)
-        self.worst: Mapping[tuple[str, str], ResultRecord] = _Results(self._database)
+    def value(self, select: str, *key: Any) -> Any:
+        """The value that ``select`` finds. Raises :class:`KeyError` if there is none."""
+        row = self.execute(f"SELECT {select}", *key).fetchone()
+        if row is None:
+            raise KeyError(key)
+        return row[0]
 
-    def keep_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
-        """Keep a case unless one with its id is kept already; returns the kept one."""
-        sql = "INSERT OR IGNORE INTO cases (id, line) VALUES (?, ?)"
-        line = line.rstrip()
-        if self._database.execute(sql, (record.id, line)).rowcount:
+    def add_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
+        """Add a case unless one with its id is there already; returns the one that is there."""
+        sql, line = "INSERT OR IGNORE INTO cases (id, line) VALUES (?, ?)", line.rstrip()
+        if self.execute(sql, record.id, line).rowcount:
             return record
-        first = _value(self._database, "line FROM cases WHERE id = ?", record.id)
+        first = self.value("line FROM cases WHERE id = ?", record.id)
         return record if first == line else CaseRecord.model_validate_json(first)
 
-    def keep_result(self, record: ResultRecord, line: bytes) -> None:
-        """Keep a result; it replaces another result of its case and target."""
-        self._database.execute(
-            "INSERT INTO results (id, target, line) VALUES (?, ?, ?)"
-            " ON CONFLICT (id, target) DO UPDATE SET line = excluded.line",
-            (record.case, record.target, line.rstrip()),
-        )
+    def add_result(self, record: ResultRecord, line: bytes = b"", file: str = "") -> None:
+        """Add a result; of several ones of a case and target, ``worst`` has the worst."""
+        line = line.rstrip() or record.model_dump_json().encode()
+        self._places += 1
+        key, about = (record.case, record.target), (record.verdict, record.unexpected)
+        sql = "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)"
+        if self.execute(sql, self._places, file, *key, *about, line).rowcount:
+            return
+        spare = self.execute(
+            "SELECT file, id, target, verdict, unexpected FROM results WHERE id = ? AND target = ?",
+            *key,
+        ).fetchone()
+        if severity(record) < severity(self.worst[key]):
+            sql = "UPDATE results SET file = ?, verdict = ?, unexpected = ?, line = ?"
+            self.execute(f"{sql} WHERE id = ? AND target = ?", file, *about, line, *key)
+        else:
+            spare = (file, *key, *about)
+        self.execute("INSERT INTO repeated VALUES (?, ?, ?, ?, ?, ?)", self._places, *spare)
+
+    def counts(self, file: str) -> dict[str, Counter[Verdict]]:
+        """The number of all results of a file, by target and verdict."""
+        return self._counted("every", file)
+
+    def totals(self, file: str) -> dict[str, Counter[Verdict]]:
+        """As `counts`, but of several results of a case and target only the worst is counted."""
+        return self._counted("results", file)
+
+    def _counted(self, table: str, file: str) -> dict[str, Counter[Verdict]]:
+        counts: dict[str, Counter[Verdict]] = {}
+        sql = f"SELECT target, verdict, count(*) FROM {table} WHERE file = ?"
+        for target, verdict, number in self.execute(
+            f"{sql} GROUP BY target, verdict ORDER BY min(place)", file
+        ):
+            counts.setdefault(target, Counter())[verdict] = number
+        return counts
+
+    def unexpected(self, file: str) -> int:
+        """The number of all unexpected results of a file."""
+        return int(self.value("total(unexpected) FROM every WHERE file = ?", file))
+
+    def repeated(self) -> list[tuple[str, str]]:
+        """The cases and targets with several results."""
+        sql = "SELECT id, target FROM repeated GROUP BY id, target ORDER BY min(place)"
+        return list(self.execute(sql))
 
     def by_case(self, targets: Sequence[str]) -> Iterator[tuple[str, bytes, list[bytes]]]:
         """The id and the line of each case, and the lines of its results in the order of
         ``targets``."""
-        for id, line in self._database.execute("SELECT id, line FROM cases ORDER BY place"):
-            sql = "SELECT target, line FROM results WHERE id = ?"
-            lines = dict(self._database.execute(sql, (id,)))
+        for id, line in self.execute("SELECT id, line FROM cases ORDER BY place"):
+            lines = dict(self.execute("SELECT target, line FROM results WHERE id = ?", id))
             yield id, line, [lines[target] for target in targets if target in lines]
 
 
-class _Cases(Mapping[str, CaseRecord]):
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __getitem__(self, id: str) -> CaseRecord:
-        line = _value(self._database, "line FROM cases WHERE id = ?", id)
-        return CaseRecord.model_validate_json(line)
-
-    def __iter__(self) -> Iterator[str]:
-        return (id for (id,) in self._database.execute("SELECT id FROM cases ORDER BY place"))
-
-    def __len__(self) -> int:
-        return int(_value(self._database, "count(*) FROM cases"))
+Key = TypeVar("Key")
+Kept = TypeVar("Kept")
 
 
-class _Results(Mapping[tuple[str, str], ResultRecord]):
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
+class _Records(Mapping[Key, Kept]):
+    """The records of a table by ``names``, the columns of the key."""
 
-    def __getitem__(self, key: tuple[str, str]) -> ResultRecord:
-        line = _value(self._database, "line FROM results WHERE id = ? AND target = ?", *key)
-        return ResultRecord.model_validate_json(line)
+    def __init__(
+        self, store: Store, table: str, names: tuple[str, ...], parse: Callable[[bytes], Kept]
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._names = names
+        self._parse = parse
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._database.execute("SELECT id, target FROM results ORDER BY place"))
+    def __getitem__(self, key: Key) -> Kept:
+        where = " AND ".join(f"{name} = ?" for name in self._names)
+        values = key if isinstance(key, tuple) else (key,)
+        return self._parse(self._store.value(f"line FROM {self._table} WHERE {where}", *values))
+
+    def __iter__(self) -> Iterator[Key]:
+        return (self._key(row) for row in self._rows(*self._names))
 
     def __len__(self) -> int:
-        return int(_value(self._database, "count(*) FROM results"))
+        return int(self._store.value(f"count(*) FROM {self._table}"))
+
+    def items(self) -> ItemsView[Key, Kept]:
+        """As of any mapping, in one statement."""
+        return _Items(self)
+
+    def each(self) -> Iterator[tuple[Key, Kept]]:
+        """Every key with its record."""
+        for *key, line in self._rows(*self._names, "line"):
+            yield self._key(key), self._parse(line)
+
+    def _rows(self, *columns: str) -> sqlite3.Cursor:
+        return self._store.execute(f"SELECT {', '.join(columns)} FROM {self._table} ORDER BY place")
+
+    def _key(self, row: Sequence[str]) -> Key:
+        return cast(Key, tuple(row) if len(self._names) > 1 else row[0])
 
 
-def _value(database: sqlite3.Connection, select: str, *key: str) -> Any:
-    """The value that ``select`` finds. Raises :class:`KeyError` if there is none."""
-    row = database.execute(f"SELECT {select}", key).fetchone()
-    if row is None:
-        raise KeyError(key)
-    return row[0]
+class _Items(ItemsView[Key, Kept]):
+    def __init__(self, records: _Records[Key, Kept]) -> None:
+        super().__init__(records)
+        self._records = records
+
+    def __iter__(self) -> Iterator[tuple[Key, Kept]]:
+        return self._records.each()

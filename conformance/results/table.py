@@ -239,10 +239,11 @@ class Table:
             yield Trouble("failure", record.message, label, record.case or "", record.fix or "")
 
 
-def tabulate(runs: Sequence[Run]) -> Table:
+def tabulate(runs: Sequence[Run], *, in_memory: bool = True) -> Table:
     """The table of these runs.
 
-    If several files have results of a target, its labels contain the names of the files. Raises
+    If several files have results of a target, its labels contain the names of the files. If not
+    ``in_memory``, the results of a single run are read whenever they are asked for. Raises
     `ResultsError` if there are no runs.
     """
     if not runs:
@@ -251,7 +252,7 @@ def tabulate(runs: Sequence[Run]) -> Table:
         {target.name: target for target in run.header.targets}
         | {
             name: TargetRecord(name=name, ep=name)
-            for name in run.judged.counts
+            for name in run.counts
             if name not in {target.name for target in run.header.targets}
         }
         for run in runs
@@ -272,11 +273,11 @@ def tabulate(runs: Sequence[Run]) -> Table:
         columns += [Column(labels[name], target, run) for name, target in mine.items()]
         prefix = f"{called}: " if len(runs) > 1 else ""
         problems += [prefix + problem for problem in run.problems]
-        totals |= {labels[name]: counts for name, counts in run.judged.totals.items()}
+        totals |= {labels[name]: counts for name, counts in run.totals.items()}
         infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
         for one in run.instability:
             instability.setdefault(labels.get(one.target, one.target), []).append(one)
-        if len(runs) == 1:  # perhaps it does not fit into the memory
+        if not in_memory:
             continue
         others = [
             case.id
@@ -289,13 +290,12 @@ def tabulate(runs: Sequence[Run]) -> Table:
                 f"{called}: cases that are others than in files before, and shown as there: "
                 f"{abbreviated(others)}."
             )
-        worst = run.judged.worst
-        results |= {(id, labels[name]): result for (id, name), result in worst.items()}
+        results |= {(id, labels[name]): result for (id, name), result in run.worst.items()}
     return Table(
         tuple(runs),
         tuple(columns),
-        cases if len(runs) > 1 else runs[0].cases,
-        results if len(runs) > 1 else runs[0].judged.worst,
+        cases if in_memory else runs[0].cases,
+        results if in_memory else runs[0].worst,
         tuple(infrastructure),
         tuple(problems),
         instability,

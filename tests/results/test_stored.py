@@ -1,8 +1,10 @@
-"""Results files of any size, in flat memory: as they are read into memory."""
+"""The store of results: the same in flat memory as in memory, and all that is counted."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,6 @@ from synthetic_runs import case, header, realistic, result, target, writing
 
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
-from conformance.results.store import stored
 from conformance.results.table import tabulate
 
 NEW, OLD = "cpu@1.31.1", "cpu@1.26.0"
@@ -63,13 +64,24 @@ def test_a_file_is_as_it_is_read_into_memory(
 ) -> None:
     path = tmp_path / "run.jsonl"
     write(path)
-    whole = tabulate([read(path)])
+    run = read(path)
+    whole = tabulate([run])
     assert len(whole.results) > 4
-    with stored(path) as alone:
-        assert list(alone.cases.items()) == list(whole.cases.items())
-        assert dict(alone.results) == whole.results
-        assert len(alone.results) == len(whole.results)
-        for name in ("totals", "problems", "infrastructure", "instability"):
-            assert getattr(alone, name) == getattr(whole, name)
-        columns = [[(c.label, c.target) for c in each.columns] for each in (alone, whole)]
-        assert columns[0] == columns[1]
+    alone = tabulate([read(path, bounded=False)], in_memory=False)
+    assert list(alone.cases.items()) == list(whole.cases.items())
+    assert list(alone.results.items()) == list(whole.results.items())
+    assert len(alone.results) == len(whole.results)
+    for name in ("totals", "problems", "infrastructure", "instability"):
+        assert getattr(alone, name) == getattr(whole, name)
+    columns = [[(c.label, c.target) for c in each.columns] for each in (alone, whole)]
+    assert columns[0] == columns[1]
+
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    every = [line for line in lines if line["kind"] == "result"]
+    counts = Counter((line["target"], line["verdict"]) for line in every)
+    assert counts == {(t, v): n for t, found in run.counts.items() for v, n in found.items()}
+    worst = Counter((result.target, result.verdict) for result in whole.results.values())
+    assert worst == {(t, v): n for t, found in run.totals.items() for v, n in found.items()}
+    assert run.store.unexpected(str(path)) == sum(line["unexpected"] for line in every)
+    pairs = Counter((line["case"], line["target"]) for line in every)
+    assert {*run.store.repeated()} == {pair for pair, n in pairs.items() if n > 1}
