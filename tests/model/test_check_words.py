@@ -116,11 +116,7 @@ TOLD: dict[str, tuple[str, dict[str, Behaviour]]] = {
     "wrong on a software GPU only is not red": (
         "plain",
         {"webgpu@1.30.0+lavapipe": of_subgroups, "webgpu@1.30.0+nvidia": of_subgroups}
-        | {
-            "webgpu@1.29.0+swiftshader": where(
-                lambda _, s: s.phase == "decode", wrong, of_subgroups
-            )
-        },
+        | {"webgpu@1.29.0+swiftshader": two_defects},
     ),
     "a shader that is still compiled is not tried": (
         "plain",

@@ -146,9 +146,8 @@ HARMLESS, SILENT, OPEN = (_result("accepted", right) for right in (True, False, 
         ),
     ],
 )
-def test_accepted_and_nothing_else_ranks_by_its_values(
-    tmp_path: Path, one: ResultRecord, like: Verdict, red: bool | None
-) -> None:
+def test_accepted_ranks(tmp_path: Path, one: ResultRecord, like: Verdict, red: bool | None) -> None:
+    """Accepted and nothing else ranks by its values."""
     assert ranks_as(one) == like
     assert severity(one) == severity(_result(like))
     assert is_silent_failure(one) == (like == "wrong")
@@ -240,9 +239,8 @@ def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("one", "like"), [(SILENT, "wrong"), (OPEN, "accepted")])
-def test_accepted_has_the_colours_of_what_it_ranks_as(
-    tmp_path: Path, one: ResultRecord, like: Verdict
-) -> None:
+def test_accepted_has_its_ranks_colours(tmp_path: Path, one: ResultRecord, like: Verdict) -> None:
+    """Accepted has the colours of what it ranks as."""
     colours = verdict_colours()
     unexpected = one.model_copy(update={"unexpected": True})
     run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [unexpected]))])
@@ -257,7 +255,6 @@ def test_accepted_has_the_colours_of_what_it_ranks_as(
 
 def test_a_result_s_lines_tell_the_two_kinds_of_accepted_apart() -> None:
     for one in (HARMLESS, SILENT):
-        assert one.values_right is not None
         (first, *_) = tell(case(), one)
         assert first.endswith(f": accepted ({ACCEPTANCES[one.values_right].note})")
 

@@ -54,7 +54,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
     one = target(HOSTILE, fix=HOSTILE)
     parts = UncalledParts(declared_by=HOSTILE, inputs=(HOSTILE,), types={HOSTILE: (HOSTILE,)})
-    assert one.describe is not None
     described = one.describe.model_copy(update={"uncalled": parts})
     one = one.model_copy(update={"describe": described})
     judged = result(
