@@ -17,7 +17,7 @@ from conformance.case.call import Call
 from conformance.oracle import Reference
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
 from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors
-from conformance.oracle.values import query_values
+from conformance.oracle.values import why_hidden
 
 TABLES = tables(__file__)
 
@@ -98,8 +98,9 @@ def test_a_large_call_takes_little_memory_and_has_no_effects() -> None:
     references = script.compute(inputs)
     units = budgets(references)
     assert peak_kib() - before < 400 << 10
-    values = query_values(found, 0, 1, 3000)
-    np.testing.assert_allclose(values.output, references["output"].value[0, 3000, 8:], rtol=1e-12)
-    assert (values.keys.hidden[3000], values.keys.hidden[3001]) == ("", "causal")
+    attention, row = found.block_of(3000)
+    output, logits = attention.output[0, 0, 1, row], attention.logits[0, 0, 1, row]
+    np.testing.assert_allclose(output, references["output"].value[0, 3000, 8:], rtol=1e-12)
+    assert why_hidden(found.call, 0, 3000, logits)[3000:3002] == ["", "causal"]
     expected = {name: Expected(name, one, units[name]) for name, one in references.items()}
     assert effects_of_step(inputs, attributes, expected) == {}
