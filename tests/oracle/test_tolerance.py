@@ -313,7 +313,7 @@ def budget_by_hand(
     """Return docs/tolerance.md for one head and its last query, sum by sum; [D]."""
     attention = reference_.attention
     q, mq = attention.query[0, 0, 0, -1], attention.query_magnitude[0, 0, 0, -1]
-    keys, mks, values = attention.key[0, 0], attention.key_magnitude[0, 0], attention.value[0, 0]
+    keys, mks, values = attention.key[0, 0], attention.keys.magnitude[0, 0], attention.value[0, 0]
     logits, p = attention.logits[0, 0, 0, -1], attention.probabilities[0, 0, 0, -1]
     d, n, c = len(q), len(keys), attention.scale
     top = max([*logits] if sink is None else [*logits, sink])
