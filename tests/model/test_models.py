@@ -158,8 +158,9 @@ def test_the_words_of_a_refusal_find_a_model() -> None:
             "example": "e",
         }
     ]
-    _, gemma = models_of(data).rows
+    llama, gemma = models_of(data).rows
     assert matching(models_of(data), "heads no").rows == [gemma]
+    assert llama.right_on == {"cpu": "since ≤1.20"}
 
 
 def said(*words: str) -> Result:
