@@ -81,7 +81,7 @@ def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path
     tab = show(render([run_of(tmp_path / "c", "wrong", "pass", vague=True)]))
     assert (
         words(cell(tab, "shared_kv/zero_length_kv"))
-        == "wrong 1 of 2 cases · 2 vague · 1 unexpected"
+        == "wrong 1 of 2 cases · 1 vague · 1 unexpected"
     )
     tab = show(render([run_of(tmp_path / "d", "pass", "pass", hazard="output[0] is nan.")]))
     assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 2 cases · 2 hazards"
