@@ -42,34 +42,14 @@ RelationName = Literal[
     "standard_attention",
 ]
 
+#: Returns why a call does not fit; None if it does.
+Check = Callable[[Call], str | None]
+
 #: How closely the results of a call and its variant must agree.
 #: exact: the arithmetic and the shapes are the same, so the results are equal to the bit.
 #: arithmetic: sums may be computed in another order before the result is stored.
 #: storage: the variant also rounds a value to the storage type that the call need not round.
 Closeness = Literal["exact", "arithmetic", "storage"]
-
-
-@dataclass(frozen=True)
-class Relation:
-    """A relation between a call and a variant of it.
-
-    ``what`` is the variant, in words that follow "the same call"; ``law`` is the reason why the two
-    agree. ``misfit`` returns why a call has no such variant, or None if it has one.
-    """
-
-    what: str
-    law: str
-    closeness: Closeness
-    misfit: Callable[[Call], str | None]
-
-    @property
-    def sentence(self) -> str:
-        """The variant, and why its results must agree with the call's."""
-        return f"The same call, {self.what}: {self.law}."
-
-
-def _all(*checks: Callable[[Call], str | None]) -> Callable[[Call], str | None]:
-    return lambda call: next((reason for check in checks if (reason := check(call))), None)
 
 
 def _plain(call: Call) -> str | None:
@@ -104,11 +84,14 @@ def _single(call: Call) -> str | None:
     return "it must be one call, not a loop" if call.loop else None
 
 
-def _requires(sentence: str, holds: Callable[[Call], bool]) -> Callable[[Call], str | None]:
+def _requires(sentence: str, holds: Callable[[Call], bool]) -> Check:
     return lambda call: None if holds(call) else sentence
 
 
 _NEW = _requires("key_value must be new", lambda call: call.key_value == "new")
+_ZERO_LENGTH = _requires(
+    "key_value must be zero_length", lambda call: call.key_value == "zero_length"
+)
 _EVEN = _requires("all sequences must be of one length", lambda c: c.total_sequence_lengths is None)
 _CAUSAL = _requires("causal must not be 0", lambda call: call.causal != 0)
 _SEVERAL = _requires("there must be several query tokens", lambda call: call.sequence_length > 1)
@@ -143,67 +126,73 @@ _NO_EXTRAS = _requires(
     ),
 )
 
+
+@dataclass(frozen=True)
+class Relation:
+    """A relation between a call and a variant of it.
+
+    ``what`` is the variant, in words that follow "the same call"; ``law`` is the reason why the two
+    agree. ``needs`` and ``usual``, which most relations have, check whether a call has the variant.
+    """
+
+    what: str
+    law: str
+    needs: tuple[Check, ...] = ()
+    closeness: Closeness = "arithmetic"
+    usual: tuple[Check, ...] = (_plain, _single)
+
+    def misfit(self, call: Call) -> str | None:
+        """Why the call has no such variant; None if it has one."""
+        return next((why for check in (*self.usual, *self.needs) if (why := check(call))), None)
+
+    @property
+    def sentence(self) -> str:
+        """The variant, and why its results must agree with the call's."""
+        return f"The same call, {self.what}: {self.law}."
+
+
 RELATIONS: Final[dict[RelationName, Relation]] = {
     "constants_as_inputs": Relation(
         "with its constants as inputs of the model",
         "a constant is an input that never changes, and a kernel may convert it once",
-        "arithmetic",
-        _requires("constants must be listed", lambda call: bool(call.constants)),
+        (_requires("constants must be listed", lambda call: bool(call.constants)),),
+        usual=(),
     ),
     "omitted_presents": Relation(
         "without present_key and present_value",
         "whether an output is connected does not change the others",
-        "arithmetic",
-        _all(_plain, _single, _NO_PAST),
+        (_NO_PAST,),
     ),
     "omitted_key_value": Relation(
         "with key and value omitted instead of given with length 0",
         "both mean that there are no new tokens to append",
-        "arithmetic",
-        _all(
-            _plain,
-            _single,
-            _requires(
-                "key_value must be zero_length", lambda call: call.key_value == "zero_length"
-            ),
-        ),
+        (_ZERO_LENGTH,),
     ),
     "packed_qkv": Relation(
         "with key and value packed into query",
         "packing changes only the memory layout",
-        "arithmetic",
-        _all(_plain, _NEW),
+        (_NEW,),
+        usual=(_plain,),
     ),
     "each_sequence_alone": Relation(
         "made for each sequence of the batch alone, without padding",
         "the sequences of a batch do not attend to each other",
-        "arithmetic",
-        _all(_plain, _single, _NEW, _BATCH),
+        (_NEW, _BATCH),
     ),
     "permuted_batch": Relation(
         "with the sequences of the batch in another order",
         "the sequences of a batch do not attend to each other",
-        "arithmetic",
-        _all(_plain, _single, _BATCH),
+        (_BATCH,),
     ),
     "permuted_heads": Relation(
         "with groups, and heads within a group, in another order",
         "heads do not affect each other",
-        "arithmetic",
-        _all(
-            _plain,
-            _single,
-            _UNPACKED,
-            _requires("num_heads must be at least 2", lambda call: call.num_heads > 1),
-        ),
+        (_UNPACKED, _requires("num_heads must be at least 2", lambda call: call.num_heads > 1)),
     ),
     "repeated_kv_heads": Relation(
         "with each key/value head repeated for every head of its group",
         "the heads of a group share one key/value head",
-        "arithmetic",
-        _all(
-            _plain,
-            _single,
+        (
             _UNPACKED,
             _requires("heads must be grouped", lambda call: call.num_heads > call.kv_num_heads),
         ),
@@ -211,52 +200,43 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     "static_cache": Relation(
         "on a static buffer longer than the sequence, with other numbers in the unused rows",
         "rows beyond the end of a sequence are not used",
-        "arithmetic",
-        _all(_plain, _single, _APPENDING),
+        (_APPENDING,),
     ),
     "shared_buffer": Relation(
         "on a static buffer that past and present share",
         "the memory in which the present is stored does not change its values",
-        "arithmetic",
-        _all(_plain, _single, _APPENDING, _NEW, _BOTH_PRESENTS),
+        (_APPENDING, _NEW, _BOTH_PRESENTS),
     ),
     "token_by_token": Relation(
         "one token at a time, each with the present of the one before as its past",
         "a causal query attends to the tokens up to its own, whichever call appended them",
-        "arithmetic",
-        _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
+        (_NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "in_chunks": Relation(
         "in two chunks, the second with the present of the first as its past",
         "a causal query attends to the tokens up to its own, whichever call appended them",
-        "arithmetic",
-        _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
+        (_NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "in_padded_chunks": Relation(
         "in chunks of four rows; query_seqlens says how many of them are tokens",
         "a causal query attends to the tokens up to its own, whichever call appended them, and"
         " padding is not read",
-        "arithmetic",
-        _all(_plain, _single, _NEW, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
+        (_NEW, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "without_padding": Relation(
         "made for each sequence alone with the tokens of its chunk, without padding",
         "the result of every valid row equals that of a chunk without padding, and the sequences"
         " of a batch do not attend to each other",
-        "arithmetic",
-        _all(
-            _implied,
-            _single,
+        (
             _NEW,
             _requires("query_seqlens must be given", lambda call: call.query_seqlens is not None),
         ),
+        usual=(_implied, _single),
     ),
     "rejected_tokens": Relation(
         "with three more tokens in between, which are rejected and overwritten",
         "rows beyond the end of a sequence are not used",
-        "exact",
-        _all(
-            _plain,
+        (
             _NEW,
             _EVEN,
             _NO_BIAS,
@@ -274,32 +254,29 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
                 ),
             ),
         ),
+        closeness="exact",
+        usual=(_plain,),
     ),
     "other_later_tokens": Relation(
         "with other values in the second half of its tokens",
         "a causal query never attends to a later token",
-        "exact",
-        _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL),
+        (_NEW, _EVEN, _CAUSAL, _SEVERAL),
+        closeness="exact",
     ),
     "rotary_before": Relation(
         "with query and key rotated beforehand and do_rotary off",
         "without a norm, rotary embedding is the first operation on query and key",
-        "storage",
-        _all(
-            _plain,
-            _single,
+        (
             _requires("rotary must be on", lambda call: call.rotary != "none"),
             _requires("qk_norm must be off: it precedes rotary", lambda c: not c.qk_norm),
             _UNPACKED,
         ),
+        closeness="storage",
     ),
     "constant_bias": Relation(
         "with an attention_bias that is the same number for all keys of a query",
         "softmax does not change if the same number is added to all logits of a row",
-        "arithmetic",
-        _all(
-            _plain,
-            _single,
+        (
             _NO_BIAS,
             _NO_SINK,
             _requires("qk_output must not be 1: it includes the bias", lambda c: c.qk_output != 1),
@@ -308,21 +285,12 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     "long_window": Relation(
         "with a local window as long as the sequence",
         "a window that covers the whole sequence hides nothing",
-        "arithmetic",
-        _all(
-            _plain,
-            _single,
-            _CAUSAL,
-            _NO_WINDOW,
-        ),
+        (_CAUSAL, _NO_WINDOW),
     ),
     "causal_as_bias": Relation(
         "with causal 0 and an attention_bias of -inf for later keys",
         "a key with the logit -inf is not attended to",
-        "arithmetic",
-        _all(
-            _plain,
-            _single,
+        (
             _EVEN,
             _NO_BIAS,
             _SEVERAL,
@@ -333,10 +301,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     "sink_of_zero": Relation(
         "with a head_sink of zeros instead of smooth_softmax",
         "smooth_softmax is a sink with the logit 0",
-        "arithmetic",
-        _all(
-            _plain,
-            _single,
+        (
             _requires(
                 "smooth_softmax must be 1 and head_sink off",
                 lambda call: call.smooth_softmax == 1 and not call.head_sink,
@@ -346,38 +311,27 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     "scale_in_query": Relation(
         "with the query multiplied by four and the scale divided by four",
         "multiplication by a power of two does not round",
-        "exact",
-        _all(
-            _plain,
-            _single,
+        (
             _UNPACKED,
             _requires("qk_norm must be off: it removes the factor", lambda c: not c.qk_norm),
             _requires(
                 "scale must be given and be a power of two", lambda c: _power_of_two(c.scale)
             ),
         ),
+        closeness="exact",
     ),
     "doubled_values": Relation(
         "with values twice as large",
         "the output is linear in the values, and multiplication by two does not round",
-        "exact",
-        _all(
-            _plain,
-            _single,
-            _UNPACKED,
-        ),
+        (_UNPACKED,),
+        closeness="exact",
     ),
     "borrowed_in_graph": Relation(
         "as the second layer of a graph whose first layer's present it borrows",
         "the origin of the borrowed cache does not change the result",
-        "exact",
-        _all(
-            _plain,
-            _single,
+        (
             _EVEN,
-            _requires(
-                "key_value must be zero_length", lambda call: call.key_value == "zero_length"
-            ),
+            _ZERO_LENGTH,
             _requires(
                 "the cache must be concatenated and longer than the query",
                 lambda c: (
@@ -385,14 +339,12 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
                 ),
             ),
         ),
+        closeness="exact",
     ),
     "standard_attention": Relation(
         "as Transpose, Concat and the standard Attention operator",
         "exporters write it this way for runtimes without the fused operator",
-        "storage",
-        _all(
-            _plain,
-            _single,
+        (
             _EVEN,
             _NO_EXTRAS,
             _UNPACKED,
@@ -401,6 +353,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
                 lambda call: call.cache_kind != "static",
             ),
         ),
+        closeness="storage",
     ),
 }
 

@@ -24,8 +24,9 @@ from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary, Terminal
+from conformance.expectations.match import check_stale
+from conformance.expectations.read import load_pinned
 from conformance.harness.folders import temporary_folder
-from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
 from conformance.model.entries import CaseFiles, theme_of
@@ -220,10 +221,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
-        plans = [
-            replace(plan, pinned=tuple(of_cases), pinned_files=tuple(files))
-            for plan in target_plans(cases, named)
-        ]
+        plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, named)]
         program = None
         if wanted is None:
             single = [group for group in subject.groups if group.graph is None]

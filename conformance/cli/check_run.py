@@ -19,9 +19,10 @@ from conformance.cli.check_json import document
 from conformance.cli.check_pins import ModelPins, failures_of_model, is_of_model
 from conformance.cli.common import Status, write_file
 from conformance.cli.terminal import RunSummary
-from conformance.judge.expectations import Expectation, expectations_place, load_expectations
-from conformance.maintain.known.expect import pinned_text
-from conformance.maintain.known.update import TODO
+from conformance.expectations.expect import pinned_text
+from conformance.expectations.known import TODO
+from conformance.expectations.match import Expectation
+from conformance.expectations.read import load_expectations
 from conformance.model.answers import Answer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
@@ -69,7 +70,7 @@ class CheckRun:
         self.seen: dict[str, Seen] = {}
         self.pinned = [line for line in pinned if not is_of_model(line)]
         self.model_pins = ModelPins(pinned, cases[0].theme if cases else "")
-        self.pins = {(expectations_place(line.file), line.line) for line in pinned}
+        self.pins = {(line.place, line.line) for line in pinned}
         self.answers: dict[str, list[Answer]] = {}
         self.better: list[ResultRecord] = []
         self.near: dict[tuple[str, str], Similar | None] = {}
@@ -185,7 +186,7 @@ class CheckRun:
             }
             reasons = {record.case: _reason(record) for record in bad.values()}
             text = pinned_text(base, results, file, bad.keys(), reasons)
-            text, lines = self.model_pins.text(text, self.answers, [*targets.values()])
+            text, lines = self.model_pins.text(file, text, self.answers, [*targets.values()])
             write_file(file, "expectations", text)
             pinned = plural(len(bad) + lines, "result")
             yield f"Pinned:  {pinned} of {base}, for --expect {place}"
@@ -205,7 +206,7 @@ class CheckRun:
         for what, where, why in self._unpinned_of_model():
             found[f"Not pinned: {what}", why].append((where, why))
         for line, name in self.model_pins.better(self.known, self.answers):
-            at = f"{expectations_place(line.file)}:{line.line}"
+            at = f"{line.place}:{line.line}"
             found[_better(line.known.verdict, at, name), ""].append((line.known.cases[0], ""))
         for record in self.better:
             if known := record.expectation:

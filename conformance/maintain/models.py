@@ -24,12 +24,11 @@ from conformance.base.versions import release_key
 from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
 from conformance.maintain import run_command
+from conformance.maintain.exported import family_of, real_models, recipes
 from conformance.model.configuration import Configuration
-from conformance.model.exports import recipes
 from conformance.model.forms import Form
 from conformance.model.groups import groups_of, ranges
 from conformance.model.nodes import nodes_of
-from conformance.model.profiles import family_of, real_models
 from conformance.model.reading import ModelError, read_model
 from conformance.report.model_table import DRAWN, USES, WORDS
 from conformance.report.models import (

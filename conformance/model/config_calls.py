@@ -15,26 +15,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.base.paths import shown
-from conformance.model.configuration import integer, read_object, section
+from conformance.model.configuration import (
+    FAMILIES,
+    FILES,
+    Family,
+    dtype_of,
+    integer,
+    of_decoder,
+    read_object,
+    section,
+)
 from conformance.model.reading import ModelError
 
 #: The largest size, and the most heads and layers, that a configuration can have.
 _MOST: Final = 1 << 17
-#: Families in which some layers do not have the window of the configuration: the last layer of each
-#: group of this many (transformers' defaults for configurations without layer_types).
-_PATTERNS: Final[Mapping[str, int]] = {
-    "gemma2": 2,
-    "gemma3": 6,
-    "gemma3_text": 6,
-    "gemma3n_text": 5,
-    "gemma4_text": 5,
-    "cohere2": 4,
-    "gpt_oss": 2,
-}
-#: Families whose layers have a sink, an attention score of no token, in each head.
-_WITH_SINK: Final = ("gpt_oss",)
-#: Families with a softcap unless the configuration says otherwise.
-_WITH_SOFTCAP: Final = ("gemma2",)
 
 
 @dataclass(frozen=True)
@@ -73,60 +67,63 @@ def read_configuration(path: Path) -> ConfiguredModel:
     Raises :class:`ModelError` for a file that is not the configuration of a decoder.
     """
     if os.path.isdir(path):
-        there = [path / name for name in ("config.json", "genai_config.json")]
+        there = [path / name for name in FILES]
         path = next((file for file in there if file.is_file()), there[0])
     if not os.path.isfile(path):
         raise ModelError(f"{shown(path)}: there is no such file.")
     data = read_object(path)
-    decoder = section(section(data, "model"), "decoder")
-    if decoder:
-        return _model(str(section(data, "model").get("type", "")), "", [*_genai(decoder, path)])
-    text = data.get("text_config")
-    config = {**data, **text} if isinstance(text, dict) else data
-    dtype = config.get("dtype") or config.get("torch_dtype") or ""
-    return _model(str(config.get("model_type", "")), str(dtype), [*_transformers(config, path)])
+    genai = section(data, "model")
+    decoder = section(genai, "decoder")
+    config = _in_words_of_transformers(decoder, path) if decoder else of_decoder(data)
+    layers = Counter(tuple(layer.items()) for layer in _layers(config, path))
+    return ConfiguredModel(
+        str(genai.get("type", "") if decoder else config.get("model_type", "")),
+        dtype_of(config),
+        tuple(ConfiguredCall(number, dict(items)) for items, number in layers.items()),
+    )
 
 
-def _model(model_type: str, dtype: str, layers: Sequence[dict[str, Any]]) -> ConfiguredModel:
-    counts = Counter(tuple(layer.items()) for layer in layers)
-    calls = tuple(ConfiguredCall(number, dict(items)) for items, number in counts.items())
-    return ConfiguredModel(model_type, dtype, calls)
-
-
-def _genai(decoder: Mapping[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """The features of each layer of a ``genai_config.json``."""
-    heads = _required(decoder, "num_attention_heads", path)
+def _in_words_of_transformers(decoder: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The decoder of a ``genai_config.json`` as ``config.json`` would describe it."""
+    names = ("num_attention_heads", "num_hidden_layers", "head_size")
+    heads, number, size = (_required(decoder, name, path) for name in names)
     window = section(decoder, "sliding_window")
     local = window.get("layers")
-    for layer in range(_required(decoder, "num_hidden_layers", path)):
-        has_window = bool(window) and (not isinstance(local, list) or layer in local)
-        yield _features(
-            heads,
-            integer(decoder, "num_key_value_heads") or heads,
-            _required(decoder, "head_size", path),
-            integer(window, "window_size") if has_window else None,
-        )
+    if not isinstance(local, list):  # all have the window, if there is one
+        local = [*range(number)]
+    return {
+        "num_attention_heads": heads,
+        "num_key_value_heads": decoder.get("num_key_value_heads"),
+        "num_hidden_layers": number,
+        "head_dim": size,
+        "sliding_window": window.get("window_size"),
+        "layer_types": ["sliding_attention" if n in local else "" for n in range(number)],
+    }
 
 
-def _transformers(config: Mapping[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """The features of each layer of a ``config.json``."""
+def _layers(config: Mapping[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+    """The features of each layer."""
     heads = _required(config, "num_attention_heads", path)
     kv_heads = integer(config, "num_key_value_heads") or heads
     size = integer(config, "head_dim") or _required(config, "hidden_size", path) // heads
     number = _required(config, "num_hidden_layers", path)
-    model_type = str(config.get("model_type", ""))
+    family = _family(config)
     borrowing = integer(config, "num_kv_shared_layers") or 0
-    kinds = _kinds(config, number)
-    for layer, local in enumerate(kinds):
-        yield _features(
-            heads,
-            kv_heads if local else integer(config, "num_global_key_value_heads") or kv_heads,
-            size if local else integer(config, "global_head_dim") or size,
-            integer(config, "sliding_window") if local else None,
-            borrows=layer >= number - borrowing,
-            softcap=bool(config.get("attn_logit_softcapping", model_type in _WITH_SOFTCAP)),
-            sink=model_type in _WITH_SINK,
-        )
+    for layer, local in enumerate(_kinds(config, number)):
+        kv_heads_of_global = integer(config, "num_global_key_value_heads") or kv_heads
+        yield {
+            "num_heads": heads,
+            "kv_num_heads": kv_heads if local else kv_heads_of_global,
+            "head_size": size if local else integer(config, "global_head_dim") or size,
+            "window": integer(config, "sliding_window") if local else None,
+            "borrows": layer >= number - borrowing,
+            "softcap": bool(config.get("attn_logit_softcapping", family.softcap)),
+            "sink": family.sink,
+        }
+
+
+def _family(config: Mapping[str, Any]) -> Family:
+    return FAMILIES.get(str(config.get("model_type", "")), Family())
 
 
 def _kinds(config: Mapping[str, Any], number: int) -> list[bool]:
@@ -138,32 +135,9 @@ def _kinds(config: Mapping[str, Any], number: int) -> list[bool]:
     unused = config.get("use_sliding_window") is False or not window
     if unused or (window and context and window >= context):
         return [False] * number
-    every = integer(config, "sliding_window_pattern") or _PATTERNS.get(
-        str(config.get("model_type", ""))
-    )
+    every = integer(config, "sliding_window_pattern") or _family(config).period
     first = integer(config, "max_window_layers") if config.get("use_sliding_window") else 0
     return [(layer + 1) % every != 0 if every else layer >= (first or 0) for layer in range(number)]
-
-
-def _features(
-    heads: int,
-    kv_heads: int,
-    size: int,
-    window: int | None,
-    *,
-    borrows: bool = False,
-    softcap: bool = False,
-    sink: bool = False,
-) -> dict[str, Any]:
-    return {
-        "num_heads": heads,
-        "kv_num_heads": kv_heads,
-        "head_size": size,
-        "window": window,
-        "borrows": borrows,
-        "softcap": softcap,
-        "sink": sink,
-    }
 
 
 def _required(data: Mapping[str, Any], name: str, path: Path) -> int:

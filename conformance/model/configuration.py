@@ -21,6 +21,39 @@ _MOST_DIGITS: Final = 20
 
 
 @dataclass(frozen=True)
+class Family:
+    """What is known of a family of models without its configuration.
+
+    ``period``: unless layer_types says otherwise, the last layer of each group of this many does
+    not have the window. ``softcap`` and ``sink``, an attention score of no token in each head:
+    its layers have one. ``halves``: its rotary embedding rotates the halves of a head.
+    """
+
+    period: int | None = None
+    softcap: bool = False
+    sink: bool = False
+    halves: bool = False
+
+
+#: By the ``model_type`` of config.json.
+FAMILIES: Final[Mapping[str, Family]] = {
+    "cohere2": Family(period=4),
+    "gemma": Family(halves=True),
+    "gemma2": Family(period=2, softcap=True, halves=True),
+    "gemma3": Family(period=6, halves=True),
+    "gemma3_text": Family(period=6, halves=True),
+    "gemma3n_text": Family(period=5),
+    "gemma4_text": Family(period=5),
+    "gpt_oss": Family(period=2, sink=True),
+    "llama": Family(halves=True),
+    "mistral": Family(halves=True),
+    "phi3": Family(halves=True),
+    "qwen2": Family(halves=True),
+    "qwen3": Family(halves=True),
+}
+
+
+@dataclass(frozen=True)
 class Configuration:
     """Facts that the graph may leave out; None: unknown.
 
@@ -62,15 +95,13 @@ def configuration_beside(model: Path) -> Configuration:
     Raises :class:`ModelError` for a file that is not a JSON object.
     """
     transformers, genai = (read_object(model.parent / name) for name in FILES)
-    text = transformers.get("text_config")
-    if isinstance(text, dict):  # of a model for text and images
-        transformers = {**transformers, **text}
+    transformers = of_decoder(transformers)
     decoder = section(section(genai, "model"), "decoder")
     size = integer(decoder, "head_size") or integer(transformers, "head_dim")
     hidden, heads = (integer(transformers, name) for name in ("hidden_size", "num_attention_heads"))
     if size is None and hidden and heads:
         size = hidden // heads
-    dtype = transformers.get("dtype") or transformers.get("torch_dtype")
+    dtype = dtype_of(transformers)
     return Configuration(
         head_size=size,
         dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
@@ -99,6 +130,16 @@ def configuration_beside(model: Path) -> Configuration:
             if isinstance(name, str)
         },
     )
+
+
+def of_decoder(transformers: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a ``config.json``, with those of the decoder of a model for images, too."""
+    return {**transformers, **section(transformers, "text_config")}
+
+
+def dtype_of(transformers: Mapping[str, Any]) -> str:
+    """The dtype of a ``config.json``, in its words; empty if it has none."""
+    return str(transformers.get("dtype") or transformers.get("torch_dtype") or "")
 
 
 def _layer_types(transformers: dict[str, Any]) -> tuple[str, ...]:

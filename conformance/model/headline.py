@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
-from conformance.base.versions import ordered_version, series_between
+from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
 from conformance.model.answers import Answer, Part, at_fault, why_untried
 from conformance.model.groups import Group, layers_of
@@ -22,6 +22,7 @@ from conformance.report.model_table import (
     Use,
     kind_in_words,
 )
+from conformance.results.timeline import spans
 
 _IN: Final[Mapping[Use, str]] = {
     "one chat": "in one chat",
@@ -43,15 +44,15 @@ def label_of(targets: Sequence[KnownTarget]) -> str:
     """The name of consecutive releases of a target: ``cpu 1.27.0–1.32.0``."""
     if len(targets) == 1:
         return targets[0].name
-    return f"{_name(targets[0])} {_range(targets)}"
+    return f"{_name(targets[0])} {_range(targets[0].version, targets[-1].version)}"
 
 
 def _name(target: KnownTarget) -> str:
     return f"{target.base} on {target.adapter}" if target.adapter else target.base
 
 
-def _range(targets: Sequence[KnownTarget]) -> str:
-    return "–".join(dict.fromkeys((targets[0].version, targets[-1].version)))
+def _range(first: str, last: str) -> str:
+    return "–".join(dict.fromkeys((first, last)))
 
 
 def series_of(targets: Iterable[KnownTarget]) -> list[list[KnownTarget]]:
@@ -156,16 +157,14 @@ def headline(columns: Sequence[Column], faults: int) -> str:
 
 def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str]) -> str:
     """The outcome of the releases, the newest first: ``right in every layer since 1.24.4 (…)``."""
-    text_of = {target.name: text for target, text in zip(targets, texts, strict=True)}
-    *earlier, (_, run) = _runs(targets, lambda target: text_of[target.name])
-    now = texts[-1]
+    states = ((target.version, text) for target, text in zip(targets, texts, strict=True))
+    *earlier, now = spans(states, targets[0].base)
     if not earlier:
-        return now
-    last = earlier[-1][1][-1].version
-    untried = series_between(run[0].base, last, run[0].version)
-    since = since_words(run[0].version, run[-1].version, untried)
-    first = f"{now} {since}" if now == _RIGHT or untried else f"{since} {now}"
-    return f"{first} ({'; '.join(f'{_range(run)}: {text}' for text, run in reversed(earlier))})"
+        return now.state
+    since = since_words(now.first, now.last, now.untried)
+    first = f"{now.state} {since}" if now.state == _RIGHT or now.untried else f"{since} {now.state}"
+    before = (f"{_range(each.first, each.last)}: {each.state}" for each in reversed(earlier))
+    return f"{first} ({'; '.join(before)})"
 
 
 def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:

@@ -9,16 +9,12 @@ from typing import Final
 
 from conformance.base.onnx_models import nodes_in
 from conformance.base.words import listed
-from conformance.model.configuration import Configuration
+from conformance.model.configuration import FAMILIES, Configuration, Family
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.nodes import ATTENTION
 from conformance.model.reading import ReadModel
 from conformance.model.rotary import base_of
 
-#: The models of config.json whose heads rotate by halves.
-_ROTATE_HALVES: Final = frozenset(
-    ["gemma", "gemma2", "gemma3", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3"]
-)
 #: Whether layers of a kind have a window, by the words of config.json.
 _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}
 
@@ -62,7 +58,7 @@ def _on_rotation(groups: Sequence[Group], configuration: Configuration) -> Itera
         yield f"Rotary tables are connected to {layers_of(idle)}, and do_rotary is 0: none is used."
     pairs = [group for group, how in rotated if how == "interleaved"]
     kind = configuration.model_type
-    if pairs and kind in _ROTATE_HALVES:
+    if pairs and FAMILIES.get(kind, Family()).halves:
         rotate = "rotates" if len(pairs) == 1 else "rotate"
         yield (
             f"config.json is of a {kind}, which rotates the halves of a head, and"

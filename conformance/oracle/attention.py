@@ -88,11 +88,6 @@ class Attention:
         return self.keys.value
 
     @property
-    def key_magnitude(self) -> Float:
-        """[B, K, T, D]"""
-        return self.keys.magnitude
-
-    @property
     def value(self) -> Float:
         """[B, K, T, D]: the values as attention uses them."""
         return self.values.value
