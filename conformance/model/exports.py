@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from conformance.base.paths import data_path, file_to_write
@@ -47,26 +46,30 @@ def text() -> str:
     """The case file."""
     data = {
         "tags": ["exports"],
-        "cases": [*_entries(recipes(), data_path("cases") / "exported" / "graphs")],
+        "cases": [*_entries(recipes())],
     }
     return _HEAD + yaml_text(data)
 
 
-def _entries(recipes: Mapping[str, Any], graphs: Path) -> Iterator[dict[str, Any]]:
+def groups_in(graph: str) -> list[Group]:
+    """The groups of one of the graphs in ``cases/exported``; none if it is without the operator."""
+    try:
+        model = read_model(data_path("cases") / "exported" / "graphs" / f"{graph}.onnx")
+        return groups_of(nodes_of(model).nodes, Configuration())[0]
+    except ModelError:
+        return []
+
+
+def _entries(recipes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
     contracts: dict[str, dict[str, Any]] = {}
     titles: dict[str, int] = {}
     for name, recipe in recipes["graphs"].items():
         if not recipe.get("corpus", True):
             continue
-        try:
-            model = read_model(graphs / f"{name}.onnx")
-            found = nodes_of(model)
-        except ModelError:  # a graph without the operator
-            continue
         tool, _, version = recipes["tools"][recipe["tool"]][0].partition("==")
         by = "hand" if recipe["tool"] == "by_hand" else f"{tool} {version}"
-        for group in groups_of(found.nodes, Configuration())[0]:
+        for group in groups_in(name):
             key = json.dumps([group.form.fields, group.form.cache], sort_keys=True)
             stages = _stages(group)
             if key in seen or not stages:

@@ -12,16 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.base.paths import data_path, file_to_write
+from conformance.base.paths import file_to_write
 from conformance.base.yaml_source import yaml_text
 from conformance.case.case import MAX_TITLE
 from conformance.case.case_file import FORMAT
-from conformance.model.configuration import Configuration
 from conformance.model.entries import entry_of
-from conformance.model.exports import recipes
-from conformance.model.groups import Group, groups_of
-from conformance.model.nodes import nodes_of
-from conformance.model.reading import ModelError, read_model
+from conformance.model.exports import groups_in, recipes
+from conformance.model.groups import Group
 from conformance.model.stages import Lengths, Stage, cache_elements, stages_of
 
 #: A call with a larger cache takes the oracle long.
@@ -73,12 +70,7 @@ def _entries(graphs: list[str]) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
     contracts: dict[str, dict[str, Any]] = {}
     for name in graphs:
-        try:
-            model = read_model(data_path("cases") / "exported" / "graphs" / f"{name}.onnx")
-            groups = groups_of(nodes_of(model).nodes, Configuration())[0]
-        except ModelError:  # a graph without the operator
-            continue
-        for group in groups:
+        for group in groups_in(name):
             stages = _stages(group)
             if stages and group.form.key not in seen:
                 seen.add(group.form.key)
