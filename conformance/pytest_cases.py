@@ -32,8 +32,8 @@ from conformance.case.corpus import (
 from conformance.case.load import load_file
 from conformance.case.properties import VOCABULARY, Test, word_test
 from conformance.case.selection import Expression, SelectionError, compile_expression
+from conformance.expectations.read import load_expectations, load_pinned
 from conformance.harness.runner import RunnerFailed
-from conformance.judge.expectations import load_expectations, load_pinned
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.causes import kind_of
 from conformance.results.growth import growth_texts
@@ -91,7 +91,7 @@ class TargetRuns:
         runs: dict[str, TargetRun] = {}
         for target in self.targets:
             lines = tuple(load_expectations(target.expectations))
-            plan = TargetPlan(target, (), lines, self._lines, tuple(self._pinned))
+            plan = TargetPlan(target, (), lines, self._lines)
             run = TargetRun(plan, [*runs.values()])
             runs[target.label] = self._open.enter_context(run)
         return runs

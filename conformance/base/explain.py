@@ -8,15 +8,13 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from conformance.base.text import one_line
-from conformance.base.yaml_source import MAX_PROBLEMS, InputError, Key, Problem, Source
-
-M = TypeVar("M", bound=BaseModel)
+from conformance.base.yaml_source import MAX_PROBLEMS, Key, Problem, Source
 
 #: Replacements, by error type, for pydantic messages that use Python terms.
 _MESSAGES: Final = {
@@ -72,19 +70,6 @@ def did_you_mean(
         word = word.replace("-", "_").lower()
     near = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean '{names[near[0]]}'?" if near else ""
-
-
-def list_item_fields(outer: type[BaseModel], item: type[BaseModel]) -> Callable[[Key], list[str]]:
-    """Gives the valid fields at a location: those of ``outer``, or of an ``item`` in its list."""
-    return lambda location: list((item if len(location) > 2 else outer).model_fields)
-
-
-def validated(source: Source, model: type[M], fields_at: Callable[[Key], Sequence[str]]) -> M:
-    """The file's data as ``model``; raises :class:`InputError` with every problem in it."""
-    try:
-        return model.model_validate(source.data)
-    except ValidationError as error:
-        raise InputError(explained(source, error.errors(include_url=False), fields_at)) from None
 
 
 def explained(

@@ -71,9 +71,10 @@ def too_many(problems: Sized) -> bool:
 
 @dataclass
 class Source:
-    """A YAML file's data, and the line and column of each key and of each value, by path."""
+    """A YAML file's text and data; line and column of each key and of each value, by path."""
 
     file: Path
+    text: str = ""
     data: Any = None
     keys: dict[Key, tuple[int, int]] = field(default_factory=dict)
     values: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -114,14 +115,17 @@ def yaml_text(data: object) -> str:
     )
 
 
-def read_yaml(file: Path) -> Source:
-    """Reads ``file``. Raises :class:`InputError` unless it is plain YAML within the limits."""
+def read_yaml(file: Path, text: str | None = None) -> Source:
+    """Reads ``file``, or what it is with this ``text``.
+
+    Raises :class:`InputError` unless it is plain YAML within the limits.
+    """
     source = Source(file)
     walk = _Walk(source)
     try:
-        raw = read_plain(file, MAX_BYTES)
-        text = raw.decode("utf-8-sig")
-        head, rows = _rows(text)
+        raw = read_plain(file, MAX_BYTES) if text is None else text.encode()
+        source.text = raw.decode("utf-8-sig")
+        head, rows = _rows(source.text)
         root = yaml.compose(head, Loader=_LOADER)
         source.data = None if root is None else walk.convert(root, (), ())
         wrong = (0, 0, "is empty") if root is None else None
@@ -138,7 +142,7 @@ def read_yaml(file: Path) -> Source:
         wrong = line, column, f"bad YAML: {what}"
     except yaml.reader.ReaderError as error:
         sentence = f"bad YAML: the character U+{error.character:04X} is not allowed"
-        wrong = *_place(text, error), sentence
+        wrong = *_place(source.text, error), sentence
     except RecursionError:
         wrong = 0, 0, "is nested too deep"
     if wrong:

@@ -86,6 +86,17 @@ def _graph_script(call: GraphCall) -> Script:
     )
 
 
+def values_in_graph(call: GraphCall) -> Arrays:
+    """Every tensor that a node of the graph makes, in float64, by its name.
+
+    The graph must have a meaning. Elements that an attention leaves undefined are arbitrary.
+    """
+    from conformance.oracle.graph import Program  # onnx.reference takes long to import
+
+    script = script_of(call)
+    return Program(script.model).values(script.steps[0].inputs)
+
+
 def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = None) -> Script:
     """A script of the node that ``call`` describes, with one entry of ``inputs`` for each call.
 

@@ -6,6 +6,7 @@ import functools
 import shlex
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -15,7 +16,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.one_result import NoResult, run_case, the_one
-from conformance.cli.options import with_releases
+from conformance.cli.options import TargetOptions, with_releases
 from conformance.results.bisect import Change, Tried, first_change
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, TargetEntry, entry_of, is_by_path
@@ -27,21 +28,25 @@ from conformance.targets.releases import releases
 _NOT_STARTED: Final = (126, 127)
 
 
-def bisect(
-    case_id: str,
-    ep: str,
-    good: str | None,
-    bad: str | None,
-    command: str | None,
-    programs: Programs,
-) -> Status:
-    """Find the release that changed the result of a case, or try it once after ``command``.
+@dataclass(frozen=True)
+class Search:
+    """The ends of a bisection of releases, or the command that builds a commit to try."""
+
+    good: str | None = None
+    bad: str | None = None
+    command: str | None = None
+
+
+def bisect(case_id: str, targets: TargetOptions, search: Search) -> Status:
+    """Find the release that changed the result of a case, or try it once after a command.
 
     A binary search from ``good`` (None: the oldest release that can be tested) to ``bad`` (None:
     the newest), in any order.
     """
     corpus = find([case_id])
-    case = the_one(corpus.named, case_id)
+    case, programs = the_one(corpus.named, case_id), targets.programs
+    good, bad, command = search.good, search.bad, search.command
+    ep = targets.eps[0] if targets.eps else "cpu"
     if command is not None:
         if good or bad:
             raise BadArgument("--command excludes --good and --bad; git bisect start takes them.")

@@ -14,6 +14,7 @@ from conformance.targets.catalogue import ORT_PYTHON, Programs, entry_of
 from conformance.targets.tools import as_typed
 
 if TYPE_CHECKING:
+    from conformance.cli.check import ModelOptions
     from conformance.model.captured import Wanted
 
 #: The default number of decode steps after a prompt.
@@ -22,18 +23,12 @@ STEPS: Final = 8
 _MOST_BYTES: Final = 1 << 24
 
 
-def values_to_capture(
-    prompt: Path | None,
-    steps: int | None,
-    inputs: Path | None,
-    layers: tuple[int, ...],
-    programs: Programs,
-) -> Wanted | None:
+def values_to_capture(model: ModelOptions, programs: Programs) -> Wanted | None:
     """The calls of the model whose values are captured; None if the model is not run.
 
-    ``prompt`` is a file with token ids, ``inputs`` one with the model's inputs. Raises
-    `BadArgument`.
+    Raises `BadArgument`.
     """
+    prompt, steps, inputs = model.prompt, model.steps, model.inputs
     if inputs is not None and prompt is not None:
         raise BadArgument("Give --prompt-ids or --capture, not both.")
     if steps is not None and prompt is None:
@@ -47,7 +42,7 @@ def values_to_capture(
     if prompt is not None:
         tokens = Tokens(_ids(prompt), STEPS if steps is None else steps)
     typed = next(iter(programs.values_of(ORT_PYTHON)), None)
-    return Wanted(tokens, inputs, layers, None if typed is None else str(as_typed(typed)))
+    return Wanted(tokens, inputs, model.layers, None if typed is None else str(as_typed(typed)))
 
 
 def programs_of_targets(eps: Sequence[str], programs: Programs) -> Programs:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +17,15 @@ from conformance.cli import options
 from conformance.cli.capture import STEPS, programs_of_targets, values_to_capture
 from conformance.cli.check_json import refusal
 from conformance.cli.check_pins import is_of_model
-from conformance.cli.check_terminal import CheckTerminal
+from conformance.cli.check_run import CheckRun
+from conformance.cli.check_terminal import print_answers
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.shrunk import effort_for, make_smaller
-from conformance.cli.terminal import RunSummary
+from conformance.cli.terminal import RunSummary, Terminal
+from conformance.expectations.match import check_stale
+from conformance.expectations.read import load_pinned
 from conformance.harness.folders import temporary_folder
-from conformance.judge.expectations import check_stale, load_pinned
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
 from conformance.model.entries import CaseFiles, theme_of
@@ -36,7 +38,6 @@ from conformance.results.place import Place
 from conformance.run.engine import TargetRun
 from conformance.run.records import selection_of
 from conformance.run.target import DescribedTarget, target_plans
-from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, targets_for
 
 #: A number as people write it: ``600``, ``4_096``, ``4k`` for 4096.
@@ -71,8 +72,52 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         return tuple(numbers)
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """A model, and which of its calls are checked with which values."""
+
+    path: Path
+    batch: tuple[int, ...]
+    lengths: tuple[int, ...]
+    head_size: int | None
+    dtype: str | None
+    prompt: Path | None
+    steps: int | None
+    inputs: Path | None
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The known results of a model: files and folders to read, and where to write them."""
+
+    places: Sequence[Path]
+    write_to: Path | None
+
+    def files(self) -> Iterator[Path]:
+        """The files of expectations, those in folders included."""
+        for place in self.places:
+            files = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+            if not files:
+                raise BadArgument(f"--expect: there is no .yaml file in {place}.")
+            yield from files
+
+    def check_writable(self, names: Sequence[str]) -> None:
+        """Raise unless the pins of all these targets can be written."""
+        if (place := self.write_to) is None:
+            return
+        is_file = place.suffix in (".yaml", ".yml")
+        if is_file and len(names) > 1:
+            raise BadArgument(
+                f"--write-expect: {place} can have the results of one target only; name a folder,"
+                f" for {listed(names)}."
+            )
+        if is_file or not place.is_dir():
+            check_writable(place, "expectations")
+
+
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @options.EPS
 @click.option("--batch", type=Numbers(1, 64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
@@ -89,14 +134,14 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--expect",
-    "pins",
+    "places",
     multiple=True,
     type=click.Path(path_type=Path),
     help="Known results: a file like expectations/webgpu.yaml, or a folder with such; repeat.",
 )
 @click.option(
     "--write-expect",
-    "pin_to",
+    "write_to",
     metavar="PATH",
     type=click.Path(path_type=Path),
     help="Pin what is not right today, for --expect: in FILE.yaml, or a file for each target in a"
@@ -104,7 +149,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 )
 @options.JOBS
 @options.HTML
-@click.option("--json", "json_file", type=options.FILE, help="The answers, for programs.")
+@click.option("--json", type=options.FILE, help="The answers, for programs.")
 @options.RESULTS
 @click.option("--save-cases", type=options.FILE, help="Write the cases as a case file.")
 @click.option(
@@ -129,25 +174,11 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     "--only-layer", "layers", type=Numbers(0, 9999), default=(), help="Layers, as in 0-3,7."
 )
 @options.program_options
+@options.gathered(
+    model=ModelOptions, targets=options.TargetOptions, pins=Pins, outputs=options.OutputOptions
+)
 def check(
-    model: Path,
-    eps: Sequence[str],
-    batch: tuple[int, ...],
-    lengths: tuple[int, ...],
-    head_size: int | None,
-    dtype: str | None,
-    pins: Sequence[Path],
-    pin_to: Path | None,
-    jobs: int | None,
-    html: Path | None,
-    json_file: Path | None,
-    results: Path | None,
-    save_cases: Path | None,
-    prompt: Path | None,
-    steps: int | None,
-    inputs: Path | None,
-    layers: tuple[int, ...],
-    programs: Programs,
+    model: ModelOptions, targets: options.TargetOptions, pins: Pins, outputs: options.OutputOptions
 ) -> int:
     """Check whether runtimes compute the attention of your model right.
 
@@ -160,36 +191,34 @@ def check(
                  1 one does not, or could not be tried   2 bad input
                  3 infrastructure failure, or a target is not available
     """
-    named = {"--html": html, "--json": json_file, "--results": results, "--save-cases": save_cases}
-    outputs = [(option, path) for option, path in named.items() if path is not None]
-    wanted = values_to_capture(prompt, steps, inputs, layers, programs)
-    if wanted is not None and (batch or lengths):
+    wanted = values_to_capture(model, targets.programs)
+    if wanted is not None and (model.batch or model.lengths):
         raise BadArgument("--prompt-ids and --capture exclude --batch and --lengths.")
-    pin_places, pins = pins, [*pin_files(pins)]
-    check_separate([model, *pins, *(path for path in (prompt, inputs) if path)], outputs)
-    for option, path in outputs:
-        check_writable(path, _NOUNS.get(option, "cases"))
+    files = [*pins.files()]
+    read = [path for path in (model.path, model.prompt, model.inputs) if path is not None]
+    check_separate([*read, *files], outputs.named)
+    outputs.check_writable(json="the answers")
+    save_cases = outputs.save_cases
     if save_cases is not None and save_cases.suffix not in (".yaml", ".yml"):
         raise BadArgument("--save-cases needs a file that ends in .yaml.")
-    eps = eps or ("cpu",)
-    targets = targets_for(eps, programs_of_targets(eps, programs) if wanted else programs)
+    eps, programs = targets.eps or ("cpu",), targets.programs
+    named = targets_for(eps, programs_of_targets(eps, programs) if wanted else programs)
     try:
-        subject = subject_of(
-            model, Lengths(batch, lengths), head_size, dtype, () if wanted else layers
-        )
+        lengths = Lengths(model.batch, model.lengths)
+        layers = () if wanted else model.layers
+        subject = subject_of(model.path, lengths, model.head_size, model.dtype, layers)
     except ModelError as error:
-        refusals = _refusals(error.model, targets) if isinstance(error, NoCalls) else []
+        refusals = _refusals(error.model, named) if isinstance(error, NoCalls) else []
         message = "\n".join([str(error), *refusals])
-        if json_file is not None:
-            write_file(json_file, "the answers", refusal(model, message))
+        if outputs.json is not None:
+            write_file(outputs.json, "the answers", refusal(model.path, message))
         raise ModelError(message) from None
-    if pin_to is not None:
-        check_pins(pin_to, [*dict.fromkeys(target.base or target.ep for target in targets)])
-    pinned = load_pinned(pins)
+    pins.check_writable([*dict.fromkeys(target.base or target.ep for target in named)])
+    pinned = load_pinned(files)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
-        beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
+        beside = configuration_beside(subject.model.path).overridden(model.head_size, model.dtype)
         if wanted is not None:
             subject = captured_subject(subject, beside, wanted, file.with_suffix(".values"))
         write_cases(file, subject.files)
@@ -197,65 +226,40 @@ def check(
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
-        plans = [
-            replace(plan, pinned=tuple(of_cases), pinned_files=tuple(pins))
-            for plan in target_plans(cases, targets)
-        ]
+        plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, named)]
         program = None
         if wanted is None:
             single = [group for group in subject.groups if group.graph is None]
             program = program_of(subject.model, single, beside)
-        terminal = CheckTerminal(subject, cases, pinned, program)
-        place = stack.enter_context(Place(results or folder / "results.jsonl"))
-        work = Work(plans, plans, selection_of(plans, str(model)))
-        summary = RunSummary()
-        execute(work, jobs, place, terminal, summary)
+        checked, terminal, summary = (
+            CheckRun(subject, cases, pinned, program),
+            Terminal(),
+            RunSummary(),
+        )
+        place = stack.enter_context(Place(outputs.results or folder / "results.jsonl"))
+        work = Work(plans, plans, selection_of(plans, str(model.path)))
+        execute(work, targets.jobs, place, terminal, summary, described=checked.see)
         make_smaller(summary, effort_for())
-        terminal.summary(summary)
-        write_outputs(place, results, html, summary, terminal, terminal.table)
+        table = checked.conclude(summary)
+        print_answers(terminal, summary, table)
+        write_outputs(place, outputs, summary, terminal, table)
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")
-        elif terminal.table is not None and terminal.table.causes:
+        elif table.causes:
             terminal.line("To run or export a case, keep them with --save-cases FILE.yaml.")
-        status = terminal.status(summary)
-        if (
-            pin_to is not None
-            and summary.kept
-            and status in (Status.AS_EXPECTED, Status.UNEXPECTED)
-        ):
-            status = terminal.write_pins(pin_to, place.path)
-        elif pins:
-            terminal.unpinned(pin_places[0])
-        if json_file is not None:
-            write_file(json_file, "the answers", terminal.json(status))
+        status = checked.status(summary)
+        judged = summary.kept and status in (Status.AS_EXPECTED, Status.UNEXPECTED)
+        lines: Iterable[str] = ()
+        if pins.write_to is not None and judged:
+            lines = checked.write_pins(pins.write_to, place.path)
+            status = Status.UNEXPECTED if subject.faults else Status.AS_EXPECTED
+        elif pins.places:
+            lines = checked.unpinned(pins.places[0])
+        for line in lines:
+            terminal.line(line)
+        if outputs.json is not None:
+            write_file(outputs.json, "the answers", checked.json(table, status))
     return status
-
-
-_NOUNS: Final = {"--html": "the report", "--results": "results", "--json": "the answers"}
-
-
-def pin_files(places: Sequence[Path]) -> Iterator[Path]:
-    """The files of expectations that ``--expect`` names, those in folders included."""
-    for place in places:
-        if place.is_dir():
-            files = sorted(place.glob("*.yaml"))
-            if not files:
-                raise BadArgument(f"--expect: there is no .yaml file in {place}.")
-            yield from files
-        else:
-            yield place
-
-
-def check_pins(place: Path, names: Sequence[str]) -> None:
-    """Raise unless ``--write-expect`` can write the pins of all these targets to ``place``."""
-    is_file = place.suffix in (".yaml", ".yml")
-    if is_file and len(names) > 1:
-        raise BadArgument(
-            f"--write-expect: {place} can have the results of one target only; name a folder,"
-            f" for {listed(names)}."
-        )
-    if is_file or not place.is_dir():
-        check_writable(place, "expectations")
 
 
 def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:

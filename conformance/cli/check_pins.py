@@ -6,19 +6,20 @@ use that fails: ``model/global[model=batches]``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from conformance.base.versions import ordered_version
-from conformance.judge.expectations import Expectation
-from conformance.maintain.known.update import TODO
+from conformance.expectations.known import TODO, Known
+from conformance.expectations.match import Expectation
+from conformance.expectations.read import read_lines
+from conformance.expectations.update import Update
+from conformance.expectations.write import edited
 from conformance.model.answers import Answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget
 from conformance.report.model_table import DRAWN, Kind
-from conformance.targets.releases import is_in_range
 
 #: The use of a pin for a model that was not judged.
 NOT_RUN: Final = "not run"
@@ -57,14 +58,13 @@ class ModelPins:
                     yield line, name
 
     def text(
-        self, before: str, answers: Answers, targets: Sequence[KnownTarget]
+        self, file: Path, before: str, answers: Answers, targets: Sequence[KnownTarget]
     ) -> tuple[str, int]:
         """The text of an expectations file with lines that pin the model itself, and their number.
 
         ``before`` is the text without them; ``targets`` have one base name.
         """
-        lines = [_line_of(text) for text in before.splitlines()]
-        pinned = 0
+        text, pinned = before, 0
         ordered = [(at, one) for one in targets if (at := ordered_version(one.version))]
         for at, target in sorted(ordered, key=lambda each: each[0]):
             failed = {
@@ -72,21 +72,26 @@ class ModelPins:
                 for group, use, kind, why in failures_of_model(answers[target.name])
             }
             pinned += len(failed)
-            on = {"adapters": [target.adapter]} if target.adapter else {}
-            for line in lines:
-                if isinstance(line, str) or line.get("adapters") != on.get("adapters"):
+            source, lines = read_lines(file, text)
+            update = Update(len(failed))
+            adapters = (target.adapter,) if target.adapter else ()
+            for place, line in enumerate(lines):
+                known = line.known
+                if not (is_of_model(line) and _is_for(line, target) and known.adapters == adapters):
                     continue
-                if not is_in_range(target.version, line["versions"]):
-                    continue
-                if failed.pop((line["cases"], line["verdict"]), None) is None:
-                    line["versions"] += f",<{at.public}"
+                if failed.pop((known.cases[0], known.verdict), None) is None:
+                    update.ranges[place] = f"{known.versions},<{at.public}"
             for (case, verdict), why in failed.items():
-                what = {"cases": case, "versions": f">={at.public}", "verdict": verdict}
-                lines.append({**what, "link": TODO, "why": f"Pinned as it was: {why}", **on})
-        written = [text for line in lines if (text := _text_of(line)) is not None]
-        if any(isinstance(line, dict) for line in lines):
-            written = [each.replace("expectations: []", "expectations:") for each in written]
-        return "\n".join([*written, ""]), pinned
+                said: dict[str, Any] = {
+                    "cases": case,
+                    "versions": f">={at.public}",
+                    "verdict": verdict,
+                }
+                said |= {"adapters": adapters} if adapters else {}
+                said |= {"link": TODO, "why": f"Pinned as it was: {why}"}
+                update.new.append((len(lines), Known.model_validate(said)))
+            text = edited(source, update)
+        return text, pinned
 
 
 def failures_of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, Kind, str]]:
@@ -101,23 +106,6 @@ def failures_of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, K
 
 def _is_for(line: Expectation, target: KnownTarget) -> bool:
     return line.target == target.base and line.known.holds_for(target.version, target.adapter)
-
-
-def _line_of(text: str) -> str | dict[str, Any]:
-    """A line of a file: the fields of one that pins the model itself, the text of any other."""
-    start, _, rest = text.partition("- {")
-    if not start.strip() and _MARK in rest:
-        with suppress(ValueError):  # it may be written in another way
-            return dict(json.loads("{" + rest))
-    return text
-
-
-def _text_of(line: str | Mapping[str, Any]) -> str | None:
-    """The text of a line; None for one that ends with the release with which it starts."""
-    if isinstance(line, str):
-        return line
-    first, _, end = line["versions"].partition(",<")
-    return None if first == f">={end}" else f"  - {json.dumps(line, ensure_ascii=False)}"
 
 
 def _id(theme: str, group: Group, use: str) -> str:

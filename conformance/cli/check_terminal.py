@@ -2,355 +2,48 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
-from itertools import chain
-from pathlib import Path
-
 from rich.markup import escape
 from rich.table import Table
 
-from conformance.base.findings import FindingFacts, on_software_only
-from conformance.base.words import plural
-from conformance.case.case import Case
-from conformance.case.corpus import find
-from conformance.cli.check_json import document
-from conformance.cli.check_pins import ModelPins, failures_of_model, is_of_model
-from conformance.cli.common import Status, write_file
 from conformance.cli.console import print_table
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.judge.expectations import Expectation, expectations_place, load_expectations
-from conformance.maintain.known.expect import pinned_text
-from conformance.maintain.known.update import TODO
-from conformance.model.answers import Answer, answer, kind_of, short
-from conformance.model.captured import CapturedSubject
-from conformance.model.error_table import error_table
-from conformance.model.groups import Group, layers_of
-from conformance.model.headline import label_of, series_of
-from conformance.model.known import KnownTarget, Similar, similar_defect
-from conformance.model.seen import ModelProgram, Seen, see, with_seen
-from conformance.model.stages import Stage
-from conformance.model.subject import Subject
-from conformance.model.table import table_of
-from conformance.report.model_table import WORDS, Kind, ModelCause, ModelCell, ModelTable
-from conformance.results.causes import symptom
-from conformance.results.records import ResultRecord
-from conformance.results.verdicts import LOOKS, Drawn
-from conformance.run.target import DescribedTarget
+from conformance.report.model_table import ModelCause, ModelCell, ModelTable
+from conformance.results.verdicts import LOOKS
 
 
-def known_target(ready: DescribedTarget) -> KnownTarget:
-    """A target on this machine, with the expectations for it."""
-    described = ready.described
-    return KnownTarget(
-        ready.name,
-        described.version if described else "",
-        described.adapter if described else None,
-        load_expectations(ready.target.expectations),
-        ready.base,
-    )
-
-
-class CheckTerminal(Terminal):
-    """The output of ``gqa check``: a table of layer groups and targets, and the failures."""
-
-    def __init__(
-        self,
-        subject: Subject,
-        cases: Sequence[Case],
-        pinned: Sequence[Expectation],
-        program: ModelProgram | None = None,
-    ) -> None:
-        super().__init__()
-        self.subject = subject
-        self.program = program
-        self.cases = {case.id: case for case in cases}
-        self.known: dict[str, KnownTarget] = {}
-        self.described: list[DescribedTarget] = []
-        self.seen: dict[str, Seen] = {}
-        self.pinned = [line for line in pinned if not is_of_model(line)]
-        self.model_pins = ModelPins(pinned, cases[0].theme if cases else "")
-        self.pins = {(expectations_place(line.file), line.line) for line in pinned}
-        self.answers: dict[str, list[Answer]] = {}
-        self.better: list[ResultRecord] = []
-        self.near: dict[tuple[str, str], Similar | None] = {}
-        self.table: ModelTable | None = None
-
-    def target(self, ready: DescribedTarget) -> None:
-        """One line on a target."""
-        super().target(ready)
-        self.known[ready.name] = known_target(ready)
-        self.described.append(ready)
-        if self.program is not None:
-            lacks = next(filter(None, map(ready.adapter_lacks, self.cases.values())), None)
-            self.seen[ready.name] = Seen(unseen=lacks) if lacks else see(self.program, ready)
-
-    @cached_property
-    def _corpus(self) -> Sequence[Case]:
-        return find(()).loaded
-
-    def _similar(self, record: ResultRecord) -> Similar | None:
-        """A known defect of the corpus that is similar to that of a result."""
-        known, key = self.known[record.target], (record.case, record.target)
-        if key not in self.near:
-            case = self.cases[record.case]
-            self.near[key] = similar_defect(case, record, known, self._corpus)
-        return self.near[key]
-
-    def _of_software(self, record: ResultRecord) -> FindingFacts | None:
-        """The finding of a defect that is known on software adapters only, if it is of one."""
-        if not self.known[record.target].is_software:
-            return None
-        own = record.known if record.known and record.known.link != TODO else None
-        found = own or self._similar(record)
-        return on_software_only(found.link, record.target) if found else None
-
-    def summary(self, summary: RunSummary) -> None:
-        """Print the answers."""
-        self.answers = self._answers(summary)
-        known = self.known.values()
-        if isinstance(self.subject, CapturedSubject):
-            self.table = error_table(self.subject, self.answers, known, self._similar)
-        else:
-            self.table = table_of(self.subject, self.answers, known, self._similar)
-        self.table = self._with_what_was_tried(self.table)
-        bad = {(record.case, record.target) for record in self._bad()}
-        self.better = [
-            record
-            for _, record in summary.results
-            if record.unexpected and self._is_pin(record)
-            if (record.case, record.target) not in bad
-        ]
-        if summary.interrupted:
-            self.line(
-                f"\nInterrupted after {len(summary.results)} results; the table has only these."
-            )
-        self._print(self.table)
-        self.list_smallest(summary)
-        self.troubles(summary)
-
-    @cached_property
-    def _tried(self) -> list[tuple[Stage, ResultRecord]]:
-        """The results of all targets, each with its call."""
-        parts = (part for each in self.answers.values() for one in each for part in one.parts)
-        return [pair for part in parts for pair in part.results]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every call has a result on every target."""
-        return bool(self.known) and len(self._tried) == len(self.cases) * len(self.known)
-
-    @property
-    def most_tokens(self) -> int:
-        """The number of tokens of the longest call that was tried; 0 if none was."""
-        tried = (stage.tokens for stage, record in self._tried if record.verdict != "skip")
-        return max(tried, default=0)
-
-    def _with_what_was_tried(self, table: ModelTable) -> ModelTable:
-        """The table that says up to how many tokens calls were tried, and which have no result."""
-        told: list[tuple[Drawn, str]] = []
-        for targets, (verdict, text) in zip(
-            series_of(self.known.values()), table.sentences, strict=True
-        ):
-            names = {target.name for target in targets}
-            tried = sum(record.target in names for _, record in self._tried)
-            number = f"{tried} of {len(names) * len(self.cases)} calls"
-            if not 0 < tried < len(names) * len(self.cases):
-                told.append((verdict, text))
-            elif verdict == "pass":
-                right = f"{label_of(targets)}: only {number} were tried; these are right."
-                told.append(("skip", right))
-            else:
-                told.append((verdict, f"Only {number} were tried. {text}"))
-        tokens = f"tried up to {self.most_tokens:,} tokens" if self.most_tokens else "nothing tried"
-        return replace(table, heading=f"{table.heading}; {tokens}", sentences=tuple(told))
-
-    def status(self, summary: RunSummary) -> int:
-        """The exit status of ``gqa check``."""
-        # A runtime that takes none of the calls refuses the model: that is an answer.
-        unavailable = {ready.name for ready in self.described if ready.described is None}
-        untried = {name: why for name, why in summary.untried.items() if name in unavailable}
-        status = replace(summary, untried=untried).status()
-        if status not in (Status.AS_EXPECTED, Status.UNEXPECTED):
-            return status
-        every = [one for answers in self.answers.values() for one in answers]
-        red = any(one.fails and not one.pinned for one in every)
-        red = red or any(self._unpinned_of_model()) or any(map(_not_tried, every))
-        unstable = any(record.unexpected for record in summary.instability)
-        others = red or unstable or self.subject.faults
-        return Status.UNEXPECTED if others else Status.AS_EXPECTED
-
-    def write_pins(self, place: Path, results: Path) -> int:
-        """Pin all failures, in a file or in one for each target; returns the exit status."""
-        alone = place.suffix in (".yaml", ".yml")
-        if not alone:
-            place.mkdir(exist_ok=True)
-        for base in dict.fromkeys(target.base for target in self.known.values()):
-            file = place if alone else place / f"{base}.yaml"
-            targets = {name: known for name, known in self.known.items() if known.base == base}
-            bad = {
-                (record.case, target.version, target.adapter): record
-                for record in self._bad()
-                if (target := targets.get(record.target))
-            }
-            reasons = {record.case: _reason(record) for record in bad.values()}
-            text = pinned_text(base, results, file, bad.keys(), reasons)
-            text, lines = self.model_pins.text(text, self.answers, [*targets.values()])
-            write_file(file, "expectations", text)
-            pinned = plural(len(bad) + lines, "result")
-            self.line(f"Pinned:  {pinned} of {base}, for --expect {place}")
-        return Status.UNEXPECTED if self.subject.faults else Status.AS_EXPECTED
-
-    def unpinned(self, place: Path) -> None:
-        """Print what is not as pinned in ``place``, a line for each cause, and the command that
-        pins it."""
-        found = defaultdict[tuple[str, str], list[tuple[str, str]]](list)
-        for record in self._bad():
-            if self._is_known(record):
-                continue
-            pin = record.expectation if self._is_pin(record) else None
-            instead = f", pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else ""
-            group = next(g for g in self.subject.groups if g.name == self.cases[record.case].name)
-            what = f"Not pinned: {WORDS[kind_of(group, record)]} on {record.target}{instead}"
-            why = record.message or symptom(record)
-            found[what, symptom(record)].append((record.case, short(why)))
-        for what, where, why in self._unpinned_of_model():
-            found[f"Not pinned: {what}", why].append((where, why))
-        for line, name in self.model_pins.better(self.known, self.answers):
-            at = f"{expectations_place(line.file)}:{line.line}"
-            found[_better(line.known.verdict, at, name), ""].append((line.known.cases[0], ""))
-        for record in self.better:
-            if known := record.expectation:
-                what = _better(known.verdict, f"{known.file}:{known.line}", record.target)
-                found[what, ""].append((record.case, ""))
-        lines = [_of_cause(what, *members) for (what, _), members in found.items()]
-        for text in lines:
-            self.line(text)
-        if lines:
-            command = shlex.join(["gqa", *sys.argv[1:], "--write-expect", str(place)])
-            self.line(f"To pin what is there today: {command}")
-
-    def _unpinned_of_model(self) -> Iterator[tuple[str, str, str]]:
-        """The failures of the model itself that are not pinned: kind and target, place and why."""
-        for name, target in self.known.items():
-            for group, use, kind, why in failures_of_model(self.answers[name]):
-                if self.model_pins.line(target, group, use, kind) is None:
-                    yield f"{WORDS[kind]} on {name}", f"{use} of {layers_of([group])}", why
-
-    def _bad(self) -> list[ResultRecord]:
-        """The results that are not right, and those of a use that could not be tried."""
-        parts = (
-            part
-            for one in chain.from_iterable(self.answers.values())
-            for part in (*one.bad, *one.untried)
+def print_answers(terminal: Terminal, summary: RunSummary, table: ModelTable) -> None:
+    """Print the answers: a table of layer groups and targets, and the failures."""
+    if summary.interrupted:
+        terminal.line(
+            f"\nInterrupted after {len(summary.results)} results; the table has only these."
         )
-        every = [record for part in parts for _, record in part.results]
-        return [record for record in every if record.verdict != "skip"]
-
-    def _is_known(self, record: ResultRecord) -> bool:
-        """Whether the user has pinned the result with this verdict."""
-        if record.known is not None or record.verdict != "pass":
-            return record.known is not None and self._is_pin(record)
-        target = self.known[record.target]
-        case = self.cases[record.case]
-        return any(
-            line.known.verdict == "pass" and line.target == target.base and line.covers(case)
-            for line in self.pinned
-            if line.known.holds_for(target.version, target.adapter)
-        )
-
-    def json(self, status: int) -> str:
-        """The answers for programs."""
-        assert self.table is not None
-        tried = {"complete": self.complete, "most_tokens": self.most_tokens}
-        return document(self.subject, self.table, self.answers, self.known.values(), status, tried)
-
-    def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
-        """The answers of each target, by its name, in the order of the groups."""
-        records: dict[tuple[str, str, str], ResultRecord] = {}
-        for case, record in summary.results:
-            records[record.target, case.name, case.axes["stage"]] = record
-        answers = {
-            target: [
-                answer(
-                    group,
-                    target,
-                    (
-                        (stage, records.get((target, group.name, stage.label)))
-                        for stage in self.subject.stages[group.name]
-                    ),
-                    self._is_known,
-                    self._of_software,
-                )
-                for group in self.subject.groups
-            ]
-            for target in self.known
-        }
-        return {
-            name: with_seen(those, self.seen.get(name, Seen()), partial(self._is_pinned, name))
-            for name, those in answers.items()
-        }
-
-    def _is_pinned(self, target: str, group: Group, use: str, kind: Kind) -> bool:
-        return self.model_pins.line(self.known[target], group, use, kind) is not None
-
-    def _is_pin(self, record: ResultRecord) -> bool:
-        known = record.expectation
-        return known is not None and (known.file, known.line) in self.pins
-
-    def _print(self, table: ModelTable) -> None:
-        self.line(f"\n{table.heading}")
-        for note in table.notes:
-            self.line(f"Note: {note}")
-        for _, sentence in table.sentences:
-            self.line(sentence)
-        self.out.print()
-        print_table(self.out, _grid(table))
-        for cause in table.causes:
-            self._print_cause(cause)
-        for fault in table.faults:
-            self.line(f"\n{fault}")
-
-    def _print_cause(self, cause: ModelCause) -> None:
-        self.line(f"\n{cause.where}: {cause.what}: {cause.said}")
-        for label, text in (
-            ("for example", cause.example),
-            ("case", cause.case),
-            ("similar to" if cause.similar else "known", cause.similar or cause.why),
-            ("which is" if cause.similar else "", cause.why if cause.similar else ""),
-            ("see", cause.link),
-            ("workaround", cause.workaround),
-        ):
-            if text:
-                self.line(f"  {label:<12} {text}")
+    terminal.line(f"\n{table.heading}")
+    for note in table.notes:
+        terminal.line(f"Note: {note}")
+    for _, sentence in table.sentences:
+        terminal.line(sentence)
+    terminal.out.print()
+    print_table(terminal.out, _grid(table))
+    for cause in table.causes:
+        _print_cause(terminal, cause)
+    for fault in table.faults:
+        terminal.line(f"\n{fault}")
+    terminal.list_smallest(summary)
+    terminal.troubles(summary)
 
 
-def _better(verdict: str, place: str, target: str) -> str:
-    return f"Better than pinned as {verdict} in {place}: right on {target}"
-
-
-def _of_cause(what: str, first: tuple[str, str], *others: tuple[str, str]) -> str:
-    """A line on the changes with one cause; each has its place and the reason."""
-    where, why = first
-    more = f" and {len(others)} more" if others else ""
-    return f"{what}: {where}{more}{f': {why}' if why else ''}".rstrip(".") + "."
-
-
-def _not_tried(one: Answer) -> bool:
-    """Whether no call of a use could be tried, and this is not pinned."""
-    parts = [part for use in one.uses for part in [one.of(use)] if not (part.right or part.bad)]
-    return any(not part.pinned for each in parts for part in each.untried)
-
-
-def _reason(record: ResultRecord) -> tuple[str, str]:
-    """The reason and the link for a line that pins a result."""
-    if record.known is not None:
-        return record.known.why, record.known.link
-    return f"Pinned as it was: {short(record.message or record.reason)}", TODO
+def _print_cause(terminal: Terminal, cause: ModelCause) -> None:
+    terminal.line(f"\n{cause.where}: {cause.what}: {cause.said}")
+    for label, text in (
+        ("for example", cause.example),
+        ("case", cause.case),
+        ("similar to" if cause.similar else "known", cause.similar or cause.why),
+        ("which is" if cause.similar else "", cause.why if cause.similar else ""),
+        ("see", cause.link),
+        ("workaround", cause.workaround),
+    ):
+        if text:
+            terminal.line(f"  {label:<12} {text}")
 
 
 def _grid(table: ModelTable) -> Table:

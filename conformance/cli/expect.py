@@ -59,7 +59,7 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     """
     # Imported here, so that other commands start fast.
     from conformance.case.corpus import find
-    from conformance.maintain.known.expect import expect as updated
+    from conformance.expectations.expect import expect as updated
 
     place = file or _shipped(target)
     check_separate(results, [("--expectations", place)])
@@ -72,7 +72,7 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     if expected.changed and not dry_run:
         write_file(place, "expectations", expected.text)
     elif expected.changed:
-        for line in _difference(expected.before or "", expected.text, shown(place)):
+        for line in _difference(expected.before, expected.text, shown(place)):
             click.echo(line)
     update, noun = expected.update, "result" if expected.results == 1 else "results"
     new = f"{plural(len(update.new), 'new line')} for {update.unexpected:,} unexpected"

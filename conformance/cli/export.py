@@ -16,17 +16,18 @@ from rich.console import Console
 from conformance.base.files import write_files
 from conformance.base.text import clean
 from conformance.bundle.prepare import prepare
-from conformance.bundle.values import values_in_graph
+from conformance.bundle.script import values_in_graph
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
-from conformance.cli.one_result import OneResult, returned_of, run_case, taken, the_one
+from conformance.cli.one_result import run_case, taken, the_one
 from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.issue import issue
+from conformance.report.repro.one_result import OneResult, arrays_of, read_as
 from conformance.report.repro.program import Program, program_of
-from conformance.report.values import QueryPlace, Returned, arrays_of, read_as, values_of
+from conformance.report.values import QueryPlace, values_of
 from conformance.results.errors import ResultsError
 from conformance.results.shareable import shareable
 from conformance.targets.catalogue import Programs
@@ -82,7 +83,7 @@ def export(
             path.write_text(program.text, encoding="utf-8")
         text = issue(one.case, one.result, one.target, program)
         (folder / "issue.md").write_text(text, encoding="utf-8")
-        about_values = _write_values(case, returned_of(one), folder)
+        about_values = _write_values(case, one, folder)
     except OSError as error:
         raise ResultsError(f"Cannot write to {folder}: {error.strerror}.") from None
     except Exception as error:
@@ -96,12 +97,12 @@ def export(
     return 0
 
 
-def _write_values(case: Case, returned: Returned, folder: Path) -> str:
+def _write_values(case: Case, one: OneResult, folder: Path) -> str:
     """Write the oracle's values: a text on the worst element's query, and arrays of all queries.
 
     Returns a sentence that names the files.
     """
-    bundle = read_as(prepare(case.call, readings=case.contract.readings), returned)
+    bundle = read_as(prepare(case.call, readings=case.contract.readings), one)
     if bundle.unjudged is not None:
         return clean(f"there are none. The call has no defined meaning: {bundle.unjudged}.")
     arrays = folder / "values"
@@ -113,10 +114,10 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
     text = folder / "values.txt"
     with text.open("w", encoding="utf-8") as file:
         console = Console(file=file, width=100, color_system=None)
-        draw_values(console, case, values_of(case, bundle, QueryPlace(), returned), returned)
+        draw_values(console, case, values_of(bundle, QueryPlace(), one), one)
     size = 0
     for step in range(len(bundle.expected)):
-        named = arrays_of(case, bundle, step, returned)
+        named = arrays_of(bundle, step, one)
         size += sum(array.nbytes for array in (named or {}).values())
         if named is None or size > MOST_BYTES:
             there = f"{text}, and up to step {step - 1} {arrays}" if step else str(text)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,7 @@ from conformance.case.corpus import find
 from conformance.case.excluded import selected_cases
 from conformance.case.features import features_of
 from conformance.cli import options
-from conformance.cli.bisect import bisect
+from conformance.cli.bisect import Search, bisect
 from conformance.cli.common import BadArgument, Status, check_separate, read_runs, write_file
 from conformance.cli.console import make_console
 from conformance.cli.run import (
@@ -46,8 +45,14 @@ from conformance.targets.registry import targets_for
 _RESULTS: Final = (".jsonl", ".xz")
 
 
-#: Prints the history of a table's cases; the words are the arguments that print it again.
-_Print = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
+@dataclass(frozen=True)
+class Asked:
+    """The calls whose history is printed, and the results files from which it is taken."""
+
+    paths: Sequence[str]
+    expression: str
+    recorded: Sequence[Path]
+    everything: bool
 
 
 @click.command()
@@ -67,7 +72,6 @@ _Print = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
 @options.HTML
 @click.option(
     "--json",
-    "json_file",
     type=options.FILE,
     help="The history of every case, entry and feature.",
 )
@@ -84,20 +88,11 @@ _Print = Callable[[Table, Sequence[Case], Sequence[str] | None], None]
     help="For git bisect run: build with this, then try one case once.",
 )
 @options.program_options
+@options.gathered(
+    targets=options.TargetOptions, outputs=options.OutputOptions, asked=Asked, search=Search
+)
 def history(
-    paths: Sequence[str],
-    eps: Sequence[str],
-    expression: str,
-    jobs: int | None,
-    recorded: Sequence[Path],
-    results: Path | None,
-    html: Path | None,
-    json_file: Path | None,
-    everything: bool,
-    good: str | None,
-    bad: str | None,
-    command: str | None,
-    programs: Programs,
+    targets: options.TargetOptions, outputs: options.OutputOptions, asked: Asked, search: Search
 ) -> int:
     """Find since which release calls are right, and where they broke.
 
@@ -114,51 +109,52 @@ def history(
     With --command, for git bisect run (docs/kernel_work.md):
                  0 pass   1 any other verdict   125 it cannot be tried   128 bad input
     """
-    named = {"--results": results, "--html": html, "--json": json_file}
-    outputs = {option: path for option, path in named.items() if path is not None}
-    if not (good is bad is command is None):
-        others = {"-k": expression, "--jobs": jobs, "--from": recorded, "--all": everything}
-        _check_bisection(paths, eps, {**others, **outputs})
-        return bisect(paths[0], eps[0] if eps else "cpu", good, bad, command, programs)
-    show = functools.partial(_print, json_file=json_file, everything=everything)
-    if not recorded:
-        return _of_runs(paths, eps or ("cpu",), expression, jobs, programs, outputs, show)
-    if eps or results:
+    if search != Search():
+        return bisect(_only_case(asked, targets, outputs), targets, search)
+    if not asked.recorded:
+        return _of_runs(asked, targets, outputs)
+    if targets.eps or outputs.results:
         raise BadArgument("--from runs nothing: leave out --ep and --results.")
-    files = [*recorded, *(Path(path) for path in paths if path.endswith(_RESULTS))]
-    paths = [path for path in paths if not path.endswith(_RESULTS)]
-    check_separate(files, [*outputs.items()])
-    return _of_files(files, paths, expression, html, show)
+    return _of_files(asked, outputs)
 
 
-def _check_bisection(
-    paths: Sequence[str], eps: Sequence[str], others: Mapping[str, object]
-) -> None:
-    """Raise `BadArgument` if an argument does not belong to a bisection."""
-    if len(paths) != 1 or len(eps) > 1:
+def _only_case(asked: Asked, targets: options.TargetOptions, outputs: options.OutputOptions) -> str:
+    """The case of a bisection. Raises `BadArgument` if an argument does not belong to one."""
+    if len(asked.paths) != 1 or len(targets.eps) > 1:
         raise BadArgument("--good, --bad and --command take one CASE_ID and one --ep.")
+    others = {
+        "-k": asked.expression,
+        "--jobs": targets.jobs,
+        "--from": asked.recorded,
+        "--all": asked.everything,
+        **dict(outputs.named),
+    }
     for option, value in others.items():
         if value:
             raise BadArgument(f"--good, --bad and --command take no {option}.")
+    return asked.paths[0]
 
 
 # From recorded results
 
 
-def _of_files(
-    files: Sequence[Path], paths: Sequence[str], expression: str, html: Path | None, show: _Print
-) -> int:
-    """Print the history of results files; ``paths`` and ``expression`` select from their cases."""
-    runs = read_runs(dict.fromkeys(files), None if html is not None else _light)
+def _of_files(asked: Asked, outputs: options.OutputOptions) -> int:
+    """Print the history of results files; paths and expression select from their cases."""
+    more = [path for path in asked.paths if path.endswith(_RESULTS)]
+    paths = [path for path in asked.paths if path not in more]
+    files = [*asked.recorded, *map(Path, more)]
+    check_separate(files, outputs.named)
+    runs = read_runs(dict.fromkeys(files), None if outputs.html is not None else _light)
     joined = tabulate(runs)
     cases: Sequence[Case] = find(()).named
-    if paths or expression:
-        _, cases = selected_cases(paths, expression)
+    if paths or asked.expression:
+        _, cases = selected_cases(paths, asked.expression)
         joined = _only(joined, {case.id for case in cases})
-    show(joined, cases, [*selection_words(paths, expression), "--from", *map(str, files)])
-    if html is not None:
-        write_html(runs, html)
-        click.echo(f"Report:  {html}")
+    again = [*selection_words(paths, asked.expression), "--from", *map(str, files)]
+    _print(joined, cases, again, outputs.json, asked.everything)
+    if outputs.html is not None:
+        write_html(runs, outputs.html)
+        click.echo(f"Report:  {outputs.html}")
     missing = any(column.target.unavailable is not None for column in joined.columns)
     return Status.INFRASTRUCTURE if joined.infrastructure or missing else Status.AS_EXPECTED
 
@@ -187,35 +183,29 @@ class _Summary(RunSummary):
         super().add(case, _light(record))
 
 
-def _of_runs(
-    paths: Sequence[str],
-    eps: Sequence[str],
-    expression: str,
-    jobs: int | None,
-    programs: Programs,
-    outputs: Mapping[str, Path],
-    show: _Print,
-) -> int:
+def _of_runs(asked: Asked, wanted: options.TargetOptions, outputs: options.OutputOptions) -> int:
     """Run the releases, and print their history; one that cannot be tried does not end the run."""
-    corpus = find(paths)
+    corpus, programs = find(asked.paths), wanted.programs
     terminal = Terminal()
+    eps = wanted.eps or ("cpu",)
     targets = targets_for([_all_releases(ep, programs) for ep in eps], programs)
     if len(targets) < 2:
         raise BadArgument("A history takes two releases or more; name a range: cpu@1.25..")
-    planned = plans_of(corpus, targets, expression)
-    check_outputs(planned, [*outputs.items()])
-    asked = selection_of(planned, selection_text(paths, expression), only_failed=False)
+    planned = plans_of(corpus, targets, asked.expression)
+    check_outputs(planned, outputs)
+    text = selection_text(asked.paths, asked.expression)
+    selection = selection_of(planned, text, only_failed=False)
     summary = _Summary()
-    results, html = outputs.get("--results"), outputs.get("--html")
-    with place_for(results, html) as place:
-        execute(Work(planned, planned, asked), jobs, place, terminal, summary)
+    with place_for(outputs) as place:
+        execute(Work(planned, planned, selection), wanted.jobs, place, terminal, summary)
         if summary.targets:
-            joined = tabulate([_run_of(summary, planned, asked)])
-            show(joined, corpus.named, ["--from", str(results)] if results else None)
+            joined = tabulate([_run_of(summary, planned, selection)])
+            again = ["--from", str(outputs.results)] if outputs.results else None
+            _print(joined, corpus.named, again, outputs.json, asked.everything)
         if summary.writing:
             terminal.line(f"\n{summary.writing}")
         if place is not None:
-            write_outputs(place, results, html, summary, terminal)
+            write_outputs(place, outputs, summary, terminal)
     if summary.interrupted:
         return Status.INTERRUPTED
     failed = summary.troubles or summary.untried or summary.writing
@@ -260,7 +250,10 @@ def _print(
     json_file: Path | None,
     everything: bool,
 ) -> None:
-    """Print the histories and the command that prints more; write them to the JSON file, if any."""
+    """Print the histories, and the command that prints more; write them to the JSON file, if any.
+
+    ``again`` are the arguments that print them again.
+    """
     from conformance.cli.history_table import draw_history, draw_problems
     from conformance.report.history import history_json
     from conformance.results.timeline import histories

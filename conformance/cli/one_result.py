@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.text import clean
-from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus
 from conformance.cli.common import BadArgument, reading
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import read_outputs
-from conformance.report.values import Returned
+from conformance.report.repro.one_result import OneResult
 from conformance.results.reader import read
-from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
+from conformance.results.records import InfrastructureRecord
 from conformance.results.same import is_same_case
 from conformance.run.assessment import Assessed
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
-from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import Target
 
 
 class NoResult(Exception):
     """There is no result, for a reason outside the runtime; the message says which."""
-
-
-@dataclass(frozen=True)
-class OneResult:
-    """A result with its case and target.
-
-    ``outputs`` are the arrays that the target returned at each step; None if it did not run, or if
-    the result is from a file, which does not have them.
-    """
-
-    case: CaseRecord
-    result: ResultRecord
-    target: TargetRecord
-    outputs: Outputs | None = None
 
 
 def run_case(corpus: Corpus, case: Case, target: Target) -> OneResult:
@@ -102,10 +85,3 @@ def taken(case: Case, ep: str | None, file: Path) -> OneResult:
         raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
     has_recipes = any(tensor.recipe is not None for tensor in described.call.inputs)
     return OneResult(described if has_recipes else here, result, targets[name])
-
-
-def returned_of(one: OneResult) -> Returned:
-    """The result and the outputs of a target, to be shown beside the oracle's values."""
-    entry = entry_of(one.target.ep)
-    target_class = entry.target_class if entry else "cpu"
-    return Returned(one.result.target, target_class, one.result, one.outputs)

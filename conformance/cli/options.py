@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from conformance.cli.common import say
+from conformance.cli.common import check_writable, say
 from conformance.targets.catalogue import Programs, run_options, target_names
 
 if TYPE_CHECKING:
@@ -64,6 +65,62 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
         )
         wrapped = add(wrapped)
     return wrapped
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The targets of a command, and the number of its processes."""
+
+    eps: Sequence[str]
+    jobs: int | None
+    programs: Programs
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The files that a command writes, in the order in which messages name them."""
+
+    results: Path | None = None
+    html: Path | None = None
+    json: Path | None = None
+    save_cases: Path | None = None
+    save_shrunk: Path | None = None
+
+    @property
+    def named(self) -> list[tuple[str, Path]]:
+        """The files that were given, each with its option."""
+        given = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return [(f"--{name.replace('_', '-')}", path) for name, path in given if path is not None]
+
+    def check_writable(self, json: str = "the report") -> None:
+        """Raise `ResultsError` for a file that cannot be written; ``json`` says what --json has."""
+        nouns = {
+            "--results": "results",
+            "--json": json,
+            "--save-cases": "cases",
+            "--save-shrunk": "the smallest calls",
+        }
+        for option, path in self.named:
+            check_writable(path, nouns.get(option, "the report"))
+
+
+def gathered(**kinds: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Gives a command its options as objects, each with those that its fields name.
+
+    ``targets=TargetOptions`` is the argument ``targets`` of the command.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def wrapped(**values: Any) -> int:
+            for name, kind in kinds.items():
+                known = {each.name for each in fields(kind)} & {*values}
+                values[name] = kind(**{each: values.pop(each) for each in known})
+            return command(**values)
+
+        return wrapped
+
+    return decorate
 
 
 def with_releases(targets: Sequence[Target]) -> list[Target]:

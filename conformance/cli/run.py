@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +21,7 @@ from conformance.case.corpus import Corpus, find, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import options
-from conformance.cli.common import BadArgument, check_separate, check_writable, write_file
+from conformance.cli.common import BadArgument, check_separate, write_file
 from conformance.cli.explained import explain_failures
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.resume import OPTION as OPTION_RESUME
@@ -47,13 +47,33 @@ from conformance.run.engine import TargetRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import Shard, part_of, shard_for, shard_record
-from conformance.run.target import TargetPlan, target_plans
+from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs
-from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, eps_of, targets_for
 
 if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What is run, how long, and what is said about failures."""
+
+    paths: Sequence[str]
+    expression: str
+    profiles: Sequence[str]
+    pinned: Sequence[Path]
+    verbose: bool
+    explain: bool | None
+    first: bool
+    maxfail: int | None
+    shrink: bool | None
+    minutes: float | None
+    last_failed: bool
+    shard: str | None
+    resumed: Path | None
+    bisect: bool
+    """main() sets the exit status, since click's own errors never come here."""
 
 
 @click.command()
@@ -135,28 +155,8 @@ if TYPE_CHECKING:
     "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
 )
 @options.program_options
-def run(
-    paths: Sequence[str],
-    eps: Sequence[str],
-    expression: str,
-    profiles: Sequence[str],
-    jobs: int | None,
-    results: Path | None,
-    html: Path | None,
-    pinned: Sequence[Path],
-    verbose: bool,
-    explain: bool | None,
-    first: bool,
-    maxfail: int | None,
-    shrink: bool | None,
-    save_shrunk: Path | None,
-    minutes: float | None,
-    last_failed: bool,
-    shard: str | None,
-    resumed: Path | None,
-    bisect: bool,  # main() sets the exit status, since click's own errors never come here
-    programs: Programs,
-) -> int:
+@options.gathered(targets=options.TargetOptions, asked=RunOptions, outputs=options.OutputOptions)
+def run(targets: options.TargetOptions, asked: RunOptions, outputs: options.OutputOptions) -> int:
     """Run test cases on runtimes, and report what is unexpected.
 
     PATH is a case file or folder, a theme or a case id of the corpus, or FILE.yaml::name[…], run
@@ -167,24 +167,22 @@ def run(
                  2 bad input         3 infrastructure failure
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
-    files = dict.fromkeys(str(file) for name in profiles for file in profile_files(name))
-    paths = [*files, *paths]
-    until = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    part = _shard(shard, last_failed)
-    results, earlier = _resumed(resumed, results, last_failed)
-    corpus = find(paths)
-    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-    planned = plans_of(corpus, targets, expression, pinned)
-    named = {"--results": results, "--html": html, "--save-shrunk": save_shrunk}
-    outputs = [(option, path) for option, path in named.items() if path]
-    check_outputs(planned, outputs, pinned)
-    selection = selection_text(paths, expression)
+    files = dict.fromkeys(str(file) for name in asked.profiles for file in profile_files(name))
+    paths = [*files, *asked.paths]
+    until = math.inf if asked.minutes is None else time.monotonic() + 60 * asked.minutes
+    part = _shard(asked)
+    outputs, earlier = _resumed(asked, outputs)
+    corpus, programs = find(paths), targets.programs
+    named = targets_for(targets.eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
+    planned = plans_of(corpus, named, asked.expression, asked.pinned)
+    check_outputs(planned, outputs, asked.pinned)
+    selection = selection_text(paths, asked.expression)
     size = _size(planned)
-    terminal = Terminal(verbose=verbose)
-    if save_shrunk is not None and save_shrunk.suffix not in (".yaml", ".yml"):
+    terminal = Terminal(verbose=asked.verbose)
+    if outputs.save_shrunk is not None and outputs.save_shrunk.suffix not in (".yaml", ".yml"):
         raise BadArgument("--save-shrunk needs a file that ends in .yaml.")
-    if last_failed:
-        check_results_file(results)
+    if asked.last_failed:
+        check_results_file(outputs.results)
         planned, sentence = only_last_failed(planned)
         terminal.line(sentence)
     work = Work(
@@ -197,40 +195,42 @@ def run(
     if earlier is not None:
         left = earlier.missing(work.planned)
         done = _size(work.planned) - _size(left)
-        terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
+        terminal.line(f"{asked.resumed} has {plural(done, 'result')}; {_size(left)} are left.")
         work = replace(work, planned=left, earlier=earlier)
-    with place_for(results, html) as place:
+    with place_for(outputs) as place:
         summary = RunSummary(until)
-        execute(work, jobs, place, terminal, summary, 1 if first else maxfail)
-        explain_failures(summary, work.planned, explain)
-        partial = bool(shard or resumed or minutes or bisect)
-        make_smaller(summary, effort_for(shrink, partial, save_shrunk))
+        most = 1 if asked.first else asked.maxfail
+        execute(work, targets.jobs, place, terminal, summary, most)
+        explain_failures(summary, work.planned, asked.explain)
+        partial = bool(asked.shard or asked.resumed or asked.minutes or asked.bisect)
+        make_smaller(summary, effort_for(asked.shrink, partial, outputs.save_shrunk))
         terminal.summary(summary)
         if place is not None:
-            write_outputs(place, results, html, summary, terminal)
+            write_outputs(place, outputs, summary, terminal)
     return summary.status()
 
 
-def _shard(text: str | None, last_failed: bool) -> Shard | None:
+def _shard(asked: RunOptions) -> Shard | None:
     """The shard to run; None: all. Raises `BadArgument` and `ShardError`."""
-    if text is None:
+    if asked.shard is None:
         return None
-    if last_failed:
+    if asked.last_failed:
         raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
-    return shard_for(text)
+    return shard_for(asked.shard)
 
 
 def _resumed(
-    resumed: Path | None, results: Path | None, last_failed: bool
-) -> tuple[Path | None, Earlier | None]:
-    """The results file to write, and the run that it has already. Raises `BadArgument`."""
+    asked: RunOptions, outputs: options.OutputOptions
+) -> tuple[options.OutputOptions, Earlier | None]:
+    """The files to write, and the run that the results file has already. Raises `BadArgument`."""
+    resumed = asked.resumed
     if resumed is None:
-        return results, None
-    if results is not None and identity(results) != identity(resumed):
+        return outputs, None
+    if outputs.results is not None and identity(outputs.results) != identity(resumed):
         raise BadArgument(f"{OPTION_RESUME} writes to its own file; leave out --results.")
-    if last_failed:
+    if asked.last_failed:
         raise BadArgument(f"{OPTION_RESUME} and --lf select cases each in its own way; give one.")
-    return resumed, earlier_run(resumed)
+    return replace(outputs, results=resumed), earlier_run(resumed)
 
 
 @dataclass(frozen=True)
@@ -288,11 +288,11 @@ def selection_text(paths: Sequence[str], expression: str) -> str:
 
 
 @contextlib.contextmanager
-def place_for(results: Path | None, html: Path | None) -> Iterator[Place | None]:
-    """The place of results: ``results``, or a temporary file for the report alone; else None."""
+def place_for(outputs: options.OutputOptions) -> Iterator[Place | None]:
+    """The place of results, or a temporary file for the report alone; None if neither is asked."""
     with contextlib.ExitStack() as stack:
-        kept = results
-        if kept is None and html is not None:
+        kept = outputs.results
+        if kept is None and outputs.html is not None:
             kept = stack.enter_context(temporary_folder()) / "results.jsonl"
         yield None if kept is None else stack.enter_context(Place(kept))
 
@@ -309,8 +309,7 @@ def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None)
 
 def write_outputs(
     place: Place,
-    results: Path | None,
-    html: Path | None,
+    outputs: options.OutputOptions,
     summary: RunSummary,
     terminal: Terminal,
     model: ModelTable | None = None,
@@ -319,13 +318,14 @@ def write_outputs(
 
     ``model`` is the answer for a model, for the report. Raises `ResultsError`.
     """
+    html = outputs.html if summary.kept else None
     try:
-        if html is not None and summary.kept:
+        if html is not None:
             write_html([read(place.path)], html, model=model)
     finally:
-        if results is not None:
+        if outputs.results is not None:
             _say_where(place, summary, terminal)
-    if html is not None and summary.kept:
+    if html is not None:
         terminal.line(f"Report:  {html}")
 
 
@@ -334,13 +334,8 @@ def _size(plans: Sequence[TargetPlan]) -> int:
     return sum(len(plan.cases) for plan in plans)
 
 
-_NOUNS: Final = {"--results": "results", "--save-shrunk": "the smallest calls"}
-
-
 def check_outputs(
-    planned: Sequence[TargetPlan],
-    outputs: Sequence[tuple[str, Path]],
-    pinned: Sequence[Path] = (),
+    planned: Sequence[TargetPlan], outputs: options.OutputOptions, pinned: Sequence[Path] = ()
 ) -> None:
     """Raise `ResultsError` for an output that cannot be written, `BadArgument` for an input."""
     inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}
@@ -349,16 +344,15 @@ def check_outputs(
         programs = {Path(word) for word in target.command.argv if os.path.isabs(word)}
         inputs |= {*target.expectations, *programs}
         inputs |= {target.program.path} if target.program else set()
-    paths = dict(outputs)
-    if (results := paths.get("--results")) is not None:
+    parts = []
+    if (results := outputs.results) is not None:
         if results.suffix == ".xz":
             raise BadArgument("--results is written as text; name a file without .xz.")
-        if "--html" in paths and identity(results) is None:
+        if outputs.html is not None and identity(results) is None:
             raise BadArgument(f"--html needs a results file that it can read, not {results}.")
-    parts = [("--results", part_file(results))] if results else []
-    check_separate(inputs, [*outputs, *parts])
-    for option, path in outputs:
-        check_writable(path, _NOUNS.get(option, "the report"))
+        parts = [("--results", part_file(results))]
+    check_separate(inputs, [*outputs.named, *parts])
+    outputs.check_writable()
 
 
 def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
@@ -379,12 +373,14 @@ def execute(
     terminal: Terminal,
     summary: RunSummary,
     most_failures: int | None = None,
+    described: Callable[[DescribedTarget], None] = lambda ready: None,
 ) -> None:
     """Run every plan of ``work`` into ``summary``, and write results as they come.
 
     Releases that are not installed are installed first. Cases run in ``jobs`` processes (None: the
     usual number), each with one runner for each target. The run stops early after
-    ``most_failures`` unexpected results and infrastructure failures.
+    ``most_failures`` unexpected results and infrastructure failures. ``described`` is called with
+    each target before the first case.
     """
     targets = options.with_releases([plan.target for plan in work.planned])
     planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
@@ -397,6 +393,7 @@ def execute(
         try:
             for run in runs:
                 terminal.target(run.ready)
+                described(run.ready)
                 if len(runs) > MAX_TARGETS:
                     run.rest()
             summary.targets = [run.ready for run in runs]

@@ -17,9 +17,10 @@ from conformance.case.corpus import Corpus, is_shipped
 from conformance.case.excluded import selected_cases
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
-from conformance.cli.one_result import returned_of, run_case, taken, the_one
-from conformance.cli.options import FILE
-from conformance.report.values import Element, QueryPlace, read_as, values_of
+from conformance.cli.one_result import run_case, taken, the_one
+from conformance.cli.options import FILE, gathered
+from conformance.report.repro.one_result import read_as
+from conformance.report.values import Element, QueryPlace, values_of
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
@@ -66,14 +67,11 @@ _NUMBER = click.IntRange(min=0)
     help="Run this target, or choose one of --results.",
 )
 @click.option("--all", "everything", is_flag=True, help="Leave no key and no element out.")
+@gathered(place=QueryPlace)
 def show(
     case_id: str,
     values: bool,
-    step: int | None,
-    batch: int | None,
-    head: int | None,
-    token: int | None,
-    element: Element | None,
+    place: QueryPlace,
     results: Path | None,
     ep: str | None,
     everything: bool,
@@ -87,7 +85,6 @@ def show(
     """
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
-    place = QueryPlace(step, batch, head, token, element)
     named = ep or next(iter(eps_of(corpus.targets, Programs())), None)
     try:
         if values or everything or results or ep or place != QueryPlace():
@@ -119,15 +116,15 @@ def _show_values(
             f"{case.id} has no values. The call has no defined meaning: {prepared.unjudged}."
         )
         return Status.AS_EXPECTED
-    returned = None
+    one = None
     if results is not None:
-        returned = returned_of(taken(case, named, results))
+        one = taken(case, named, results)
     elif named:
-        returned = returned_of(run_case(corpus, case, target_for(named)))
+        one = run_case(corpus, case, target_for(named))
     from conformance.cli.values import draw_values
 
-    shown = values_of(case, read_as(prepared, returned), place, returned)
-    draw_values(make_console(), case, shown, returned, everything)
+    shown = values_of(read_as(prepared, one), place, one)
+    draw_values(make_console(), case, shown, one, everything)
     return Status.AS_EXPECTED
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -14,15 +15,31 @@ from rich.text import Text
 from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.cli.console import fits, print_table
-from conformance.oracle.numbers import Float
-from conformance.oracle.values import Hidden, QueryValues, Rotation, RowValues, StoredHead
+from conformance.oracle.cache import present_places
+from conformance.oracle.call import OracleCall
+from conformance.oracle.tolerance import CONSTANTS, shares
+from conformance.oracle.values import (
+    Hidden,
+    Steps,
+    origins,
+    present_rows,
+    query_position,
+    query_steps,
+    stored_steps,
+    why_hidden,
+    why_undefined,
+)
 from conformance.report.repro.checks import is_of_the_variant
-from conformance.report.values import Returned, Values
+from conformance.report.repro.one_result import OneResult, class_of
+from conformance.report.values import Values
 
 #: The largest number of rows that are all shown; of a longer table, the rows that matter.
 _FEW: Final = 24
 #: Numbers of significant digits; the first with which a table fits into the terminal is taken.
 _DIGITS: Final = (9, 6, 4, 3)
+#: The columns whose numbers have three digits always.
+_ROUGH: Final = ("budget", "share")
+_ROTATION: Final = ("cos", "sin")
 
 _HIDDEN: Final[dict[Hidden, str]] = {
     "no token": "0, beyond the length",
@@ -31,228 +48,160 @@ _HIDDEN: Final[dict[Hidden, str]] = {
     "window": "0, before the window",
     "bias": "0, bias is -inf",
 }
+#: The cells of a table, numbers or texts, by the heads of its columns.
+Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
-class _Column:
-    """A column of a table: its head and its cells, which are numbers or texts."""
-
-    head: str
-    cells: Sequence[Any]
-    digits: int = 99
-    """The largest number of significant digits."""
-
-    def cell(self, row: int, digits: int) -> str:
-        """The text of a cell, with at most ``digits`` significant digits."""
-        cell = self.cells[row]
-        return cell if isinstance(cell, str) else f"{cell:.{min(digits, self.digits)}g}"
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """A table with all its rows."""
+class Grid:
+    """A table with all its rows; ``kept`` are those that are shown of a long table."""
 
     title: str
-    columns: Sequence[_Column]
+    columns: Columns
     kept: Iterable[int]
-    """The rows that matter, which are shown in a long table."""
-    styles: Sequence[str]
-    """The style of each row."""
-    note: Callable[[range], str] = lambda run: ""
-    """The text that stands for rows that are left out …"""
-    noted: str = ""
-    """… and the head of its column."""
 
 
 def draw_values(
-    console: Console,
-    case: Case,
-    values: Values,
-    returned: Returned | None,
-    everything: bool = False,
+    console: Console, case: Case, values: Values, one: OneResult | None, everything: bool = False
 ) -> None:
     """Print the values of a query; long tables in full only if ``everything`` is set."""
     console.print(Text(clean(case.id), style="bold"), soft_wrap=True)
-    for label, line in _head(case, values, returned):
+    for label, line in _head(case, values, one):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
-    for grid in _grids(values):
+    for grid in grids(values, one):
         console.print()
         console.print(Text(grid.title, style="bold"))
         _print(console, grid, everything)
 
 
-def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tuple[str, str]]:
-    if returned is not None:
-        result = returned.result
-        yield "on", f"{clean(returned.target)}: {result.verdict}"
-        yield "reason", clean(result.reason)
-        if is_of_the_variant(result):
+def _head(case: Case, values: Values, one: OneResult | None) -> Iterator[tuple[str, str]]:
+    if one is not None:
+        yield "on", f"{clean(one.result.target)}: {one.result.verdict}"
+        yield "reason", clean(one.result.reason)
+        if is_of_the_variant(one.result):
             yield "", "The fault is in the variant; these are the values of the case itself."
-        elif returned.outputs is None and result.outcome == "ran":
+        elif one.outputs is None and one.result.outcome == "ran":
             yield "", "A results file has one element of each output; without --results, --ep"
             yield "", "runs the case and shows all of them."
     if case.contract.demands == "rejects":
         yield "contract", "the call must be rejected; these values are what it would compute"
-    if values.element is not None:
-        yield "element", str(values.element)
+    if (element := values.element) is not None:
+        yield "element", str(element)
     if len(case.steps) > 1:
         yield "step", f"{values.step} of 0 … {len(case.steps) - 1}"
-    query = values.query
-    if query is None:
+    work, batch, head, token = values.work, values.batch, values.head, values.token
+    if token is None:
         yield "query", "the call has no query token"
         return
-    yield (
-        "query",
-        f"batch {query.batch}, head {query.head} (key/value head {query.kv_head}),"
-        f" token {query.token}",
-    )
-    rotated = f", rotated by position {query.position}" if query.position >= 0 else ""
-    yield "place", f"{query.place}{rotated}"
-    call = query.call
-    past, length = call.past_lengths[query.batch], call.lengths[query.batch]
+    call, place = work.call, int(work.call.query_starts[batch]) + token
+    heads = f"head {head} (key/value head {head // work.group})"
+    yield "query", f"batch {batch}, {heads}, token {token}"
+    position = query_position(call, batch, token)
+    yield "place", f"{place}" + (f", rotated by position {position}" if position >= 0 else "")
+    past, length = call.past_lengths[batch], call.lengths[batch]
     yield "lengths", f"{past} past, {length} after the call, {call.total} keys"
-    yield "logit", _formula(query)
-    if query.undefined:
-        yield "undefined", f"{query.undefined}: these elements of output are not compared"
-    element = values.element
+    yield "logit", _formula(call, head)
+    if undefined := why_undefined(work, batch, head, token):
+        yield "undefined", f"{undefined}: these elements of output are not compared"
     if element is not None and element.output.startswith("present") and values.row is None:
         yield "row", f"{element.index[2]} of the present holds no token, so it is undefined"
 
 
-def _formula(query: QueryValues) -> str:
+def _formula(call: OracleCall, head: int) -> str:
     """The formula of a logit, with the numbers of the call."""
-    text = f"{query.call.scale:.9g} · q·k"
-    if query.call.softcap:
-        text = f"{query.call.softcap:.9g} · tanh({text} / {query.call.softcap:.9g})"
-    if query.keys.bias is not None:
-        text += " + bias"
-    masks = ["causal"] if query.call.causal else ["not causal"]
-    if query.call.window is not None:
-        masks.append(f"window of {query.call.window}")
-    if query.sink is not None:
-        masks.append(f"sink {query.sink:.9g}")
-    return f"{text}; {', '.join(masks)}"
+    text = f"{call.scale:.9g} · q·k"
+    if call.softcap:
+        text = f"{call.softcap:.9g} · tanh({text} / {call.softcap:.9g})"
+    text += " + bias" if call.bias is not None else ""
+    text += "; causal" if call.causal else "; not causal"
+    text += f", window of {call.window}" if call.window is not None else ""
+    return text + (f", sink {call.sink[head]:.9g}" if call.sink is not None else "")
 
 
-def _grids(values: Values) -> Iterator[_Grid]:
-    query, row, outputs = values.query, values.row, values.outputs
-    if query is not None:
-        yield _keys(query, values)
-        if "output_qk" in outputs:
-            yield _vector(values, "output_qk", "key")
-        if "output" in outputs:
-            yield _vector(values, "output", "d")
-        yield _query(query)
-    if row is not None:
-        for name, head in (("present_key", row.key), ("present_value", row.value)):
-            if name in outputs:
-                rotation = row.rotation if name == "present_key" else None
-                before = _stored(head, rotation, query, row)
-                yield _vector(values, name, "d", before, _origin(row, rotation))
+def grids(values: Values, one: OneResult | None = None) -> Iterator[Grid]:
+    """The tables of a query and of the row of the presents, beside a result."""
+    work, batch, head, token = values.work, values.batch, values.head, values.token
+    call, size, kv_head = work.call, work.call.head_size, head // work.group
+    if token is not None:
+        yield _keys(values, token)
+        yield from _vector(values, one, "output_qk", (batch, head, token, 0), {}, index="key")
+        yield from _vector(values, one, "output", (batch, token, head * size), {})
+        columns = _columns(query_steps(call, batch, head, token))
+        if len(columns) > 1:
+            attention, row = work.block_of(token)
+            columns["used"] = [*attention.query[batch, kv_head, head % work.group, row]]
+        title = _title("query", (batch, token, head * size), "d")
+        kept = {*range(4), size - 2, size - 1}
+        yield Grid(title, {"d": [*map(str, range(size))], **columns}, kept)
+    if values.row is not None:
+        place = present_places(call)[batch, values.row]
+        past_row, new, position = (int(of[place]) for of in origins(work, batch))
+        about = f"new token {new}" if new >= 0 else f"copied from row {past_row} of the past"
+        key, value = map(_columns, stored_steps(work, batch, kv_head, place))
+        if token is not None and query_position(call, batch, token) == position:
+            key = {name: key[name] for name in key if name not in _ROTATION}  # they are above
+        first = (batch, kv_head, values.row, 0)
+        rotated = f", position {position}" if position >= 0 else ""
+        yield from _vector(values, one, "present_key", first, key, about + rotated)
+        yield from _vector(values, one, "present_value", first, value, about)
 
 
-def _keys(query: QueryValues, values: Values) -> _Grid:
-    keys, count = query.keys, len(query.keys.score)
+def _columns(steps: Steps) -> Columns:
+    """The columns of the steps of a head; cos and sin are empty where it is not rotated."""
+    return {
+        name: _unless(np.isnan(cells) & (name in _ROTATION), cells) for name, cells in steps.items()
+    }
+
+
+def _unless(blank: Iterable[bool], cells: Iterable[Any], text: str = "") -> list[Any]:
+    """The cells, with a text in place of those that are blank."""
+    return [text if no else cell for no, cell in zip(blank, cells, strict=True)]
+
+
+def _keys(values: Values, token: int) -> Grid:
+    work, batch, head, element = values.work, values.batch, values.head, values.element
+    call, count = work.call, work.call.total
+    a, row_of_block = work.block_of(token)
+    at = batch, head // work.group, head % work.group, row_of_block
+    past_row, new_token, position = origins(work, batch)
+    present_row, probability = present_rows(call, batch), a.probabilities[at]
     origin = [
         f"past {row}" if row >= 0 else f"new {new}" if new >= 0 else ""
-        for row, new in zip(keys.past_row, keys.new_token, strict=True)
+        for row, new in zip(past_row, new_token, strict=True)
     ]
-    columns = [_Column("key", [*map(str, range(count))]), _Column("from", origin)]
+    columns: Columns = {"key": [*map(str, range(count))], "from": origin}
     if values.row is not None:
-        columns.append(_Column("row", [_or_nothing(row) for row in keys.present_row]))
-    if query.position >= 0:
-        columns.append(_Column("position", [_or_nothing(place) for place in keys.position]))
-    columns.append(_Column("score", [*keys.score]))
-    if query.call.softcap:
-        columns.append(_Column("capped", [*keys.capped]))
-    if keys.bias is not None:
-        columns.append(_Column("bias", [*keys.bias]))
-    if query.call.softcap or keys.bias is not None:
-        columns.append(_Column("logit", [*keys.logit]))
-    last = [_HIDDEN.get(why) or p for why, p in zip(keys.hidden, keys.probability, strict=True)]
-    columns.append(_Column("probability", last))
-    styles = ["dim" if why else "" for why in keys.hidden]
-    changes = [j for j in range(1, count) if keys.hidden[j] != keys.hidden[j - 1]]
-    best = np.argsort(-keys.probability, kind="stable")[:3]
-    kept = {0, 1, count - 2, count - 1, query.place, *changes, *(j - 1 for j in changes)}
-    kept |= {*map(int, best)}
-    if values.element is not None and values.element.output == "output_qk":
-        kept.add(values.element.index[-1])
+        columns["row"] = _unless(present_row < 0, map(str, present_row))
+    if query_position(call, batch, token) >= 0:
+        columns["position"] = _unless(position < 0, map(str, position))
+    columns["score"] = [*a.scores[at]]
+    if call.softcap:
+        columns["capped"] = [*a.capped[at]]
+    if call.bias is not None:
+        of_batch, of_head = min(batch, len(call.bias) - 1), min(head, call.bias.shape[1] - 1)
+        columns["bias"] = [*call.bias[of_batch, of_head, token]]
+    if call.softcap or call.bias is not None:
+        columns["logit"] = [*a.logits[at]]
+    hidden = why_hidden(call, batch, token, a.logits[at])
+    last = [_HIDDEN.get(why) or p for why, p in zip(hidden, probability, strict=True)]
+    columns["probability"] = last
+    changes = [j for j in range(1, count) if hidden[j] != hidden[j - 1]]
+    best = np.argsort(-probability, kind="stable")[:3]
+    kept = {0, 1, count - 2, count - 1, call.query_starts[batch] + token, *best}
+    kept |= {*changes, *(j - 1 for j in changes)}
     if values.row is not None:
-        kept.add(values.row.place)
-
-    def note(run: range) -> str:
-        if keys.hidden[run[0]]:
-            return _HIDDEN[keys.hidden[run[0]]]
-        return f"{keys.probability[run.start : run.stop].sum():.3g} in all"
-
-    if (d := _element_of_head(values)) >= 0:
-        columns.append(_Column(f"value[{d}]", [*keys.value[:, d]]))
-    if query.sink is not None:
-        cells: dict[str, float | str] = {"key": "sink", "probability": query.sink_probability}
-        of_sink = "logit" if "logit" in [column.head for column in columns] else "score"
-        cells[of_sink] = query.sink
-        columns = [_Column(c.head, [*c.cells, cells.get(c.head, "")]) for c in columns]
-        styles.append("")
+        kept.add(present_places(call)[batch, values.row])
+    if element is not None and element.output == "output_qk":
+        kept.add(element.index[-1])
+    if element is not None and element.output == "output":
+        d = element.index[-1] % call.head_size
+        columns[f"value[{d}]"] = [*a.value[batch, head // work.group, :, d]]
+    if call.sink is not None:
+        of_sink = "logit" if "logit" in columns else "score"
+        cells = {"key": "sink", of_sink: call.sink[head], "probability": a.sink_probability[at]}
+        columns = {name: [*column, cells.get(name, "")] for name, column in columns.items()}
         kept.add(count)
-    return _Grid("keys", columns, kept, styles, note, "probability")
-
-
-def _element_of_head(values: Values) -> int:
-    """The index in its head of the element that is shown; -1 if none of output is."""
-    if values.query is None or values.element is None or values.element.output != "output":
-        return -1
-    return values.element.index[-1] % len(values.query.output)
-
-
-def _or_nothing(number: int) -> str:
-    """The number as text; empty if it is negative, which means that there is none."""
-    return "" if number < 0 else str(number)
-
-
-def _query(query: QueryValues) -> _Grid:
-    columns = [*_rotation(query.query)]
-    if len(columns) > 1:
-        columns.append(_Column("used", [*query.query.rotated]))
-    start, count = query.head * len(query.output), len(query.output)
-    index = _Column("d", [*map(str, range(count))])
-    title = _title("query", (query.batch, query.token, start), "d")
-    return _Grid(title, [index, *columns], {*range(4), count - 2, count - 1}, [""] * count)
-
-
-def _rotation(rotation: Rotation) -> Iterator[_Column]:
-    yield _Column("given", [*rotation.given])
-    if rotation.normed is not None:
-        yield _Column("normed", [*rotation.normed])
-    if rotation.cos is not None and rotation.sin is not None:
-        yield _Column("cos", _known(rotation.cos))
-        yield _Column("sin", _known(rotation.sin))
-
-
-def _known(numbers: Float) -> list[float | str]:
-    return ["" if np.isnan(x) else float(x) for x in numbers]
-
-
-def _stored(
-    head: StoredHead, rotation: Rotation | None, query: QueryValues | None, row: RowValues
-) -> Iterator[_Column]:
-    """The columns from an input to the codes that a quantised cache stores."""
-    same = query is not None and query.position == row.position
-    for column in [_Column("given", [*head.given])] if rotation is None else _rotation(rotation):
-        if not (same and column.head in ("cos", "sin")):  # they are in the query's table
-            yield column
-    if head.code is not None:
-        if rotation is not None and len([*_rotation(rotation)]) > 1:
-            yield _Column("exact", [*head.exact])
-        yield _Column("code", [*(head.code + 0.0)])  # without -0
-        yield _Column("stands for", [*(head.stored + 0.0)])
-
-
-def _origin(row: RowValues, rotation: Rotation | None) -> str:
-    if row.new_token < 0:
-        return f"copied from row {row.past_row} of the past"
-    rotated = rotation is not None and row.position >= 0
-    return f"new token {row.new_token}" + (f", position {row.position}" if rotated else "")
+    return Grid("keys", columns, kept)
 
 
 def _title(name: str, first: tuple[int, ...], index: str) -> str:
@@ -262,79 +211,85 @@ def _title(name: str, first: tuple[int, ...], index: str) -> str:
 
 
 def _vector(
-    values: Values, name: str, index: str, before: Iterable[_Column] = (), about: str = ""
-) -> _Grid:
-    """The table of a vector of an output: expected and returned values; ``before`` are columns."""
-    vector, element, before = values.outputs[name], values.element, [*before]
-    count = max([len(vector.expected), *(len(column.cells) for column in before)])
+    values: Values,
+    one: OneResult | None,
+    name: str,
+    first: tuple[int, ...],
+    before: Columns,
+    about: str = "",
+    index: str = "d",
+) -> Iterator[Grid]:
+    """The table of an output from an index on, if it is connected: expected and returned values.
+
+    ``before`` are the columns of the steps that lead to it.
+    """
+    if name not in values.expected:
+        return
+    expected, element, (*leading, start) = values.expected[name], values.element, first
+    size = values.work.call.head_size if name == "output" else expected.shape[-1]
+    count = max(size, *map(len, before.values()), 0)
     # the number of elements of a head in one byte: 2 if packed; the last may be alone
-    each = -(-count // len(vector.expected))
-    there = [d // each for d in range(count)]
-    expected, budget = vector.expected[there], vector.budget[there]
-    got, share, known = vector.got[there], vector.share[there], vector.known[there]
-    columns = [_Column(index, [*map(str, range(count))]), *before]
-    undefined = np.isnan(budget)
-    told = ["undefined" if no else x for x, no in zip(expected, undefined, strict=True)]
-    columns.append(_Column("byte" if each > 1 else "expected", told))
-    columns.append(_Column("budget", _known(budget), digits=3))
+    each = -(-count // size)
+    last = start + np.arange(count) // each
+    value, unit = expected.value[(*leading, last)], expected.unit[(*leading, last)]
+    got, known = np.zeros(count), np.zeros(count, bool)
+    if one is not None:
+        returned = one.returned(values.step, expected)[(*leading, last)]
+        got, known = returned.filled(0.0), ~np.ma.getmaskarray(returned)
+    share, undefined = shares(got, value, unit, class_of(one)), np.isnan(unit)
+    columns = {index: [*map(str, range(count))], **before}
+    columns["byte" if each > 1 else "expected"] = _unless(undefined, value, "undefined")
+    columns["budget"] = _unless(undefined, CONSTANTS[class_of(one)] * unit)
     if known.any():
-        columns.append(_Column("got", [x if ok else "" for x, ok in zip(got, known, strict=True)]))
+        columns["got"] = _unless(~known, got)
         if each > 1:  # the even element is in the low half of its byte
             byte = np.nan_to_num(got).clip(0, 255).astype(int)
             codes = (byte >> 4 * (np.arange(count) % each)) % 16 - 8
-            texts = [str(code) if ok else "" for code, ok in zip(codes, known, strict=True)]
-            columns.append(_Column("got code", texts))
-        shares = zip(share, known & ~undefined, strict=True)
-        columns.append(_Column("share", [x if ok else "" for x, ok in shares], digits=3))
-    wrong = known & ~(share <= 1)
-    shown = []
-    if element is not None and element.index[:-1] == vector.first[:-1] and element.output == name:
-        index_in_vector = element.index[-1] - vector.first[-1]
-        shown = [d for d in range(count) if there[d] == index_in_vector]
-        columns.append(_Column("", ["←" if d in shown else "" for d in range(count)]))
+            columns["got code"] = _unless(~known, map(str, codes))
+        columns["share"] = _unless(~known | undefined, share)
     worst = np.argsort(-np.where(known, share, 0.0), kind="stable")[:6]
-    kept = {*range(4), count - 2, count - 1, *shown, *(int(d) for d in worst if known[d])}
-
-    def note(run: range) -> str:
-        part = share[run.start : run.stop][known[run.start : run.stop]]
-        return f"≤ {part.max():.3g}" if part.size else ""
-
-    title = _title(name, vector.first, index if each == 1 else f"{index} // {each}")
-    styles = ["red" if bad else "" for bad in wrong]
-    return _Grid(f"{title}  {about}".rstrip(), columns, kept, styles, note, "share")
+    kept = {*range(4), count - 2, count - 1, *worst[known[worst]]}
+    if element is not None and (element.output, [*element.index[:-1]]) == (name, leading):
+        columns[""] = _unless(last != element.index[-1], ["←"] * count)
+        kept |= {*np.flatnonzero(last == element.index[-1])}
+    title = _title(name, first, index if each == 1 else f"{index} // {each}")
+    yield Grid(f"{title}  {about}".rstrip(), columns, kept)
 
 
-def _print(console: Console, grid: _Grid, everything: bool) -> None:
+def _print(console: Console, grid: Grid, everything: bool) -> None:
     """Print the rows with as many digits as fit."""
-    count = len(grid.columns[0].cells)
+    count = len(next(iter(grid.columns.values())))
     kept = set(range(count)) if everything or count <= _FEW else {*grid.kept} & {*range(count)}
+    bounds = sorted({0, count, *kept, *(row + 1 for row in kept)})  # the rows between stay together
     for digits in _DIGITS:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in grid.columns:
-            number = any(isinstance(cell, float) for cell in column.cells)
-            table.add_column(column.head, justify="right" if number else "left", no_wrap=True)
-        for run in _runs(count, kept):
-            style = grid.styles[run[0]] if len(run) == 1 else "dim"
-            table.add_row(*map(Text, _cells(grid, run, digits)), style=style)
+        for head, cells in grid.columns.items():
+            number = any(isinstance(cell, float) for cell in cells)
+            table.add_column(head, justify="right" if number else "left", no_wrap=True)
+        for start, end in pairwise(bounds):
+            row = {head: cells[start:end] for head, cells in grid.columns.items()}
+            texts = [Text(_cell(head, cells, digits)) for head, cells in row.items()]
+            table.add_row(*texts, style=_style(row) if end == start + 1 else "dim")
         if fits(console, table):
             break
     print_table(console, table)
 
 
-def _cells(grid: _Grid, run: range, digits: int) -> list[str]:
-    """The texts of a row, or of a run of rows that are left out."""
-    if len(run) == 1:
-        return [column.cell(run[0], digits) for column in grid.columns]
-    notes = {grid.columns[0].head: f"… {len(run)}", grid.noted: grid.note(run)}
-    return [notes.get(column.head, "") for column in grid.columns]
+def _cell(head: str, cells: Sequence[Any], digits: int) -> str:
+    """The text of a cell, or of the cells of a column in rows that are left out."""
+    numbers = [cell for cell in cells if isinstance(cell, float)]
+    if len(cells) == 1:
+        return f"{numbers[0]:.{3 if head in _ROUGH else digits}g}" if numbers else cells[0]
+    if head == "probability":  # rows that are left out are hidden for one reason, if they are
+        return f"{np.sum(numbers):.3g} in all" if numbers else cells[0]
+    if head == "share":
+        return f"≤ {max(numbers):.3g}" if numbers else ""
+    return f"… {len(cells)}" if head in ("key", "d") else ""
 
 
-def _runs(count: int, kept: set[int]) -> Iterator[range]:
-    """Each kept row alone, and the rows between them as runs; a run of one row is kept."""
-    start = 0
-    for row in [*sorted(kept), count]:
-        if row > start:
-            yield range(start, row)
-        if row < count:
-            yield range(row, row + 1)
-        start = row + 1
+def _style(row: Mapping[str, Sequence[Any]]) -> str:
+    """Hidden keys are dim; elements beyond their budget are red."""
+    (share,), (probability,) = row.get("share", [""]), row.get("probability", [0.0])
+    if isinstance(share, float) and share > 1:
+        return "red"
+    return "dim" if isinstance(probability, str) else ""

@@ -1,1 +1,1 @@
-"""Compares outcomes with contracts and with expectations."""
+"""Compares outcomes with contracts."""

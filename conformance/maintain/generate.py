@@ -16,8 +16,8 @@ from conformance.bundle import sensitivity
 from conformance.case.case_file import schema as cases_schema
 from conformance.case.load import load
 from conformance.case.variants import document as relations_page
+from conformance.expectations.known import expectations_schema
 from conformance.harness.protocol import schemas as protocol_schemas
-from conformance.judge.expectations import expectations_schema
 from conformance.maintain import run_command
 from conformance.results.records import results_schema
 

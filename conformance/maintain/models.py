@@ -24,10 +24,9 @@ from conformance.base.versions import release_key
 from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
 from conformance.maintain import run_command
-from conformance.model.exports import groups_in, recipes
+from conformance.maintain.exported import family_of, groups_in, real_models, recipes
 from conformance.model.forms import Form
 from conformance.model.groups import ranges
-from conformance.model.profiles import family_of, real_models
 from conformance.report.model_table import DRAWN, USES, WORDS
 from conformance.report.models import (
     CUDA,

@@ -11,12 +11,14 @@ import argparse
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.judge.expectations import Expectation, instability_for, load_expectations
+from conformance.expectations.match import known_instability
+from conformance.expectations.read import load_expectations
 from conformance.maintain import run_command
 from conformance.results.packed import packing
 from conformance.results.reader import stream
@@ -45,8 +47,13 @@ class Expected:
     def __init__(self, targets: Iterable[TargetRecord], cases: Iterable[Case]) -> None:
         self._cases = {case.id: case for case in cases}
         self._targets = {target.name: target for target in targets}
-        self._lines: dict[tuple[str, str], list[Expectation]] = {}
-        self._files: dict[str, list[Expectation]] = {}
+        lines = cache(lambda ep: load_expectations(target_for(ep).expectations))
+        #: The lines for the version and adapter of each target.
+        self._lines = {
+            name: [each for each in lines(target.ep.partition("@")[0]) if each.known.holds_for(*on)]
+            for name, target in self._targets.items()
+            for on in [_on(target)]
+        }
 
     def compared(self, result: ResultRecord) -> ResultRecord:
         """The result with its current expectation; unchanged if the case no longer exists."""
@@ -61,50 +68,23 @@ class Expected:
             case,
             result.model_copy(update={"reason": reason}),
             contract.basis,
-            (target.describe.version, target.describe.adapter),
-            self._lines_for(target, case),
+            _on(target),
+            self._lines[target.name],
         )
 
     def explained(self, record: InstabilityRecord) -> InstabilityRecord:
-        """A result that did not repeat, with its current expectation.
-
-        That may be a line for the case that says that its results vary.
-        """
-        target = self._targets[record.target]
-        if target.describe is None:
+        """A result that did not repeat, with its current expectation."""
+        if (case := self._cases.get(record.case)) is None:
             return record
-        version, adapter = target.describe.version, target.describe.adapter
-        known = instability_for(record.verdict, version, adapter, self._files_of(target))
-        case = self._cases.get(record.case)
-        if known is None and case is not None:
-            lines = (
-                line
-                for line in self._lines_for(target, case)
-                if line.known.verdict == record.verdict and line.known.varies
-            )
-            records = (one.record for one in lines if one.known.holds_for(version, adapter))
-            known = next(records, None)
-        return record.model_copy(
-            update={
-                "message": _COMPARED.sub("", record.message),
-                "unexpected": known is None,
-                "expectation": known,
-            }
-        )
+        known = known_instability(case, record.verdict, self._lines[record.target])
+        message = _COMPARED.sub("", record.message)
+        update = {"message": message, "unexpected": known is None, "expectation": known}
+        return record.model_copy(update=update)
 
-    @staticmethod
-    def _files_of(target: TargetRecord) -> tuple[Path, ...]:
-        return target_for(target.ep.partition("@")[0]).expectations
 
-    def _lines_for(self, target: TargetRecord, case: Case) -> list[Expectation]:
-        """The lines of the target that cover the case in any release."""
-        ep = target.ep.partition("@")[0]
-        key = ep, case.id
-        if key not in self._lines:
-            if ep not in self._files:
-                self._files[ep] = load_expectations(self._files_of(target))
-            self._lines[key] = [line for line in self._files[ep] if line.covers(case)]
-        return self._lines[key]
+def _on(target: TargetRecord) -> tuple[str, str | None]:
+    """The version and the adapter of a target."""
+    return (target.describe.version, target.describe.adapter) if target.describe else ("", None)
 
 
 def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]:

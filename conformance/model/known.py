@@ -11,7 +11,7 @@ from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME
 from conformance.case.nearest import nearest
-from conformance.judge.expectations import Expectation
+from conformance.expectations.match import Expectation
 from conformance.results.records import ResultRecord
 
 #: The number of nearest cases that are searched for a known defect …

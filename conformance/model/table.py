@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from conformance.base.findings import workaround
 from conformance.base.words import plural
-from conformance.maintain.known.update import TODO
+from conformance.expectations.known import TODO
 from conformance.model.answers import Answer, Part, at_fault, short
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.headline import (

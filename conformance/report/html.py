@@ -29,7 +29,7 @@ from conformance.report.messages import meanings
 from conformance.report.model_query import RULES
 from conformance.report.model_table import USES, ModelTable
 from conformance.report.models import CALLED, Models, load_models, slug
-from conformance.report.view import entries, page
+from conformance.report.view import Page, entries, page
 from conformance.results.causes import quoted, symptom
 from conformance.results.compare import Changes
 from conformance.results.instability import instability_examples, instability_text
@@ -90,7 +90,7 @@ def render(
         parts=shown_parts(head.scores for head in shown.heads),
         bases=BASES,
         groups=Counter(row.group for row in TABLE.values()),
-        filters=_filters(cells),
+        filters=_filters(shown),
         findings=_findings(shown.findings),
         meanings=meanings_html(),
         cells=_packed(cells),
@@ -167,41 +167,34 @@ def _packed(value: dict[str, Any]) -> str:
     return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
 
 
-def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:
+def _filters(page: Page) -> dict[str, dict[str, str]]:
     """The values of each filter of the table, with the text that is shown for them."""
-    pool = cells["pool"]
-    themes = {theme["name"] for theme in cells["themes"]}
-    tags = {tag for case in cells["cases"] if "tags" in case for tag in pool[case["tags"]]}
-    dtypes = {case["dtype"] for case in cells["cases"] if case.get("dtype")}
-    bases = {pool[case["contract"]]["basis"] for case in cells["cases"] if "contract" in case}
-    plain = {"theme": themes, "tag": tags, "dtype": dtypes, "basis": bases}
-    filters = {name: {value: value for value in sorted(values)} for name, values in plain.items()}
-    combined = {tuple(look["wrong"]) for look in cells["looks"]}
+    plain = ("theme", "tag", "dtype", "basis")
+    filters = {name: {value: value for value in sorted(page.filters[name])} for name in plain}
     wrong: dict[str, str] = {
-        each: each for each in WRONG_OUTPUTS if any(each in those for those in combined)
+        each: each for each in WRONG_OUTPUTS if any(each in those for those in page.wrong)
     }
-    if (PRESENTS,) in combined:
+    if (PRESENTS,) in page.wrong:
         wrong[f"only:{PRESENTS}"] = "only presents"
-    score = {part: row.label for part, row in SHOWN.items()}
-    return {**filters, "score": score, "wrong": wrong, "history": _history_filter(cells)}
+    score: dict[str, str] = {part: row.label for part, row in SHOWN.items()}
+    return {**filters, "score": score, "wrong": wrong, "history": _history_filter(page)}
 
 
 #: The values of the filter ``history`` that are not about a single release.
 HISTORIES = {"regressed": "right before, not now", "mended": "broken for a time"}
 
 
-def _history_filter(cells: dict[str, Any]) -> dict[str, str]:
+def _history_filter(page: Page) -> dict[str, str]:
     """The values of the filter ``history`` that select any case, with their texts."""
-    places = {place for case in cells["cases"] for place in case.get("history", ())}
-    used = {value for place in places for value in cells["pool"][place]["filters"]}
     changes = (
-        f"{kind}:{series['label']} {version}"
-        for series in cells["series"]
+        f"{kind}:{clean(one.series.name)} {clean(release.version)}"
+        for one in page.histories
         for kind in CHANGE_KINDS
-        for version in series["versions"]
+        for release in one.series.releases
+        for _ in release.columns
     )
     offered = HISTORIES | {value: value.replace(":", " in ", 1) for value in changes}
-    return {value: words for value, words in offered.items() if value in used}
+    return {value: words for value, words in offered.items() if value in page.filters["history"]}
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:

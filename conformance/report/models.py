@@ -238,6 +238,16 @@ class RecordedModel:
         return " ".join([self.name, self.graph, *calls, *runtimes, *messages])
 
     @property
+    def right_on(self) -> Mapping[str, str]:
+        """The runtimes that are right in one chat, each with the release since which they are."""
+        cells = {name: there.cell(USES[0]) for name, there in self.runtimes.items()}
+        return {
+            name: cell.words.removeprefix("right ")
+            for name, cell in cells.items()
+            if cell.verdict == DRAWN["right"]
+        }
+
+    @property
     def type(self) -> str:
         """``float16``, or ``float32, int4 weights``."""
         return f"{self.dtype}, {self.weights} weights" if self.weights else self.dtype

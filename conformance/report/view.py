@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
 from conformance.base.text import clean, deep_clean
 from conformance.case.contract import BASES
 from conformance.diagnosis.explanation import explanations_of
+from conformance.report.encoding import Encoder
 from conformance.report.error_picture import picture
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
@@ -27,8 +29,6 @@ from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, Changes
 from conformance.results.instability import is_unstable
 from conformance.results.records import (
-    CallInput,
-    CallOutput,
     CaseRecord,
     OutputErrorRecord,
     ResultRecord,
@@ -52,9 +52,6 @@ from conformance.results.verdicts import (
     drawing_of,
 )
 from conformance.targets.catalogue import script_of
-
-#: The placeholder for the id of the case in the command that reproduces a result.
-CASE_ID: Final = "\0"
 
 #: The theme of cases without a description.
 UNDESCRIBED: Final = "undescribed"
@@ -110,6 +107,10 @@ class Page:
     results: int
     findings: tuple[str, ...]
     """The findings to which expectations link: ``docs/findings/….md``."""
+    filters: Mapping[str, Collection[str]]
+    """The values of the filters theme, tag, dtype, basis and history that any case has."""
+    wrong: Collection[tuple[str, ...]]
+    """The wrong outputs of the results, each combination once."""
 
     def head_of(self, release: Release) -> Head:
         """The head of a release's column."""
@@ -126,17 +127,15 @@ def page(
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports; the last two are JSON values.
 
-    The cells are ``{"verdicts": […], "bases": {…}, "colours": […], "looks": […], "targets": […],
-    "series": […], "themes": […], "groups": […], "cases": […], "results": […], "pool": […],
-    "error_fields": […]}``.
-    A case has its history in each series, the index of its first bug report, and the indices of its
-    results in the order of the targets, null if there is none. Many results are equal, so they are
-    stored once; `looks` has the fields that decide how a result is shown. Other values that cases
-    or results share are in the pool, and are referred to by their index.
+    The cells are ``{"verdicts": […], "bases": {…}, "colours": […], "targets": […], "series": […],
+    "themes": […], "groups": […], "cases": […]}``, in the form of `report.encoding`. A case has its
+    history in each series, the index of its first bug report, and its results in the order of the
+    targets, null if there is none; the ``look`` of a result has the fields that decide how it is
+    shown.
 
-    The reports are ``{"pool": […], "reports": [[head, data, issue, fence], …], "templates": {…}}``.
-    Each part of a report is a list of indices in the pool; head, template and data together are the
-    program. Reports are separate because they are most of the text, and few of them are read.
+    The reports are ``{"reports": [[head, data, issue, fence], …], "templates": {…}}``; head,
+    template and data together are the program. Reports are separate because they are most of the
+    text, and few of them are read.
     """
     cases = _in_order(table)
     all_changes = changes.all() if changes else ()
@@ -159,6 +158,7 @@ def page(
     listed = causes(marked, lambda cell: cell.result, lambda cell: cell.label)
     known = [cause for cause in listed if cause.example.known]
     links = {clean(cause.known.link) for cause in known}
+    rows = _cases(table, cases, release_histories)
     shown = Page(
         heads=heads,
         histories=release_histories,
@@ -177,8 +177,10 @@ def page(
         cases=len(cases),
         results=sum(head.total for head in heads),
         findings=tuple(sorted(link for link in links if link.startswith(PREFIX))),
+        filters=_filters(rows.values(), cases),
+        wrong={tuple(cell.result.wrong_outputs) for cell in table.cells},
     )
-    return shown, *_cells(table, heads, changed, release_histories, series)
+    return shown, *_cells(table, heads, cases, rows, changed, series)
 
 
 #: The themes that come first: real models, calls of exported models, and layers that share a cache.
@@ -244,62 +246,52 @@ def _head(table: Table, column: Column, shared: Score | None, series: str, newes
     )
 
 
-class _Pool:
-    """A list of distinct values."""
-
-    def __init__(self) -> None:
-        self.values: list[object] = []
-        self._numbers: dict[str | bytes, int] = {}
-        self._ports: dict[tuple[object, ...], int] = {}
-
-    def add(self, value: object) -> int:
-        key = value if isinstance(value, str) else to_json(value)  # faster than json.dumps
-        number = self._numbers.setdefault(key, len(self.values))
-        if number == len(self.values):
-            self.values.append(value)
-        return number
-
-    def port(self, port: CallInput | CallOutput) -> int:
-        """The index of the fields that the page shows for an input or output."""
-        values = port.values if isinstance(port, CallInput) else None
-        key = port.name, port.state, port.shape, port.dtype, values
-        if key not in self._ports:
-            shown = zip(("name", "state", "shape", "dtype", "values"), key, strict=True)
-            fields: dict[str, object] = {name: of for name, of in shown if of is not None}
-            if port.shape is not None:
-                fields["shape"] = [*port.shape]
-            self._ports[key] = self.add(deep_clean(fields))
-        return self._ports[key]
+def _cases(
+    table: Table, cases: Mapping[str, CaseRecord | None], release_histories: Sequence[History]
+) -> dict[str, dict[str, Any]]:
+    """The row of each case, without its results."""
+    entries = dict.fromkeys(_entry(id, case) for id, case in cases.items())
+    groups = {entry: number for number, entry in enumerate(entries)}
+    rows = {}
+    for id, case in cases.items():
+        rows[id] = {**_case_details(id, case), "group": groups[_entry(id, case)]}
+        if release_histories:
+            rows[id]["history"] = [
+                _history_details(one.cases[id], one.series.name) for one in release_histories
+            ]
+    return rows
 
 
-# The fields of cases and results whose values are in the pool.
-_POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
-_POOLED_RESULT = (
-    "message", "reason", "symptom", "stderr", "expectation", "errors", "relation", "contract",
-    "reproduce",
-)  # fmt: skip
-ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
+def _filters(
+    rows: Iterable[Mapping[str, Any]], cases: Mapping[str, CaseRecord | None]
+) -> dict[str, set[str]]:
+    rows = list(rows)
+    return {
+        "theme": {clean(_entry(id, case)[0]) or UNDESCRIBED for id, case in cases.items()},
+        "tag": {tag for row in rows for tag in row.get("tags", ())},
+        "dtype": {row["dtype"] for row in rows if row.get("dtype")},
+        "basis": {row["contract"]["basis"] for row in rows if "contract" in row},
+        "history": {
+            value for row in rows for one in row.get("history", ()) for value in one["filters"]
+        },
+    }
 
 
 def _cells(
     table: Table,
     heads: Sequence[Head],
+    cases: Mapping[str, CaseRecord | None],
+    rows: Mapping[str, dict[str, Any]],
     changes: Mapping[tuple[str, str], Change],
-    release_histories: Sequence[History],
     series: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    pool, looks, distinct, paragraphs = _Pool(), _Pool(), _Pool(), _Pool()
-    reports: list[list[list[int]]] = []
-    cases = _in_order(table)
-    members: dict[tuple[str, str], list[CaseRecord | None]] = {}
+    encoder = Encoder()
+    reports: list[list[list[str]]] = []
+    texts: dict[str, str] = {}  # of the reports, each once
+    colours: dict[str, int] = {}  # with the severity of the worst result that has it
     for id, case in cases.items():
-        members.setdefault(_entry(id, case), []).append(case)
-    groups = {entry: number for number, entry in enumerate(members)}
-    themes = {theme: n for n, theme in enumerate(dict.fromkeys(theme for theme, _ in members))}
-    rows = []
-    for id, case in cases.items():
-        row = _case_details(id, case, pool)
-        row |= {"group": groups[_entry(id, case)], "report": len(reports), "results": []}
+        row = rows[id]
+        row |= {"report": len(reports), "results": []}
         outputs: dict[str, int] = {}
         for column in table.columns:
             cell = table.rows[id].get(column.label)
@@ -307,30 +299,29 @@ def _cells(
                 row["results"].append(None)
                 continue
             result, look = cell.result, _look(cell)
-            details = _result_details(result, changes.get((id, column.label)), pool)
-            details["look"] = looks.add(look)
+            severe = colours.get(look["colour"], cell.severity)
+            colours[look["colour"]] = min(severe, cell.severity)
+            details = _result_details(result, changes.get((id, column.label)))
+            details["look"] = look
             if result.bits is not None:
                 details["bits"] = outputs.setdefault(result.bits, len(outputs))
-            row["results"].append(distinct.add(details))
+            row["results"].append(encoder.add(details))
             if case is not None and look["reported"]:
                 elsewhere = [
                     (clean(label), other.verdict)
                     for label, other in table.rows[id].items()
                     if other is not cell
                 ]
-                reports.append(_report(case, result, column.target, elsewhere, paragraphs))
-        if release_histories:
-            row["history"] = [
-                pool.add(_history_details(one.cases[id], one.series.name))
-                for one in release_histories
-            ]
-        rows.append(row)
-    worst_first: list[Any] = sorted(looks.values, key=lambda look: look["severity"])
+                report = _report(case, result, column.target, elsewhere)
+                reports.append([[texts.setdefault(text, text) for text in part] for part in report])
+    members: dict[tuple[str, str], list[CaseRecord | None]] = {}
+    for id, case in cases.items():
+        members.setdefault(_entry(id, case), []).append(case)
+    themes = {theme: n for n, theme in enumerate(dict.fromkeys(theme for theme, _ in members))}
     cells = {
         "verdicts": VERDICTS,
         "bases": {name: f"{name}: {text[0].lower()}{text[1:-1]}" for name, text in BASES.items()},
-        "colours": list(dict.fromkeys(look["colour"] for look in worst_first)),
-        "looks": looks.values,
+        "colours": sorted(colours, key=lambda colour: colours[colour]),
         "targets": [
             {
                 "label": head.label,
@@ -341,25 +332,17 @@ def _cells(
             }
             for head in heads
         ],
-        "series": list(series),
+        "series": series,
         "themes": [_theme(theme, cases) for theme in themes],
         "groups": [_group(entry, those, themes[entry[0]]) for entry, those in members.items()],
-        "cases": rows,
-        "results": distinct.values,
-        "pool": pool.values,
-        "error_fields": ERROR_FIELDS,
+        "cases": list(rows.values()),
     }
     used = {name for column in table.columns if (name := template_of(column.target))}
     templates = {name: template_text(name) for name in sorted(used)}
-    return cells, {**_grouped(paragraphs.values, reports), "templates": templates}
-
-
-def _grouped(pool: Sequence[object], reports: Sequence[list[list[int]]]) -> dict[str, Any]:
-    """The pool, ordered so that similar texts are adjacent, which compresses better."""
-    order = sorted(range(len(pool)), key=lambda number: str(pool[number])[:9])
-    places = {number: place for place, number in enumerate(order)}
-    moved = [[[places[number] for number in part] for part in parts] for parts in reports]
-    return {"pool": [pool[number] for number in order], "reports": moved}
+    in_reports = Encoder()
+    for text in sorted(texts, key=lambda text: text[:9]):
+        in_reports.add(text)  # similar ones are adjacent, which compresses better
+    return encoder.whole(cells), in_reports.whole({"reports": reports, "templates": templates})
 
 
 def template_of(target: TargetRecord) -> str | None:
@@ -417,28 +400,44 @@ def _group(
     }
 
 
-def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, Any]:
+#: The fields of a case that the page shows as they are.
+_CASE = {"id", "axes", "call", "file", "why", "tags", "links", "contract", "relation"}
+
+
+@lru_cache(maxsize=4096)
+def _port(
+    name: str, state: str, shape: tuple[int, ...] | None, dtype: str | None, values: str | None
+) -> dict[str, Any]:
+    """The fields that the page shows for an input or output."""
+    fields = {"name": name, "state": state, "shape": shape, "dtype": dtype, "values": values}
+    shown: dict[str, Any] = {name: of for name, of in fields.items() if of is not None}
+    return {name: deep_clean(of) for name, of in shown.items()}
+
+
+def _case_details(id: str, case: CaseRecord | None) -> dict[str, Any]:
     if case is None:
         return {"id": clean(id)}
-    wanted = {"id", "axes", "call", *_POOLED_CASE}
     hidden: Any = {
         "call": {"inputs": True, "outputs": True, "later": True, "graph": {"weights", "content"}}
     }
-    details: Any = deep_clean(case.model_dump(mode="json", include=wanted, exclude=hidden))
-    for field in _POOLED_CASE:
-        details[field] = pool.add(details[field])
+    details: Any = deep_clean(case.model_dump(mode="json", include=_CASE, exclude=hidden))
     call = details["call"]
     dtypes = [clean(port.dtype) for port in case.call.inputs if port.dtype]
     if call.get("graph"):  # its first input may be token ids
         dtypes = [word for word in dtypes if "float" in word] or dtypes
     query = next(iter(dtypes), "")
     dtype = details["axes"].get("dtype", query)  # an axis takes precedence
-    call["inputs"] = [pool.port(port) for port in case.call.inputs]
-    call["outputs"] = [pool.port(port) for port in case.call.outputs]
+    call["inputs"] = [
+        _port(port.name, port.state, port.shape, port.dtype, port.values)
+        for port in case.call.inputs
+    ]
+    call["outputs"] = [
+        _port(port.name, port.state, port.shape, port.dtype, None) for port in case.call.outputs
+    ]
     shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
     if call.get("graph"):
         shown["graph"] = {name: call["graph"][name] for name in ("file", "nodes")}
-    return {**details, "dtype": dtype, "call": pool.add(shown)}
+    return {**details, "dtype": dtype, "call": shown}
 
 
 def _look(cell: Cell) -> dict[str, Any]:
@@ -485,20 +484,18 @@ _DETAILS = {
 }  # fmt: skip
 
 
-def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:
+def _result_details(result: ResultRecord, change: Change | None) -> dict[str, Any]:
     record = result.model_dump(mode="json", include=_DETAILS)
     details: Any = deep_clean({name: value for name, value in record.items() if value})
     command = clean(shared_command(result.reproduce))
-    details["reproduce"] = command.replace(clean(result.case), CASE_ID)
-    details["errors"] = [_error_details(error) for error in result.errors]
-    details["symptom"] = clean(symptom(result))
+    if command:  # without the id, it is that of other cases, too
+        details["reproduce"] = command.split(clean(result.case))
+    if result.errors:
+        details["errors"] = [_error_details(error) for error in result.errors]
+    if cause := clean(symptom(result)):
+        details["symptom"] = cause
     if "ms" in details:
         details["ms"] = _short(details["ms"])
-    for field in _POOLED_RESULT:
-        if details.get(field):
-            details[field] = pool.add(details[field])
-        else:
-            details.pop(field, None)
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
     return details  # type: ignore[no-any-return]
@@ -515,23 +512,21 @@ def _report(
     result: ResultRecord,
     target: TargetRecord,
     elsewhere: Sequence[tuple[str, Verdict]],
-    pool: _Pool,
-) -> list[list[int]]:
+) -> tuple[Sequence[str], ...]:
     """The comment and the data of the program, the bug report up to the program, and its end."""
     program = program_of(case, result, target)
     if program.language != "python" and program.missing is None:
         program = replace(program, missing=_BY_COMMAND)
     text, fence = issue_parts(case, result, target, program, elsewhere)
-    blocks = program.head, program.data, text.split("\n\n"), [fence] if fence else []
-    return [[pool.add(block) for block in each] for each in blocks]
+    return program.head, program.data, text.split("\n\n"), [fence] if fence else []
 
 
-def _error_details(error: OutputErrorRecord) -> list[Any]:
-    """The values of `ERROR_FIELDS` without the names, to save space."""
+def _error_details(error: OutputErrorRecord) -> dict[str, Any]:
     fields = error.model_dump(mode="json")
     fields |= {"output": clean(error.output), "where": deep_clean([*map(list, picture(error))])}
     digits = {"got": 17, "want": 17}
-    return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
+    shown = {name: _short(value, digits.get(name, 4)) for name, value in fields.items()}
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _short(value: Any, digits: int = 4) -> Any:

@@ -619,7 +619,10 @@ _OUTCOMES: Final[Mapping[Outcome, _OfOutcome]] = {
     "rejected": _OfOutcome(
         verdicts=("pass", "unsupported"),
         always=("stage", "message"),
-        sometimes=dict.fromkeys(("code", "vague"), ("pass", "unsupported")),
+        sometimes={
+            **dict.fromkeys(("code", "vague"), ("pass", "unsupported")),
+            "hazard": ("pass",),
+        },
     ),
     "crashed": _OfOutcome(verdicts=("crash",), always=("message",)),
     "timed_out": _OfOutcome(verdicts=("timeout",), always=("time_limit",)),

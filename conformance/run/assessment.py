@@ -15,9 +15,9 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.variants import RELATIONS
+from conformance.expectations.match import Expectation
 from conformance.harness.jobs import OUTPUT_BYTES, Job
 from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
-from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
 from conformance.results.records import (

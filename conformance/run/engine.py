@@ -10,12 +10,12 @@ from typing import Self
 
 from conformance.base.text import printable
 from conformance.case.case import Case
+from conformance.expectations.match import Expectation
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.judge.expectations import Expectation
 from conformance.results.records import InfrastructureRecord
 from conformance.run.assessment import Assessed, Assessment, prepared_case
 from conformance.run.instability import Instability
@@ -106,7 +106,7 @@ class TargetRun:
 
     @cached_property
     def _instability(self) -> Instability:
-        return Instability(self.ready, self._ends_with_failure, self.plan.pinned_files)
+        return Instability(self.ready, self._ends_with_failure, self._lines)
 
     def run_one(self, case: Case) -> Assessed:
         """The assessment of one case, and any fault that did not repeat when it was run alone.

@@ -16,13 +16,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from conformance.case.case import Case
+from conformance.expectations.match import Expectation, known_instability
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Rejected
-from conformance.judge.expectations import instability_for
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import Verdict, severity
 from conformance.run.assessment import Assessed
@@ -44,14 +43,17 @@ class Instability:
     """Tells the results of a target's cases from faults that occur only after other cases.
 
     ``ends_with_failure``: the run ends with its first failure; a hang is to cost it one time limit.
-    ``pinned`` are the user's expectations files.
+    ``lines`` are the expectations for its version and adapter.
     """
 
     def __init__(
-        self, ready: DescribedTarget, ends_with_failure: bool = False, pinned: Sequence[Path] = ()
+        self,
+        ready: DescribedTarget,
+        ends_with_failure: bool = False,
+        lines: Sequence[Expectation] = (),
     ) -> None:
         self._ready = ready
-        self._pinned = pinned
+        self._lines = lines
         self._ends_with_failure = ends_with_failure
         #: Results that repeated alone, by their verdict and by their kind.
         self._repeated: Counter[tuple[object, ...]] = Counter()
@@ -109,11 +111,7 @@ class Instability:
     def _event(
         self, case: Case, verdict: Verdict, before: Job | None, message: str
     ) -> InstabilityRecord:
-        described = self._ready.described
-        assert described is not None  # a case ran
-        on, target = (described.version, described.adapter), self._ready.target
-        known = instability_for(verdict, *on, self._pinned, {target.ep, self._ready.base})
-        known = known or instability_for(verdict, *on, target.expectations)
+        known = known_instability(case, verdict, self._lines)
         return InstabilityRecord(
             target=self._ready.name,
             case=case.id,

@@ -29,6 +29,7 @@ from conformance.case.corpus import is_shipped
 from conformance.case.given import GivenError, given_inputs
 from conformance.case.tensors import Step, Tensor, attributes_of
 from conformance.case.variants import RELATIONS
+from conformance.expectations.match import Expectation, known_result
 from conformance.harness.outcomes import (
     Crashed,
     Outcome,
@@ -37,7 +38,6 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.expectations import Expectation, known_result
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     FROM_FILE,

@@ -11,14 +11,10 @@ from conformance.base.array_types import NUMPY
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
+from conformance.expectations.match import Expectation, check_stale
+from conformance.expectations.read import load_expectations, load_pinned
 from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer, OperatorSchema
 from conformance.harness.runner import RunnerFailed
-from conformance.judge.expectations import (
-    Expectation,
-    check_stale,
-    load_expectations,
-    load_pinned,
-)
 from conformance.results.records import TargetDescription, TargetRecord, UncalledParts
 from conformance.targets.catalogue import ADAPTERS, is_by_path
 from conformance.targets.registry import Target, name_fault
@@ -29,14 +25,12 @@ class TargetPlan:
     """The cases to run on one target, and its expectations.
 
     ``pinned`` are the lines of the user's files, for any targets; they come before the others.
-    ``pinned_files`` are these files, which can also describe instability.
     """
 
     target: Target
     cases: tuple[Case, ...]
     expectations: tuple[Expectation, ...]
     pinned: tuple[Expectation, ...] = ()
-    pinned_files: tuple[Path, ...] = ()
 
     def lines_for(self, ready: DescribedTarget) -> tuple[Expectation, ...]:
         """The expectations for the target as its runner describes it, in their order."""
@@ -73,7 +67,6 @@ def target_plans(
             tuple(case for case in cases if selected(case, target)),
             lines[target.expectations],
             tuple(own),
-            tuple(pinned),
         )
         for target in targets
     ]

@@ -89,6 +89,18 @@ function distinguished(value, other) {
   return number(value, digits);
 }
 
+/** A value of report/encoding.py: in `values`, a string inside an array or object is the place of a part. */
+function decoded({ values, root }) {
+  const made = [];
+  const part = (one) => (typeof one === "string" ? made[parseInt(one, 36)] : one);
+  for (const value of values) {
+    if (typeof value === "string") made.push(value);
+    else if (Array.isArray(value)) made.push(value.map(part));
+    else made.push(Object.fromEntries(Object.entries(value).map(([name, one]) => [name, part(one)])));
+  }
+  return part(root);
+}
+
 /** The JSON in an element, base64 of gzip. Removes the element: it is read once. */
 async function unpack(element) {
   const binary = atob(element.textContent);
@@ -96,7 +108,7 @@ async function unpack(element) {
   const packed = new Uint8Array(binary.length); // a loop is ten times as fast as from()
   for (let i = 0; i < binary.length; i++) packed[i] = binary.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  return decoded(JSON.parse(await new Response(stream).text()));
 }
 
 const plural = (count, noun, nouns = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;

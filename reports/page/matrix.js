@@ -235,7 +235,7 @@ class Matrix {
     const symptomOf = (i) => {
       const results = selection.columns.map((column) => cells.cases[i].results[column]).filter(Boolean);
       const dead = results.filter((result) => result.look.part === "none");
-      return [...new Set(dead.map((result) => [result.look.verdict, cells.pool[result.symptom]].filter(Boolean).join(", ")))].join("; ");
+      return [...new Set(dead.map((result) => [result.look.verdict, result.symptom].filter(Boolean).join(", ")))].join("; ");
     };
     const groups = new Map();
     for (const i of matching) {

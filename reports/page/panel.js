@@ -21,21 +21,21 @@ const allReports = () => (pendingReports ??= unpack($("#reports")));
 /** The parts of the panel, from top to bottom, for the case `row` on the target `column`. */
 class Details {
   constructor(cells, row, column) {
-    Object.assign(this, { cells, row, column, pool: cells.pool });
+    Object.assign(this, { cells, row, column });
     this.about = cells.cases[row];
     this.look = this.about.results[column].look;
     const before = this.about.results.slice(0, column).filter((result) => result?.look.reported).length;
     this.result = { ...this.about.results[column], report: this.look.reported ? this.about.report + before : null };
-    this.command = (this.pool[this.result.reproduce] ?? "").replaceAll("\0", () => this.about.id);
+    this.command = (this.result.reproduce ?? []).join(this.about.id);
     this.group = cells.groups[this.about.group];
     this.target = cells.targets[column];
     this.described = this.about.contract != null; // a file may have results of a case and no description
-    this.contract = this.described ? this.pool[this.result.contract ?? this.about.contract] : { mentions: [] };
+    this.contract = this.described ? (this.result.contract ?? this.about.contract) : { mentions: [] };
   }
 
   parts() {
     return [
-      make("p.reason", make("bdi", this.pool[this.result.reason])),
+      make("p.reason", make("bdi", this.result.reason)),
       this.look.colour === "presents" && make("p.why", "The output is right: a model that does not read the presents gets right results."),
       this.hazard(),
       this.expectation(),
@@ -50,7 +50,7 @@ class Details {
       this.call(),
       this.reproduction(),
       this.execution(),
-      this.result.stderr != null && [make("h3", "End of stderr"), preformatted(this.pool[this.result.stderr], "stderr")],
+      this.result.stderr != null && [make("h3", "End of stderr"), preformatted(this.result.stderr, "stderr")],
       this.caseInfo(),
     ];
   }
@@ -63,7 +63,7 @@ class Details {
 
   /** What the expectations say of the result. */
   expectation() {
-    const expected = this.pool[this.result.expectation];
+    const expected = this.result.expectation;
     const unexpected = this.look.mark === "unexpected";
     if (!expected && !unexpected) return null;
     const from = expected && make("span.gone", ` (${expected.file}, line ${expected.line})`);
@@ -111,7 +111,7 @@ class Details {
 
   message() {
     const { result, look } = this;
-    const text = this.pool[result.message];
+    const text = result.message;
     if (!text || result.message === result.reason) return null;
     const where = [look.stage && `at ${look.stage}`, look.code].filter(Boolean).join(", ");
     const mentions = this.contract.mentions.join(", ") || "the words that the contract asks for";
@@ -123,10 +123,7 @@ class Details {
   }
 
   errors() {
-    const { error_fields } = this.cells;
-    const errors = (this.pool[this.result.errors] ?? []).map((values) =>
-      Object.fromEntries(values.map((value, i) => [error_fields[i], value])),
-    );
+    const errors = [...(this.result.errors ?? [])];
     const size = ({ share }) => (typeof share === "string" ? Infinity : (share ?? Infinity));
     return errors.sort((one, other) => size(other) - size(one) || 0);
   }
@@ -189,7 +186,7 @@ class Details {
   }
 
   relation() {
-    const relation = this.pool[this.result.relation];
+    const relation = this.result.relation;
     if (!relation) return null;
     const how = relation.identical ? "identical" : isWithinBudget(relation.share) ? "within the tolerance" : "";
     return [
@@ -218,14 +215,13 @@ class Details {
   /** Inputs and outputs in one table, so that their columns line up; omitted ones are struck out. */
   call() {
     if (!this.described) return null;
-    const about = this.pool[this.about.call];
+    const about = this.about.call;
     const shape = (port) => (port.shape ? (port.shape.length ? port.shape.join(" × ") : "scalar") : "");
     const row = (port) =>
       port.state === "connected"
         ? [numberCell(port.name), numberCell(shape(port)), numberCell(port.dtype), make("bdi", port.values ?? "")]
         : [numberCell(make("s", port.name)), numberCell(make("s", shape(port))), numberCell(make("s", port.dtype ?? "")), make("td.gone", "omitted by an empty name")];
-    const rows = (numbers) => {
-      const ports = numbers.map((index) => this.pool[index]);
+    const rows = (ports) => {
       const trailing = ports.filter((port) => port.state === "trailing");
       const end = make("td.gone", "omitted at the end: ", trailing.map((port, i) => [i ? ", " : "", make("s.id", port.name)]));
       end.colSpan = 4;
@@ -271,9 +267,9 @@ class Details {
 
   /** Adds the program and the bug report to `box` when they are unpacked. */
   async report(box) {
-    const { pool, reports, templates } = await allReports();
+    const { reports, templates } = await allReports();
     const { template } = this.target;
-    const [head, data, issue, fence] = reports[this.result.report].map((part) => part.map((index) => pool[index]));
+    const [head, data, issue, fence] = reports[this.result.report];
     const body = data.length ? `\n\n${templates[template]}`.replace("__DATA__", () => data.join("\n")) : "\n";
     const program = head.join("\n") + body;
     const report = issue.join("\n\n") + (fence.length ? `${program}${fence[0]}\n` : "");
@@ -319,16 +315,16 @@ class Details {
   }
 
   caseInfo() {
-    const { about, pool } = this;
+    const { about } = this;
     if (!this.described) return null;
     return [
       make("h3", "Case"),
       list([
-        ["why", prose(pool[about.why])],
-        ["variant", pool[about.relation] && make("bdi", pool[about.relation])],
-        ["file", make("code", make("bdi", pool[about.file]))],
-        ["tags", make("bdi", pool[about.tags].join(", "))],
-        ["links", pool[about.links].length > 0 && make("ul", pool[about.links].map((text) => make("li", link(text))))],
+        ["why", prose(about.why)],
+        ["variant", about.relation && make("bdi", about.relation)],
+        ["file", make("code", make("bdi", about.file))],
+        ["tags", make("bdi", about.tags.join(", "))],
+        ["links", about.links.length > 0 && make("ul", about.links.map((text) => make("li", link(text))))],
       ]),
     ];
   }

@@ -8,8 +8,6 @@ class Cells {
   constructor(data) {
     Object.assign(this, data);
     for (const { axes } of this.cases) if (axes) Object.setPrototypeOf(axes, null); // an axis can have any name
-    for (const result of this.results) result.look = this.looks[result.look];
-    for (const one of this.cases) one.results = one.results.map((number) => this.results[number] ?? null);
     this.members = this.groups.map(() => []); // case numbers, by group
     this.cases.forEach((one, i) => this.members[one.group].push(i));
     this.byTheme = this.themes.map(() => []); // group numbers, by theme
@@ -18,34 +16,34 @@ class Cells {
     this.seriesOf = []; // series numbers, by column; none for a target with one release
     this.series.forEach(({ columns }, number) => columns.forEach((column) => (this.seriesOf[column] = number)));
     this.caseTexts = []; // lower-case texts of the cases, made when first searched
-    this.pooledTexts = []; // the same for the pool
-    this.pooledWords = []; // the words of messages in the pool
+    this.texts = new Map(); // lower-case texts of parts of results
+    this.words = new Map(); // the words of messages
   }
 
-  /** A pooled value as lower-case text. */
-  #text(index) {
-    const value = this.pool[index];
-    return (this.pooledTexts[index] ??= (typeof value === "string" ? value : Object.values(value).join("\n")).toLowerCase());
+  /** A text or the values of an object as lower-case text. */
+  #text(value) {
+    return remembered(this.texts, value, () => (typeof value === "string" ? value : Object.values(value).join("\n")).toLowerCase());
   }
 
   #caseText(i) {
     const { id, group, why, tags, links } = this.cases[i];
     const { title, theme } = this.groups[group];
     const { question } = this.themes[theme];
-    const texts = [why, tags, links].map((index) => (index == null ? "" : this.#text(index)));
+    const texts = [why, tags, links].map((value) => (value == null ? "" : this.#text(value)));
     return (this.caseTexts[i] ??= [id, title, question, ...texts].join("\n").toLowerCase());
   }
 
-  /** Whether a result contains a word; `found` caches the answer for each pooled text. */
+  /** Whether a result contains a word; `found` has the answer for each text. */
   #contains(result, word, found) {
     return [result.message, result.reason, result.expectation, result.stderr].some(
-      (index) => index != null && (found[index] ??= this.#text(index).includes(word)),
+      (value) => value != null && remembered(found, value, () => this.#text(value).includes(word)),
     );
   }
 
-  /** Whether a result has the message; `found` caches the answer for each pooled text. */
-  #says({ message: index }, wanted, found) {
-    return index != null && (found[index] ??= isLike((this.pooledWords[index] ??= messageWords(this.pool[index])), wanted));
+  /** Whether a result has the message; `found` has the answer for each text. */
+  #says({ message }, wanted, found) {
+    if (message == null) return false;
+    return remembered(found, message, () => isLike(remembered(this.words, message, () => messageWords(message)), wanted));
   }
 
   /**
@@ -75,7 +73,7 @@ class Cells {
 
   /** The history of a case in a series. */
   historyOf(i, number) {
-    return this.pool[this.cases[i].history[number]];
+    return this.cases[i].history[number];
   }
 
   /** Whether a case has one of the values of the filter `history` in one of the series. */
@@ -92,8 +90,8 @@ class Cells {
     const { columns, folded } = this.#columns(query);
     const every = columns.flatMap((column) => (folded.has(column) ? this.series[folded.get(column)].columns : [column]));
     const series = [...new Set(every.map((column) => this.seriesOf[column]))].filter((number) => number != null);
-    const words = searchTerms(query.q).map((word) => ({ word, found: [] }));
-    const [wanted, said] = [messageWords(words.length < FEWEST_TERMS ? "" : query.q), []];
+    const words = searchTerms(query.q).map((word) => ({ word, found: new Map() }));
+    const [wanted, said] = [messageWords(words.length < FEWEST_TERMS ? "" : query.q), new Map()];
     const candidates = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
     const byResult = ["verdict", "score", "wrong", "symptom"].some((name) => query[name].size) || query.unexpected || query.silent || query.changed;
@@ -101,7 +99,7 @@ class Cells {
       (!query.verdict.size || query.verdict.has(look.verdict)) &&
       (!query.score.size || query.score.has(look.part)) &&
       (!query.wrong.size || [...query.wrong].some((value) => isWrongIn(look.wrong, value))) &&
-      (!query.symptom.size || query.symptom.has(this.pool[symptom])) &&
+      (!query.symptom.size || query.symptom.has(symptom)) &&
       (!query.unexpected || look.mark === "unexpected") &&
       (!query.silent || look.silent) &&
       (!query.changed || change);
@@ -113,7 +111,7 @@ class Cells {
       if (query.dtype.size && !query.dtype.has(one.dtype)) return;
       if (query.theme.size && !query.theme.has(this.themes[this.groups[one.group].theme].name)) return;
       if (query.basis.size && !query.basis.has(this.basisOf(i))) return;
-      if (query.tag.size && !(this.pool[one.tags] ?? []).some((tag) => query.tag.has(tag))) return;
+      if (query.tag.size && !(one.tags ?? []).some((tag) => query.tag.has(tag))) return;
       const lacking = words.filter(({ word }) => !this.#caseText(i).includes(word));
       const hasWords = lacking.every(({ word, found }) => all.some((one) => this.#contains(one, word, found)));
       if (!hasWords && !all.some((one) => this.#says(one, wanted, said))) return;
@@ -180,7 +178,7 @@ class Cells {
 
   /** What the contract of a case rests on; a case without a description counts as specified. */
   basisOf(i) {
-    return this.pool[this.cases[i].contract]?.basis ?? "specified";
+    return this.cases[i].contract?.basis ?? "specified";
   }
 
   /** A sort key by severity on any of the columns: smaller is worse. Skipped results do not count. */
@@ -197,6 +195,12 @@ class Cells {
     }
     return [-unexpected, worst, -number];
   }
+}
+
+/** The value of a key in a map, made when it is first asked for. */
+function remembered(map, key, make) {
+  if (!map.has(key)) map.set(key, make());
+  return map.get(key);
 }
 
 /** Whether one look comes before the other: unexpected ones first, then the worst. */

@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 from goldens import check_golden
 from shipped import cases_of_theme
+from tables import tables
 
-from conformance.case.basis import (
-    STRENGTH,
-    contract_on,
-    grounds_of,
-    weakest_of,
-)
+from conformance.case.basis import STRENGTH, contract_on, grounds_of, weakest_of
 from conformance.case.contract import Contract
 from conformance.case.contracts import ELSEWHERE, contract_of
 from conformance.case.corpus import shipped_files
 from conformance.case.features import BY_NAME, features_of
+
+TABLES = tables(__file__)
 
 #: The themes at the limits of the operator weigh each of their contracts on its own.
 THEMES = sorted(
@@ -57,40 +55,7 @@ def test_no_contract_demands_of_a_provider_what_its_text_refuses(theme: str) -> 
 
 
 #: In which features calls differ from a plain one.
-ROWS: tuple[dict[str, str], ...] = (
-    {},
-    {"scale": "given", "causal": "bidirectional"},
-    {"scale": "given", "softcap": "given"},
-    {"softcap": "given", "key_value": "omitted"},
-    {"attention_bias": "one_head"},
-    {"attention_bias": "one_head", "sink": "head_sink"},
-    {"attention_bias": "one_head", "quantised": "int8_tensor"},
-    {"attention_bias": "full", "sink": "head_sink"},
-    {"sink": "head_sink"},
-    {"window": "shorter"},
-    {"window": "whole"},
-    {"window": "shorter", "cache": "sliding_window"},
-    {"cache": "sliding_window"},
-    {"cache": "sliding_window", "attention_bias": "full"},
-    {"scale": "given", "key_value": "packed"},
-    {"scale": "given", "key_value": "zero_length"},
-    {"rotary": "half_split", "softcap": "given", "lengths": "ragged"},
-    {"rotary": "interleaved", "head_size": "8"},
-    {"rotary": "partial_half_split"},
-    {"rotary": "partial_half_split", "head_size": "40"},
-    {"rotary": "partial_half_split", "head_size": "80"},
-    {"quantised": "float8_channel"},
-    {"quantised": "int8_tensor", "softcap": "given"},
-    {"qk_norm": "given"},
-    {"qk_norm": "given", "rotary": "half_split"},
-    {"qk_norm": "given", "rotary": "half_split", "key_value": "packed"},
-    {"causal": "bidirectional"},
-    {"presents": "one"},
-    {"presents": "one", "qk_norm": "given"},
-    {"output_qk": "after_softmax"},
-    {"phase": "decode", "cache": "concatenated", "key_value": "zero_length"},
-    {"phase": "decode", "cache": "concatenated", "key_value": "zero_length", "window": "shorter"},
-)
+ROWS: tuple[dict[str, str], ...] = TABLES["features"]
 
 
 def test_what_a_contract_says_of_features() -> None:

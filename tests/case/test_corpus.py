@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 from case_files import entries, write
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.base.paths import data_path
-from conformance.case.corpus import (
-    find,
-    name_on,
-    shipped_files,
-    shipped_tags,
-    split_target,
-)
+from conformance.case.corpus import find, name_on, shipped_files, shipped_tags, split_target
+
+TABLES = tables(__file__)
 
 SHIPPED = data_path("cases")
 SOME = "shared_kv/zero_length_kv[dtype=float32,past_sequence_length=8,batch_size=1]"
@@ -59,27 +56,7 @@ def test_the_tags_that_are_searched_for_are_those_of_the_cases() -> None:
 # Targets in ids
 
 
-@pytest.mark.parametrize(
-    ("argument", "path", "target"),
-    [
-        ("cases/a.yaml::b[c=1,ep=cpu]", "cases/a.yaml::b[c=1]", "cpu"),
-        ("cases/a.yaml::b[ep=cpu,c=1]", "cases/a.yaml::b[c=1]", "cpu"),
-        ("a/b[c=1,ep=cpu,d=2]", "a/b[c=1,d=2]", "cpu"),
-        ("a/b[ep=cuda]", "a/b", "cuda"),
-        ("a/b[step=1,c.ep=2]", "a/b[step=1,c.ep=2]", None),
-        ("a/b[c=1]", "a/b[c=1]", None),
-        ("a/b", "a/b", None),
-        ("a/b[ep=exec:./x::y]", "a/b", "exec:./x::y"),
-        ("a.yaml::b[c=1,ep=exec:./p,ep=q/[r]]", "a.yaml::b[c=1]", "exec:./p,ep=q/[r]"),
-        ("a/b[ep=exec:./my runner.yaml]", "a/b", "exec:./my runner.yaml"),
-        ("a/b[ep=exec:./100%25%0A]", "a/b", "exec:./100%\n"),
-        ("some[1]/a.yaml::b[ep=cpu]", "some[1]/a.yaml::b", "cpu"),
-        ("some@where/a.yaml", "some@where/a.yaml", None),
-        ("some@where/a.yaml::b", "some@where/a.yaml::b", None),
-        ("some[ep=cpu]/a.yaml", "some[ep=cpu]/a.yaml", None),
-        ("a/b[c=1]@cpu", "a/b[c=1]@cpu", None),
-    ],
-)
+@pytest.mark.parametrize(("argument", "path", "target"), TABLES["targets"])
 def test_a_target_in_an_id(argument: str, path: str, target: str | None) -> None:
     assert split_target(argument) == (path, target)
 
@@ -88,9 +65,8 @@ def test_a_target_in_an_id(argument: str, path: str, target: str | None) -> None
     "target", ["cpu", "exec:./a,b]", "exec:/a::b/[c]", "exec:é %41", "exec:\udcff\n\x1b[1m"]
 )
 @pytest.mark.parametrize("argument", ["own.yaml::ab", SOME])
-def test_the_name_of_a_test_has_one_bracket_at_its_end_and_can_be_read_back(
-    own: Path, argument: str, target: str
-) -> None:
+def test_the_name_of_a_test_can_be_read_back(own: Path, argument: str, target: str) -> None:
+    """The name of a test has one bracket at its end and can be read back."""
     (case,) = find([argument]).named
     name = name_on(case, target)
     assert name.isprintable()

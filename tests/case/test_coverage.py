@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from case_files import cases_of
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, features_of
 from conformance.maintain.coverage import faults, legal_pairs, looked_at, pair_counts, pairs_of
 from conformance.maintain.covering import Pair, goals_of, line_of, new_rows
+
+TABLES = tables(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +41,9 @@ def test_a_pair_without_a_case_is_reported(tmp_path: Path) -> None:
     assert not any(fault.startswith("heads gqa × softcap given") for fault in faults(cases))
 
 
-@pytest.mark.parametrize(
-    ("body", "unread"),
-    [
-        (
-            "position_ids: implied, rotary: half_split, insensitive_to: [position_ids]",
-            "position_ids",
-        ),
-        ("sequence_length: 4, batch_size: 2, total_sequence_lengths: [4, 2]", "lengths"),
-        ("softcap: 1.0, insensitive_to: [softcap]", "softcap"),
-        ("head_sink: true, insensitive_to: [head_sink]", "sink"),
-    ],
-)
-def test_what_the_result_does_not_depend_on_is_not_counted(
-    tmp_path: Path, body: str, unread: str
-) -> None:
+@pytest.mark.parametrize(("body", "unread"), TABLES["unread"])
+def test_what_has_no_effect_is_not_counted(tmp_path: Path, body: str, unread: str) -> None:
+    """What the result does not depend on is not counted."""
     (case,) = cases_of(tmp_path, f"- {{name: a, {body}}}")
     values = features_of(case.call, case.steps)
     assert values[unread] is not None

@@ -64,7 +64,6 @@ def test_the_calls_of_graphs(tmp_path: Path) -> None:
         script, record = script_of(case.call), case_record(case).call
         (step,), (tensors,) = script.steps, case.steps
         found, made = features_of(case.call, case.steps), script.compute(step.inputs)
-        assert record.graph is not None
         told += [
             f"=== {name}: {case.title}",
             f"fields: {case.call.model_dump(include=MAIN)}",

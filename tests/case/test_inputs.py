@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.random import RandomState
+from tables import tables
 
 from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
 from conformance.case.tensors import ShapeError, steps_of
+
+TABLES = tables(__file__)
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,15 +35,7 @@ def uniform(name: str, shape: tuple[int, ...], low: float, high: float, seed: st
 
 # Reproducibility
 
-FROZEN = {
-    "query": [6.329434871673584, 2.25203537940979, -7.354791641235352],
-    "key": [0.014014622196555138, 0.03697659447789192, -0.0575525127351284],
-    "value": [-0.006284781731665134, 0.007511470466852188, -0.00329822045750916],
-    "past_key": [0.804797351360321, -0.040542326867580414, 0.019155237823724747],
-    "past_value": [0.8741961717605591, 0.015010124072432518, -0.012639403343200684],
-    "attention_bias": [-0.974078357219696, -1.570273756980896, 0.30796733498573303],
-    "head_sink": [1.5767078399658203, 3.838094711303711, 1.7805265188217163],
-}
+FROZEN = TABLES["frozen"]
 
 
 @pytest.mark.parametrize("name", FROZEN)
@@ -168,17 +163,7 @@ def test_zero_length_is_connected_and_empty() -> None:
 # Packed QKV
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"sequence_length": 5, "batch_size": 2},
-        {"past_sequence_length": 3, "dtype": "float16"},
-        {"num_heads": 3, "kv_num_heads": 3, "dtype": "bfloat16"},
-        {"num_heads": 8, "kv_num_heads": 1, "seed": 7},
-        {"loop": (2, 3)},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("fields", TABLES["packed"], ids=str)
 def test_packed_and_separate_inputs_have_the_same_numbers(fields: dict[str, Any]) -> None:
     """So packed and separate inputs can be compared exactly."""
     for index in range(len(fields.get("loop", (1,)))):

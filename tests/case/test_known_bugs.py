@@ -5,7 +5,7 @@ from __future__ import annotations
 from known_bugs import known_bugs
 from shipped import shipped_cases
 
-from conformance.judge.expectations import id_pattern
+from conformance.expectations.known import id_pattern
 
 
 def test_every_known_bug_has_cases_with_its_link_or_a_reason() -> None:

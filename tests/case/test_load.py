@@ -12,12 +12,15 @@ import yaml
 from case_files import cases_of, complaints, entries, write
 from generated import given, settings, st
 from mistakes import mistakes
+from tables import tables
 
 from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import InputError
 from conformance.case.case_file import schema
 from conformance.case.load import load_file
 from conformance.case.tensors import attributes_of
+
+TABLES = tables(__file__)
 
 # What a file may contain
 
@@ -52,9 +55,7 @@ def test_a_mistake_is_reported_with_its_location(tmp_path: Path, body: str, comp
 @given(
     content=st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "replace"))
 )
-def test_the_loader_handles_any_bytes(
-    content: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_bytes_are_handled(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     survive(tmp_path_factory, content)
 
 
@@ -133,20 +134,9 @@ def test_rows_are_read_as_json_with_their_lines(tmp_path: Path) -> None:
     assert "duplicate key 'num_heads'; the first is on line 5" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "width"),
-    [
-        ("cache_dtype: int8", 8),
-        ("cache_dtype: float8e4m3fn", 8),
-        ("cache_dtype: uint8, kv_cache_bit_width: 4", 4),
-        ("cache_dtype: int8, kv_cache_bit_width: null, contract: *no", None),
-        ("cache_dtype: int8, attributes: {kv_cache_bit_width: null}, contract: *no", None),
-        ("cache_dtype: int8, kv_cache_bit_width: 0, contract: *no", 0),
-    ],
-)
-def test_a_quantised_cache_of_8_bits_says_so_unless_the_file_does_not_want_it(
-    tmp_path: Path, fields: str, width: int | None
-) -> None:
+@pytest.mark.parametrize(("fields", "width"), TABLES["widths"])
+def test_8_bit_caches_say_so_unless_told(tmp_path: Path, fields: str, width: int | None) -> None:
+    """A quantised cache of 8 bits says so unless the file does not want it."""
     kinds = "k_quant_type: PER_TENSOR, v_quant_type: PER_TENSOR, past_sequence_length: 3"
     no = "- {name: a, contract: &no {demands: rejects, source: a document}}\n"
     case = cases_of(tmp_path, f"{no}- {{name: b, {kinds}, {fields}}}")[-1]

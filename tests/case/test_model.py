@@ -16,7 +16,7 @@ from conformance.bundle.model import build_model
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.tensors import attributes_of, steps_of
-from conformance.judge.expectations import load_expectations
+from conformance.expectations.read import load_expectations
 from conformance.targets.registry import target_for
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.case.call import Call
@@ -11,22 +12,10 @@ from conformance.case.features import FEATURES
 from conformance.case.properties import NAMES, OPERATORS
 from conformance.case.selection import SelectionError, compile_expression
 
+TABLES = tables(__file__)
 
-@pytest.mark.parametrize(
-    ("text", "name", "selected"),
-    [
-        ("dtype=float16", "a[dtype=float16]", True),
-        ("dtype=float16", "a[cache_dtype=float16]", False),
-        ("dtype=float16", "a[x=1,dtype=float16,ep=cpu]", True),
-        ("heads=mha", "a[heads=mha]", True),
-        ("heads=m", "a[heads=mha]", True),  # no value, so a piece of an id
-        ("dtype=float", "a[dtype=float16]", True),
-        ("cache=int8", "a[cache=int8]", True),
-        ("how=given", "a[how=given]", True),
-        ("dtype=float16,heads=mha", "a[dtype=float16,heads=mha]", True),
-        ("num_heads=3", "a[attributes.num_heads=3]", False),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "name", "selected"), TABLES["axes"])
 def test_an_axis_of_the_same_name_counts(text: str, name: str, selected: bool) -> None:
     assert compile_expression(text)([name]) is selected
 

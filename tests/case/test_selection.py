@@ -8,8 +8,11 @@ from collections.abc import Iterable
 import pytest
 from _pytest.mark import expression as pytests
 from generated import example, given, settings, st
+from tables import tables
 
 from conformance.case.selection import SelectionError, compile_expression
+
+TABLES = tables(__file__)
 
 NAMES = ("window.yaml", "decode[dtype=float16,local_window_size=5,heads=mha,ep=cpu]", "Ground")
 
@@ -105,30 +108,7 @@ def test_expressions_of_parts_of_an_id() -> None:
         compile_expression(" or ".join(["a"] * 1001))
 
 
-@pytest.mark.parametrize(
-    ("word", "name", "selected"),
-    [
-        ("float16", "decode[dtype=float16]", True),
-        ("float16", "decode[dtype=bfloat16]", False),
-        ("bfloat", "decode[dtype=bfloat16]", True),
-        ("type=float16", "decode[cache_dtype=float16]", False),
-        ("size=float16", "decode[cache_size=float16]", True),
-        ("window", "local_window_size", True),
-        ("rota", "rotary.yaml", True),
-        ("otary", "rotary.yaml", False),
-        ("soft", "softcap_alone", True),
-        ("capped", "softcapped", False),
-        ("size=5", "a[local_window_size=5]", True),
-        ("size=5", "a[local_window_size=50]", False),
-        ("size=5", "a[local_window_size=5,heads=mha]", True),
-        ("softcap=1", "a[softcap=1.5]", False),
-        ("softcap=1.5", "a[softcap=1.5]", True),
-        ("float", "a[dtype=float16]", True),
-        ("ROTARY", "rotary", True),
-        *((part, NAMES[1], True) for part in ("dtype=float16", "local_window_size=5,heads=mha")),
-        (NAMES[1], NAMES[1], True),
-    ],
-)
+@pytest.mark.parametrize(("word", "name", "selected"), TABLES["words"])
 def test_a_word_matches_from_the_start_of_a_word_on(word: str, name: str, selected: bool) -> None:
     assert compile_expression(word)([name]) is selected
     assert compile_expression(f"not {word}")([name]) is not selected

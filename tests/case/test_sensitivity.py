@@ -11,6 +11,7 @@ import pytest
 import yaml
 from case_files import cases_of
 from shipped import cases_of_theme
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.bundle import sensitivity
@@ -31,6 +32,8 @@ from conformance.case.corpus import shipped_files
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.oracle import reference
 from conformance.oracle.tolerance import CONSTANTS, budgets
+
+TABLES = tables(__file__)
 
 DECODE = {"past_sequence_length": 9}
 PROMPT = {"sequence_length": 6}
@@ -176,9 +179,7 @@ def first(axis: int) -> Any:
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
-def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input(
-    name: str, fields: dict[str, Any], replaced: Any
-) -> None:
+def test_effects_are_of_the_replaced_call(name: str, fields: dict[str, Any], replaced: Any) -> None:
     """Here the oracle reads the replaced input itself."""
     call = Call.model_validate({**fields, "presents": "both"})
     (step,) = steps_of(call)
@@ -227,44 +228,9 @@ def test_a_bias_with_rows_of_another_length_is_seen() -> None:
 # A case
 
 
-WIDE = "sequence_length: 4, local_window_size: 9"
-IMPLIED = "past_sequence_length: 9, rotary: half_split, position_ids: implied"
-#: Its scale has an effect between 1 and 20 budgets, which is neither sufficient nor absent.
-SMALL = (
-    "past_sequence_length: 9, scale: 0.3, dtype: float16, inputs:"
-    " {query: {values: {low: -0.7, high: 0.7}}}"
-)
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        (
-            WIDE,
-            r"The case cannot show a fault in window: changing it moves the result by only 0 error"
-            r" budgets, and 20 are required\. Choose values that make it larger, or write"
-            r" insensitive_to: \[window\] if it must not change the result\.",
-        ),
-        (
-            IMPLIED,
-            r".* position_ids: replacing it by the positions that follow from the lengths moves .*",
-        ),
-        (f"{WIDE}, insensitive_to: [window]", None),
-        (f"{IMPLIED}, insensitive_to: [position_ids]", None),
-        (SMALL, r".* in scale: changing it .* by only [\d.]+ .* values that make it larger\."),
-        (
-            "sequence_length: 4, insensitive_to: [causal]",
-            r"insensitive_to lists causal, but changing it moves the result by .* budgets:"
-            r" remove causal from insensitive_to\.",
-        ),
-        # What may compute is checked, too.
-        (f"{WIDE}, contract: {{source: x, demands: either}}", ".* fault in window: .*"),
-        (f"{WIDE}, contract: {{source: x, demands: rejects}}", None),
-    ],
-)
-def test_a_part_without_effect_must_be_declared_and_no_other(
-    tmp_path: Path, fields: str, sentence: str | None
-) -> None:
+@pytest.mark.parametrize(("fields", "sentence"), TABLES["insensitive"])
+def test_only_idle_parts_are_declared(tmp_path: Path, fields: str, sentence: str | None) -> None:
+    """A part without effect must be declared and no other."""
     (case,) = cases_of(tmp_path, f"- {{name: a, {fields}}}")
     said = why_insensitive(case)
     assert said is None if sentence is None else re.fullmatch(sentence, said or "")

@@ -55,9 +55,7 @@ def had(entries: Any, installed: Version) -> list[Any]:
 
 
 @pytest.mark.parametrize("side", ["inputs", "outputs"])
-def test_parameters_are_those_of_the_installed_onnxruntime(
-    side: str, schema: Any, installed: Version
-) -> None:
+def test_parameters_are_those_of_onnxruntime(side: str, schema: Any, installed: Version) -> None:
     """Also fails if a newer ONNX Runtime has one that the table lacks."""
     table = had({"inputs": INPUTS, "outputs": OUTPUTS}[side], installed)
     theirs = getattr(schema, side)

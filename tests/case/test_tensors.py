@@ -12,6 +12,7 @@ import pytest
 from built_models import declared, dims, model
 from onnx import AttributeProto
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.dtypes import INTEGER_RANGE
@@ -34,6 +35,8 @@ from conformance.case.tensors import (
     attributes_of,
     steps_of,
 )
+
+TABLES = tables(__file__)
 
 #: The inputs that a call has by default.
 PLAIN = ("query", "key", "value", "seqlens_k", "total_sequence_length")
@@ -198,25 +201,12 @@ def test_a_cache_can_have_a_type_of_its_own(cache: str) -> None:
 # Written by hand
 
 
-@pytest.mark.parametrize(
-    ("written", "shape"),
-    [
-        ([], ()),
-        ([1, 2], (1, 2)),
-        ([0], (0,)),
-        (["batch_size", "sequence_length"], (2, 3)),
-        (["kv_sequence_length", "past_sequence_length", "total_sequence_length"], (3, 4, 7)),
-        (["num_heads", "kv_num_heads", "head_size"], (4, 2, 16)),
-        (["hidden_size", "kv_hidden_size"], (64, 32)),
-        (["sequence_length+1", "hidden_size - 8", "head_size*2"], (4, 56, 32)),
-        ([" batch_size ", "past_sequence_length-4", "num_heads*0"], (2, 0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("written", "shape"), TABLES["shapes"])
 def test_a_shape_consists_of_numbers_and_names(written: list[Any], shape: tuple[int, ...]) -> None:
     fields = {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 4}
-    assert shapes(**fields, inputs={"query": {"shape": written}})["query"] == shape
+    assert shapes(**fields, inputs={"query": {"shape": written}})["query"] == tuple(shape)
     said = declared(**fields, outputs={"output": {"shape": written}})
-    assert said["output"] == list(shape)
+    assert said["output"] == shape
 
 
 def test_max_sequence_length_is_the_length_of_the_buffer() -> None:

@@ -36,7 +36,6 @@ def both(case: Case) -> tuple[Prepared, Prepared]:
 
 def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> RelationRecord:
     mine, theirs = both(case)
-    assert case.relation is not None
     values = (own, mine.expected), (other, theirs.expected)
     return relate(case.call, case.relation, *values, target_class)[0]
 
@@ -115,7 +114,6 @@ def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) ->
     mine, theirs = both(case)
     own, other = right_by(mine), right_by(theirs)
     unit = theirs.expected[3]["output"].arithmetic
-    assert unit is not None
     allowed = 2 * CONSTANTS["cpu"] * unit[0, 0, 5]
     step = other[3]["output"]
     value = float(own[0]["output"][0, 3, 5])

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from case_files import cases_of
+from tables import tables
 
 from conformance.case.features import FEATURES
 from conformance.case.wording import words
+
+TABLES = tables(__file__)
 
 PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
 
@@ -31,23 +34,6 @@ def test_every_value_has_words(feature: Any) -> None:
 # Entries without a title
 
 
-@pytest.mark.parametrize(
-    ("fields", "titles"),
-    [
-        ("title: My own, matrix: {seed: [1, 2]}", ["My own", "My own"]),
-        # Features that are no axes stand for it.
-        (
-            "sequence_length: 4, softcap: 1.0, matrix: {past_sequence_length: [3, 0]}",
-            ["Several tokens on a past, softcap", "Prompt, softcap"],
-        ),
-        # Many are cut at a comma.
-        (
-            "sequence_length: 3, past_sequence_length: 9, max_sequence_length: 16, kv_num_heads: 1,"
-            " rotary: half_split, softcap: 1.0, head_sink: true, attention_bias: full",
-            ["Several tokens on a past, static cache, MQA, rotary, softcap, attention bias"],
-        ),
-    ],
-    ids=["written", "without", "long"],
-)
+@pytest.mark.parametrize(("fields", "titles"), TABLES["titles"], ids=["written", "without", "long"])
 def test_the_titles_of_an_entry(tmp_path: Path, fields: str, titles: list[str]) -> None:
     assert [case.title for case in cases_of(tmp_path, f"- {{name: a, {fields}}}")] == titles

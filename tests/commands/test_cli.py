@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
-from as_user import MARK, TWENTY, Desk, Gqa, in_terminal, living, wait_for
+from as_user import MARK, TWENTY, Desk, Gqa, has_onnxruntime, in_terminal, living, wait_for
 from case_files import write
 
 from conformance.results.reader import read
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
-
-has_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
 
 
 def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> None:
@@ -34,18 +29,6 @@ def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, 
     assert f"cuda: every case was skipped: {reason}" in done.out
 
 
-@has_onnxruntime
-def test_the_real_cpu_target(desk: Desk) -> None:
-    done = desk.gqa("run", "three.yaml", "--results", "cpu.jsonl")
-    assert done.status == 0, done.both
-    run = read(desk.folder / "cpu.jsonl")
-    found = {(result.verdict, result.placement) for result in run.results}
-    assert found == {("pass", "CPUExecutionProvider")}
-    (target,) = run.header.targets
-    assert target.describe is not None
-    assert target.name == f"cpu@{target.describe.version}"
-
-
 # Interruptions
 
 
@@ -56,9 +39,7 @@ def results_in(file: Path) -> int:
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
 )
-def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
-    desk: Desk, number: signal.Signals
-) -> None:
+def test_an_interrupted_run_leaves_a_marked_file_alone(desk: Desk, number: signal.Signals) -> None:
     write(desk.folder, TWENTY, "twenty.yaml")
     file = desk.folder / f"{number.name}.jsonl"
     mark = f"{file}"
@@ -77,7 +58,6 @@ def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
     assert living(mark) == []
     assert "Traceback" not in out + err
     run = read(file)
-    assert run.footer is not None
     assert not run.footer.complete
     assert 0 < len(run.results) < 20
     assert re.search(rf"{len(run.results)} results?, .*, interrupted", out)

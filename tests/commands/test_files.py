@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.base.files import (
-    TOO_LARGE,
-    read_plain,
-    replacing,
-    writing,
-)
+from conformance.base.files import TOO_LARGE, read_plain, replacing, writing
 
 
 def test_a_plain_file_is_read_and_a_link_only_if_wanted(tmp_path: Path) -> None:

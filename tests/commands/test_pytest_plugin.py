@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -11,13 +10,10 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Done
+from as_user import Desk, Done, has_onnxruntime
 
 from conformance.base.paths import ROOT
 
-has_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
 in_checkout = pytest.mark.skipif(
     not (ROOT / "conftest.py").is_file(), reason="not a checkout: there is no conftest.py"
 )
@@ -110,9 +106,7 @@ def test_a_node_id_and_an_option_with_a_path(desk: Desk) -> None:
     assert f"rootdir: {ROOT}\nconfigfile: pyproject.toml" in done.out
 
 
-def test_the_cases_of_another_checkout_are_refused_with_the_remedy(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_cases_of_another_checkout_are_refused_with_the_remedy(desk: Desk, tmp_path: Path) -> None:
     """To the suite of another checkout they are a stranger's, and known crashes red."""
     other = tmp_path / "other"
     (other / "conformance").mkdir(parents=True)

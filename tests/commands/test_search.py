@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tables import tables
 
 from conformance.case.corpus import names_cases
 
+TABLES = tables(__file__)
 
-@pytest.mark.parametrize(
-    ("argument", "is_one"),
-    [
-        ("smoke", True),
-        ("smoke/prompt", True),
-        ("window/prompt[dtype=float32,local_window_size=4]", True),
-        ("smoke/prompt[ep=cpu]", True),
-        ("nowhere.yaml", True),
-        ("nowhere.yaml::a b", True),
-        ("../nowhere/", True),
-        ("model.onnx", True),
-        ("not smoke", False),
-        ("window and smoke", False),
-        ("smok", False),
-        ("head_size>=64", False),
-        ("", False),
-    ],
-)
+
+@pytest.mark.parametrize(("argument", "is_one"), TABLES["arguments"])
 def test_what_names_cases_and_what_is_an_expression(argument: str, is_one: bool) -> None:
     assert names_cases(argument) is is_one

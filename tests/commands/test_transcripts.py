@@ -143,9 +143,7 @@ def in_shell(desk: Desk, line: str, given: str) -> Done:
         ),
     ],
 )
-def test_commands_say_what_the_transcript_says(
-    file: Path, done: Call, replaced: dict[str, str]
-) -> None:
+def test_commands_print_transcripts(file: Path, done: Call, replaced: dict[str, str]) -> None:
     wanted = file.read_text(encoding="utf-8")
     written = [wanted[: wanted.index("\n\n") + 1]]
     for comment, line, given in COMMAND.findall(wanted):

@@ -18,9 +18,12 @@ from case_files import entries, write
 from endings import check_ending
 from synthetic_runs import case, realistic, result
 from synthetic_runs import write as write_results
+from tables import tables
 
 from conformance.cli.report import FORMS
 from conformance.results.reader import read
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -154,21 +157,17 @@ def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, befor
 PART = "Results: keep.jsonl.part, of a run that is not whole; keep.jsonl keeps those from before."
 
 
-def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(
-    desk: Desk, gqa: Gqa, before: bytes
-) -> None:
+def test_a_runner_given_up_keeps_the_earlier_results(desk: Desk, gqa: Gqa, before: bytes) -> None:
+    """A run whose runner is given up keeps the earlier results."""
     done = gqa(*complete_run(desk), "--ep", "exec:./gone")
     assert (done.status, done.out.splitlines()[-1]) == (3, PART)
     run = read(desk.folder / "keep.jsonl.part")
-    assert run.footer is not None
     assert not run.footer.complete
     assert (desk.folder / "keep.jsonl").read_bytes() == before
 
 
 @pytest.mark.push
-def test_stopped_runs_leave_the_earlier_results_until_one_is_whole(
-    desk: Desk, before: bytes
-) -> None:
+def test_stopped_runs_leave_earlier_results_until_one_is_whole(desk: Desk, before: bytes) -> None:
     for number in (2, 1):
         process = held_run(desk)
         allow(desk, number)
@@ -219,9 +218,7 @@ def small_disk(desk: Desk) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("form", [form.option for form in FORMS if not form.folder])
-def test_a_full_disk_leaves_the_old_file_whole(
-    desk: Desk, gqa: Gqa, small_disk: Path, form: str
-) -> None:
+def test_a_full_disk_keeps_the_old_file(desk: Desk, gqa: Gqa, small_disk: Path, form: str) -> None:
     realistic(desk.folder / "many.jsonl")
     old = small_disk / "out"
     old.write_text("the old report\n")
@@ -253,25 +250,9 @@ def test_a_limit_on_the_size_of_files(desk: Desk, before: bytes, size: int) -> N
 # An output that is an input or another output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "run three.yaml --results x --html ./programs/../x",
-        "run three.yaml --results x --html ./x.part",
-        "run three.yaml --results three.yaml",
-        "run three.yaml --html programs/correct --ep exec:programs/correct",
-        "report keep.jsonl --html keep.jsonl",
-        "report keep.jsonl --markdown link.jsonl",
-        "report keep.jsonl --csv x --json x",
-        "report other.jsonl --against keep.jsonl --html keep.jsonl",
-        "report report.html --site .",
-        "report keep.jsonl --site . --json report.html",
-        "diff keep.jsonl other.jsonl --markdown other.jsonl",
-    ],
-)
-def test_an_output_that_is_read_or_written_already_is_refused(
-    desk: Desk, gqa: Gqa, arguments: str
-) -> None:
+@pytest.mark.parametrize("arguments", TABLES["overwriting"])
+def test_an_output_that_is_in_use_is_refused(desk: Desk, gqa: Gqa, arguments: str) -> None:
+    """An output that is read or written already is refused."""
     desk.runner("correct")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "other.jsonl")
     shutil.copy(desk.folder / "keep.jsonl", desk.folder / "report.html")

@@ -107,11 +107,7 @@ PATHS: dict[str, list[str]] = {
     "a case in a file that is not there": ["list", f"{NAME}/own.yaml::one"],
     "-k that selects nothing": ["list", "smoke", "-k", "HID\x1b[8m\x9b\u202e"],
     "-k that is wrong": ["list", "smoke", "-k", f"({TEXT}"],
-    "a search that finds nothing": [
-        "list",
-        "HID\x1b[8m\x9b\u202e or smoke=\u202e",
-        "smoke/prompt",
-    ],
+    "a search that finds nothing": ["list", "HID\x1b[8m\x9b\u202e or smoke=\u202e", "smoke/prompt"],
     "a search that is wrong": ["list", f"head_size>{TEXT}", "smoke"],
     "a search as JSON": ["list", "not softcap", "own.yaml", "--json"],
     "a command": [TEXT],
@@ -141,9 +137,8 @@ PATHS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("arguments", PATHS.values(), ids=PATHS)
-def test_text_from_outside_is_shown_and_not_obeyed(
-    on_terminal: Callable[..., Done], arguments: list[str]
-) -> None:
+def test_outside_text_is_not_obeyed(on_terminal: Callable[..., Done], arguments: list[str]) -> None:
+    """Text from outside is shown and not obeyed."""
     done = on_terminal(*arguments)
     check(done)
     assert "HID" in done.out

@@ -28,9 +28,7 @@ from conformance.model.reading import ReadModel, read_model
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
-)
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 CPU = ["CPUExecutionProvider"]
@@ -107,9 +105,7 @@ def captured_of(model: Path, ids: tuple[int, ...], steps: int, folder: Path) -> 
     return capture(read, groups[0].nodes, own, Tokens(ids, steps), folder)
 
 
-def test_every_layer_is_judged_with_what_it_gets(
-    check: Check, borrowing: Path, folder: Path
-) -> None:
+def test_layers_are_judged_with_what_they_get(check: Check, borrowing: Path, folder: Path) -> None:
     """The values of the cases are those of a plain session, layer by layer and call by call."""
     done = check(borrowing, "--save-cases", str(folder / "kept.yaml"))
     assert "12 tokens and 2 decode steps, " in done.out
@@ -147,11 +143,7 @@ def test_the_users_files_are_left_alone(check: Check, borrowing: Path, folder: P
 
 
 def test_the_first_layer_that_goes_wrong_is_named(
-    check: Check,
-    borrowing: Path,
-    folder: Path,
-    desk: Desk,
-    monkeypatch: pytest.MonkeyPatch,
+    check: Check, borrowing: Path, folder: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_file = folder / "kept.yaml"
     check(borrowing, "--ep", desk.runner("correct"), "--save-cases", str(kept_file))
@@ -169,9 +161,7 @@ def test_the_first_layer_that_goes_wrong_is_named(
 
 @pytest.mark.push
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_norm_that_the_reference_run_does_not_know(
-    check: Check, folder: Path, desk: Desk, packed: bool
-) -> None:
+def test_a_norm_unknown_to_the_run(check: Check, folder: Path, desk: Desk, packed: bool) -> None:
     """The CPU provider has no norm of queries and keys, so the run has it as nodes of its own.
 
     The past of the decode step is what the oracle expects the prompt to leave there, and the query
@@ -223,9 +213,7 @@ def test_a_node_in_a_subgraph_is_told_and_the_others_run(check: Check, folder: P
     assert "every node is in a subgraph; " in done.err
 
 
-def test_values_that_are_not_finite_are_judged_as_the_oracle_does(
-    check: Check, folder: Path
-) -> None:
+def test_infinite_values_are_judged_as_the_oracle_does(check: Check, folder: Path) -> None:
     """A weight that overflows float16 makes infinities and NaN; nothing is said about those."""
     model = Decoder(3, dtype=np.float16, factor=3e4).save(folder)
     check(model, "--save-cases", str(folder / "kept.yaml"))
@@ -278,10 +266,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (
-            {"input_ids": IDS},
-            "input attention_mask (int64 [batch, total",
-        ),
+        ({"input_ids": IDS}, "input attention_mask (int64 [batch, total"),
         ({"input_ids": IDS, "ids": IDS}, "the model has no input ids; its inputs are input_ids, "),
         ({"input_ids": IDS.astype(np.float32)}, "input_ids is float32; the model takes int64."),
         ({"input_ids": IDS[0], "attention_mask": MASK}, "ONNX Runtime fails in its call 1: Inv"),
@@ -289,9 +274,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
     ],
     ids=[str(number) for number in range(5)],
 )
-def test_inputs_that_do_not_fit(
-    gqa: Gqa, folder: Path, arrays: dict[str, np.ndarray], message: str
-) -> None:
+def test_unfit_inputs(gqa: Gqa, folder: Path, arrays: dict[str, np.ndarray], message: str) -> None:
     said = refused(gqa, folder, inputs(folder, **arrays))
     assert message in said
     assert len(said.splitlines()) == 1
@@ -430,9 +413,7 @@ def test_too_much_to_keep(check: Check, folder: Path) -> None:
 
 
 @pytest.mark.push
-def test_kept_cases_run_without_the_model(
-    check: Check, gqa: Gqa, borrowing: Path, folder: Path
-) -> None:
+def test_kept_cases_need_no_model(check: Check, gqa: Gqa, borrowing: Path, folder: Path) -> None:
     file, results = folder / "kept.yaml", folder / "r.jsonl"
     check(borrowing, "--save-cases", str(file))
     borrowing.unlink()

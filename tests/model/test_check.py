@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,18 +13,19 @@ from typing import Any
 import click
 import onnx
 import pytest
-from as_user import Desk, Done, Gqa, in_terminal
+from as_user import Desk, Done, Gqa, has_onnxruntime, in_terminal
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from check_graphs import KINDS, graph_of
 from goldens import check_golden
 from onnx import TensorProto, helper
+from tables import tables
 
 from conformance.base.paths import data_path
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.cli import run as commands_run
 from conformance.cli.check import Numbers
-from conformance.model import exports
+from conformance.maintain import exported
 from conformance.model.answers import answer, short, where_of
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages
@@ -36,9 +36,8 @@ from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
 from conformance.results.records import ResultRecord
 
-needs_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
-)
+TABLES = tables(__file__)
+
 
 FEW = ("--lengths", "3,12")
 
@@ -138,9 +137,7 @@ EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
         ([PROMPTS[0], PROMPTS[2], DECODES[2]], "for prompt of 6, prompt of 65 and 1 other call"),
     ],
 )
-def test_the_calls_that_differ_are_told_by_what_they_share(
-    these: Sequence[Stage], words: str
-) -> None:
+def test_calls_that_differ_are_told_by_what_they_share(these: Sequence[Stage], words: str) -> None:
     assert where_of(these, [s for s in EVERY if s not in these]) == words
 
 
@@ -185,15 +182,7 @@ def test_presents_that_nothing_reads_may_be_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("message", "text"),
-    [
-        ("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running"
-         " GroupQueryAttention node. Name:'gqa' Status Message: bad rank", "bad rank"),
-        ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization:"
-         " /a/b.cc:60 void foo(int) bar was false. ", "bar was false."),
-        ('Error at stage "type"\n\nCaused by:\n    0: Translating node\n    1: No softcap',
-         "No softcap"),
-        ("plain", "plain"),
-    ],
+    TABLES["messages"],
 )  # fmt: skip
 def test_messages_are_shortened(message: str, text: str) -> None:
     assert short(message).endswith(text)
@@ -288,7 +277,7 @@ def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path
 
 
 @pytest.mark.push
-@needs_onnxruntime
+@has_onnxruntime
 def test_a_past_behind_other_nodes_is_run_as_one_graph(check: Check, tmp_path: Path) -> None:
     file = saved(behind(decoder(Layer(), Layer(borrows=0)), 1, *moves("Identity")), tmp_path)
     done = check(file, *FEW)
@@ -312,7 +301,7 @@ def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None
     assert possible_stages(cut, wanted) == (wanted, "")
 
 
-@needs_onnxruntime
+@has_onnxruntime
 def test_a_weight_of_packed_projections_has_a_part_for_each(check: Check, tmp_path: Path) -> None:
     """A bias has one dimension, the weight two, and the query three."""
     model = decoder(Layer(packed=True))
@@ -364,9 +353,8 @@ def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int)
     ],
     ids=["attribute", "kind", "input", "many"],
 )
-def test_the_target_says_what_is_wrong_with_a_node(
-    check: Check, tmp_path: Path, layer: Layer, message: str
-) -> None:
+def test_targets_say_what_failed(check: Check, tmp_path: Path, layer: Layer, message: str) -> None:
+    """The target says what is wrong with a node."""
     pytest.importorskip("onnxruntime")
     file = saved(decoder(Layer(), layer), tmp_path)
     done = check(file, *FEW, status=1)
@@ -375,7 +363,7 @@ def test_the_target_says_what_is_wrong_with_a_node(
 
 
 @pytest.mark.push
-@needs_onnxruntime
+@has_onnxruntime
 def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) -> None:
     model = graph_of(KINDS[0])
     model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
@@ -399,23 +387,22 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
 
 
 @pytest.mark.push
-@needs_onnxruntime
-def test_a_pin_of_the_model_holds_from_a_release_on_and_ends_where_it_is_right(
-    check: Check, tmp_path: Path
-) -> None:
+@has_onnxruntime
+def test_a_pin_holds_from_a_release_until_it_is_right(check: Check, tmp_path: Path) -> None:
+    """A pin of the model holds from a release on and ends where it is right."""
     model = graph_of(KINDS[0])
     model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
     file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"
     file.write_bytes(model.SerializeToString())
     check(file, "--write-expect", str(pins))
-    assert '"versions": ">=1.' in pins.read_text()
+    assert 'versions: ">=1.' in pins.read_text()
     older = re.sub('">=[^"]*"', '">=1.0"', pins.read_text())
     pins.write_text(older)
     check(file, "--expect", str(pins), "--write-expect", str(pins))
     assert pins.read_text() == older
     file.write_bytes(graph_of(KINDS[0]).SerializeToString())
     check(file, "--expect", str(pins), "--write-expect", str(pins))
-    assert re.search('"versions": ">=1.0,<1[.0-9]*"', pins.read_text())
+    assert re.search('versions: ">=1.0,<1[.0-9]*"', pins.read_text())
 
 
 def test_a_target_that_takes_none_of_the_calls_is_an_answer(check: Check, tmp_path: Path) -> None:
@@ -428,7 +415,7 @@ def test_a_target_that_takes_none_of_the_calls_is_an_answer(check: Check, tmp_pa
 
 @pytest.mark.push
 def test_the_theme_exports_is_what_its_command_writes() -> None:
-    assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exports.text()
+    assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exported.exports()
 
 
 @pytest.mark.push
@@ -462,18 +449,9 @@ def test_a_check_that_was_cut_off_says_so_first(
     assert answers["headlines"] == [lines[3]]
 
 
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [
-        ("4k", (4096,)),
-        ("4096", (4096,)),
-        ("4_096", (4096,)),
-        ("128K", (131072,)),
-        ("1, 1k-1025", (1, 1024, 1025)),
-    ],
-)
+@pytest.mark.parametrize(("text", "numbers"), TABLES["lengths"])
 def test_lengths_are_read_as_people_write_them(text: str, numbers: tuple[int, ...]) -> None:
-    assert Numbers(1, 1 << 20).convert(text, None, None) == numbers
+    assert Numbers(1, 1 << 20).convert(text, None, None) == tuple(numbers)
 
 
 @pytest.mark.parametrize("text", ["0", "4kk", "k", "4m", "-3", "1-", "2-1", "1-1k", "9" * 5000])

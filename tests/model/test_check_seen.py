@@ -14,8 +14,11 @@ from as_user import Gqa
 from check_graphs import KINDS, changes, graph_of, is_right, nodes, put_in_front
 from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_node, make_tensor_value_info
+from tables import tables
 
 from conformance.base.paths import data_path
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -82,21 +85,7 @@ def test_a_truthful_graph_is_right(expect: Expect, kind: Any) -> None:
     expect(model, "right")
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "told"),
-    [
-        ("plain", "past.0.key_1_is_4", "shall have kv_num_heads"),
-        ("plain", "v.0_2_is_64", "'value'"),
-        ("plain", "q.0_with_a_dim", "the model does not load"),
-        ("plain", "present.0.key_is_FLOAT16", "Type Error"),
-        ("plain", "ir_version_99", "the model does not load"),
-        ("masked", "seqlens_k_too_large", "○ the model's own graph fails"),
-        ("masked", "seqlens_k_constant", "seqlens_k is 5, not 6, for one token on a past of 6"),
-        ("masked", "total_too_large", "total_sequence_length"),
-        ("plain", "a_name_twice", ""),
-        ("half", "input_3_twice", " is not what present_"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "change", "told"), TABLES["made wrong"])
 def test_one_thing_made_wrong(gqa: Gqa, tmp_path: Path, kind: str, change: str, told: str) -> None:
     model = dict(changes(graph_of(BY_NAME[kind])))[change]
     assert not is_right(model, BY_NAME[kind])
@@ -193,17 +182,7 @@ def test_lengths_that_the_body_of_an_if_computes(
 
 
 #: How positions are made, by what they are.
-POSITIONS = {
-    "time": "time = Gather (position_ids, zero)",
-    "clipped": "clipped = Min (position_ids, most)",
-    "restarting": """
-        new_shape = Shape <start = 1, end = 2> (x)
-        new = Squeeze (new_shape)
-        range = Range (zero, new, step)
-        zeros = Mul (position_ids, zero)
-        restarting = Add (zeros, range)
-    """,
-}
+POSITIONS = TABLES["positions"]
 
 
 def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
@@ -222,21 +201,8 @@ def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
     put_in_front(model, [*projections, *nodes(made)], zero=0, step=1, most=40)
 
 
-@pytest.mark.parametrize(
-    ("positions", "do_rotary", "told"),
-    [
-        ("position_ids", 0, ""),
-        ("time", 0, ""),
-        ("restarting", 0, "its results for one token on a past of 6 are not those for the same"),
-        ("clipped", 0, "and from token 40 to the next by another angle than from the first to the"),
-        ("position_ids", 1, "key is rotated before the node, which rotates it again (do_rotary 1)"),
-        ("", 0, "config.json has a rotary base, and neither the node nor the graph rotates"),
-        ("only queries", 0, "query is rotated before the node, and key is not"),
-    ],
-)
-def test_rotation(
-    expect: Expect, tmp_path: Path, positions: str, do_rotary: int, told: str
-) -> None:
+@pytest.mark.parametrize(("positions", "do_rotary", "told"), TABLES["rotary"])
+def test_rotary(expect: Expect, tmp_path: Path, positions: str, do_rotary: int, told: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"rope_theta": 100.0}))
     model = graph_of(BY_NAME["projected"])
     if positions:
@@ -524,6 +490,5 @@ def test_a_model_that_cannot_be_checked_has_answers_for_programs(gqa: Gqa, tmp_p
     model = graph_of(BY_NAME["plain"])
     del model.graph.node[0].attribute[:]
     answers, _ = checked(gqa, tmp_path, model)
-    assert answers is not None
     assert (answers["exit_status"], answers["rows"]) == (2, [])
     assert "num_heads and kv_num_heads must be at least 1" in answers["model"]["not_checked"][""]

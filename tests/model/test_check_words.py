@@ -13,7 +13,7 @@ from attention_models import GEMMA, Layer, decoder, saved
 from goldens import check_golden
 
 from conformance.base.findings import FindingFacts, on_software_only
-from conformance.judge.expectations import load_pinned
+from conformance.expectations.read import load_pinned
 from conformance.model.answers import Answer, answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget, Similar
@@ -116,11 +116,7 @@ TOLD: dict[str, tuple[str, dict[str, Behaviour]]] = {
     "wrong on a software GPU only is not red": (
         "plain",
         {"webgpu@1.30.0+lavapipe": of_subgroups, "webgpu@1.30.0+nvidia": of_subgroups}
-        | {
-            "webgpu@1.29.0+swiftshader": where(
-                lambda _, s: s.phase == "decode", wrong, of_subgroups
-            )
-        },
+        | {"webgpu@1.29.0+swiftshader": two_defects},
     ),
     "a shader that is still compiled is not tried": (
         "plain",

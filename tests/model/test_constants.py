@@ -94,7 +94,6 @@ def test_a_bundle_has_one_file_for_a_tensor_and_none_for_a_constant() -> None:
 
 def test_cases_are_found_by_their_constants() -> None:
     test = comparison_test("constants=head_sink")
-    assert test is not None
     found = [test(case) for case in load_file(data_path("cases") / "constants.yaml")]
     assert any(found)
     assert not all(found)

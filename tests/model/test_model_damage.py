@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import signal
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from attention_models import Layer, decoder, saved
 from damaged_models import damaged, graphs
+from endings import no_hang
 
 from conformance.base.explain import reason_of
 from conformance.case.load import load_file
@@ -21,36 +20,24 @@ from conformance.model.subject import subject_of
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
 
-#: Seconds after which a model is taken for one that hangs.
-PATIENCE = 60
-
-
-def late(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError
-
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_damaged_model_is_an_answer_or_a_sentence(tmp_path: Path, seed: int) -> None:
     chance, whole = random.Random(seed), graphs()
-    before = signal.signal(signal.SIGALRM, late)
     said: list[str] = []
     answers = 0
-    try:
-        for _ in range(30):
-            file = tmp_path / "model.onnx"
-            file.write_bytes(damaged(chance.choice(whole), chance))
-            signal.alarm(PATIENCE)
-            try:
+    for _ in range(30):
+        file = tmp_path / "model.onnx"
+        file.write_bytes(damaged(chance.choice(whole), chance))
+        try:
+            with no_hang("reading the model", 60):
                 subject = subject_of(file, Lengths())
-            except ModelError as error:
-                said.append(str(error))
-                continue
-            write_cases(tmp_path / "cases.yaml", subject.files)
-            assert load_file(tmp_path / "cases.yaml")
-            answers += 1
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        except ModelError as error:
+            said.append(str(error))
+            continue
+        write_cases(tmp_path / "cases.yaml", subject.files)
+        assert load_file(tmp_path / "cases.yaml")
+        answers += 1
     assert answers
     assert [each for each in said if str(tmp_path) not in each or "Error in " in each] == []
 

@@ -11,6 +11,7 @@ import pytest
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from goldens import check_golden
 from onnx import TensorProto, helper, numpy_helper
+from tables import tables
 
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
@@ -23,6 +24,8 @@ from conformance.model.notes import notes_on
 from conformance.model.reading import ModelError, read_model
 from conformance.model.stages import Lengths, stages_of
 from conformance.oracle.call import read_call
+
+TABLES = tables(__file__)
 
 PLAIN = Configuration()
 
@@ -107,40 +110,10 @@ def test_nodes_in_functions_are_found(tmp_path: Path) -> None:
 # Forms
 
 
-FORMS = {
-    "plain": Layer(),
-    "no past": Layer(past=None),
-    "64 rows": Layer(past=("batch_size", 64), present=64),
-    "as many rows after as before": Layer(past=("batch_size", "rows"), present="rows"),
-    "sliding": Layer(attributes={"sliding_window_cache": 1, "local_window_size": 8}),
-    "packed": Layer(packed=True),
-    "softcap": Layer(attributes={"softcap": 30.0}),
-    "no window": Layer(attributes={"local_window_size": -1}),
-    "halves": Layer(attributes={"rotary_interleaved": 0}),
-    "pairs": Layer(attributes={"rotary_interleaved": 1}),
-    "no rotary": Layer(attributes={"do_rotary": 0}),
-    "position_ids": Layer(inputs={9: "ids"}),
-    "head_sink": Layer(inputs={11: "sink"}),
-    "norms": Layer(inputs={14: "norm", 15: "norm"}),
-    "bias": Layer(inputs={10: "bias"}),
-    "an empty name": Layer(inputs={11: ""}),
-    "empty presents": Layer(outputs=["attention.0", "", ""]),
-    "no presents": Layer(outputs=["attention.0"]),
-    "4 columns": Layer(),
-    "lengths of rank 2": Layer(),
-    "lengths of rank 2, batch last": Layer(),
-    "codes": Layer(
-        attributes={f"{side}_quant_type": "PER_TENSOR" for side in "kv"}
-        | {"kv_cache_bit_width": 4},
-        inputs={12: "scale", 13: "scale"},
-    ),
-}
-
-
 def test_the_forms_of_nodes(tmp_path: Path) -> None:
     told = []
-    for name, layer in FORMS.items():
-        model = decoder(layer, rows=77)
+    for name, fields in TABLES["forms"].items():
+        model = decoder(Layer(**fields), rows=77)
         graph = model.graph
         graph.input.append(declared("ids", TensorProto.INT64, "batch_size", "length"))
         graph.input.append(declared("bias", 1, "batch_size", 1, "length", "total"))

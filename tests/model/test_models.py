@@ -12,24 +12,19 @@ import pytest
 from click.testing import CliRunner, Result
 from model_searches import SEARCHES
 from recorded_models import two_models
+from tables import tables
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
 from conformance.cli.commands import gqa
-from conformance.maintain.models import (
-    merged,
-    on_runtimes,
-    readme_table,
-    row,
-    text,
-    with_table,
-)
+from conformance.maintain.exported import profiles, real_models, recipes
+from conformance.maintain.models import merged, on_runtimes, readme_table, row, text, with_table
 from conformance.model.config_calls import differences, read_configuration
-from conformance.model.exports import recipes
-from conformance.model.profiles import profiles, real_models
 from conformance.report.model_query import matching
 from conformance.report.model_table import USES
 from conformance.report.models import Models, OnRuntime, UseAnswer, load_models, models_of
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -47,32 +42,9 @@ def on(**answers: str) -> OnRuntime:
     return OnRuntime(found, name="cpu")
 
 
-@pytest.mark.parametrize(
-    ("answers", "words", "verdict"),
-    [
-        ({"v1_20": "right", "v1_21": "right"}, "right since ≤1.20", "pass"),
-        ({"v1_20": "refused", "v1_21": "right"}, "right since 1.21", "pass"),
-        ({"v1_20": "wrong from 9 tokens on"}, "silently wrong from 9 tokens on", "wrong"),
-        (
-            {"v1_20": "right", "v1_21": "wrong"},
-            "silently wrong since 1.21, right until 1.20",
-            "wrong",
-        ),
-        ({"v1_20": "crash", "v1_21": "refused"}, "refused", "unsupported"),
-        ({"v1_20": "right", "v1_21": "untried"}, "right in 1.20", "pass"),
-        # The release before was not tried, so it is not known since when it is so.
-        ({"v1_26": "refused", "v1_32_0": "right"}, "right in 1.32; 1.27 to 1.31 not tried", "pass"),
-        (
-            {"v1_26": "right", "v1_28": "wrong", "v1_29": "wrong"},
-            "silently wrong in 1.28 to 1.29; 1.27 not tried, right until 1.26",
-            "wrong",
-        ),
-        ({"v1_20": "untried", "v1_21": "none"}, "not tried", "skip"),
-    ],
-)
-def test_a_cell_says_what_the_newest_release_does_and_since_when(
-    answers: dict[str, str], words: str, verdict: str
-) -> None:
+@pytest.mark.parametrize(("answers", "words", "verdict"), TABLES["cells"])
+def test_the_words_of_a_cell(answers: dict[str, str], words: str, verdict: str) -> None:
+    """A cell says what the newest release does and since when."""
     cell = on(**answers).cell(CHAT)
     assert (cell.words, cell.verdict) == (words, verdict)
 
@@ -90,26 +62,11 @@ def test_uses_that_come_out_unlike_one_chat_are_named_beside_it() -> None:
 
 
 SUBGROUPS = "docs/findings/webgpu-small-subgroups.md"
-WINDOW = "docs/findings/webgpu-borrowed-window.md"
 
 
 @pytest.mark.parametrize(
     ("runtime", "links", "where", "words", "verdict"),
-    [
-        ("webgpu+lavapipe", [SUBGROUPS], "for prompts from 65 tokens on",
-         "software GPU: wrong from 32 tokens; real GPUs not tried", "software"),
-        # Of a release whose kernel differs, only what was tried is known.
-        ("webgpu+lavapipe", [SUBGROUPS], "for a prompt of 17 tokens and a prompt of 65 tokens",
-         "software GPU: wrong for a prompt of 17 tokens and a prompt of 65 tokens; real GPUs not"
-         " tried", "software"),
-        # Another defect beside it, which does not depend on the adapter, makes it red.
-        ("webgpu+lavapipe", [SUBGROUPS, WINDOW], "for prompts from 65 tokens on",
-         "silently wrong for prompts from 32 tokens on", "wrong"),
-        ("webgpu+lavapipe", [WINDOW], "from 529 tokens on", "silently wrong from 529 tokens on",
-         "wrong"),
-        ("webgpu+h100", [SUBGROUPS], "from 65 tokens on", "silently wrong from 65 tokens on",
-         "wrong"),
-    ],
+    TABLES["software"],
 )  # fmt: skip
 def test_a_software_gpu_proves_nothing_by_a_defect_that_depends_on_the_adapter(
     runtime: str, links: list[str], where: str, words: str, verdict: str
@@ -136,9 +93,7 @@ def test_the_finding_decides_and_not_the_record() -> None:
              "what": "wrong on a software GPU in layer 0"}  # fmt: skip
     made = on_runtimes(document(software) | {"causes": [cause]})["cpu"]
     assert made["answers"]["1.20"][CHAT]["answer"] == "wrong"
-    assert made["causes"] == [
-        {**cause, "verdict": "wrong", "what": "silently wrong in layer 0"},
-    ]
+    assert made["causes"] == [{**cause, "verdict": "wrong", "what": "silently wrong in layer 0"}]
 
 
 def answered(target: str, **uses: list[dict[str, Any]]) -> dict[str, Any]:
@@ -203,8 +158,9 @@ def test_the_words_of_a_refusal_find_a_model() -> None:
             "example": "e",
         }
     ]
-    _, gemma = models_of(data).rows
+    llama, gemma = models_of(data).rows
     assert matching(models_of(data), "heads no").rows == [gemma]
+    assert llama.right_on == {"cpu": "since ≤1.20"}
 
 
 def said(*words: str) -> Result:
@@ -222,9 +178,8 @@ def test_models_are_found_by_any_part_of_their_names(known: Models) -> None:
 
 
 @pytest.mark.parametrize(("typed", "graphs", "columns"), SEARCHES)
-def test_words_of_a_search_choose_rows_columns_and_releases(
-    typed: str, graphs: set[str], columns: set[str]
-) -> None:
+def test_a_search_chooses_rows_and_columns(typed: str, graphs: set[str], columns: set[str]) -> None:
+    """Words of a search choose rows, columns and releases."""
     found = matching(load_models(), typed)
     assert {row.graph for row in found.rows} == graphs
     assert {*found.runtimes} == columns
@@ -290,7 +245,7 @@ def test_the_profiles_are_those_of_the_graphs() -> None:
     files = {file.stem: file for file in (data_path("cases") / "profiles").glob("*.yaml")}
     assert made.keys() == files.keys()
     stale = [n for n, file in files.items() if file.read_text(encoding="utf-8") != made[n]]
-    assert not stale, "python -m conformance.model.profiles writes them"
+    assert not stale, "python -m conformance.maintain.exported writes them"
 
 
 def test_a_profile_is_found_by_a_part_of_its_name_and_is_no_part_of_the_corpus() -> None:

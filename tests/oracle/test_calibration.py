@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 from synthetic_runs import case, result, target, write
 
-from conformance.maintain.calibration import (
-    MutantRecord,
-    faults,
-    findings,
-    killed,
-    main,
-)
+from conformance.maintain.calibration import MutantRecord, faults, findings, killed, main
 
 
 def results_file(path: Path, *results: tuple[str, str, float | None], ep: str = "cpu") -> Path:
@@ -69,9 +63,8 @@ def test_the_limits_are_half_a_budget_and_two_budgets() -> None:
     ]
 
 
-def test_the_command_prints_a_summary_and_fails_beyond_a_limit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_fails_at_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints a summary and fails beyond a limit."""
     results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.3))
     power = tmp_path / "power.json"
     power.write_text(json.dumps([mutant("window", float32=500.0)]), encoding="utf-8")

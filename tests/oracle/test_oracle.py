@@ -115,12 +115,7 @@ def present_key_of(call: tuple[Arrays, Attributes]) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("half", "interleaved", "turned"),
-    [
-        (2, 0, [-3, -4, 1, 2]),
-        (2, 1, [-2, 1, -4, 3]),
-        (1, 0, [-2, 1, 3, 4]),
-        (1, 1, [-2, 1, 3, 4]),
-    ],
+    [(2, 0, [-3, -4, 1, 2]), (2, 1, [-2, 1, -4, 3]), (1, 0, [-2, 1, 3, 4]), (1, 1, [-2, 1, 3, 4])],
     ids=["half-split", "interleaved", "partial", "partial interleaved"],
 )
 def test_rotary_patterns(half: int, interleaved: int, turned: list[int]) -> None:
@@ -300,9 +295,8 @@ def test_outputs_have_the_dtype_of_the_query(dtype: Any) -> None:
     ],
     ids=["no sink", "sink", "sink of minus infinity"],
 )
-def test_a_row_with_nothing_to_attend_to_is_defined_by_a_sink(
-    more: dict[str, Any], defined: list[bool], values: list[float]
-) -> None:
+def test_empty_row_and_sink(more: dict[str, Any], defined: list[bool], values: list[float]) -> None:
+    """A row with nothing to attend to is defined by a sink."""
     bias = np.array([[[[0.0, -np.inf], [-np.inf, -np.inf]]]], np.float32)
     call = call_of([[0.0]] * 2, [[0.0]] * 2, [[4.0], [6.0]], attention_bias=bias, **more)
     output = reference(*call, ["output"])["output"]

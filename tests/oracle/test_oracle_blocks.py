@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from memory import peak_kib
+from tables import tables
 
 from conformance.bundle.expected import Expected
 from conformance.bundle.script import script_of
@@ -16,40 +17,15 @@ from conformance.case.call import Call
 from conformance.oracle import Reference
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
 from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors
-from conformance.oracle.values import query_values
+from conformance.oracle.values import why_hidden
+
+TABLES = tables(__file__)
 
 #: The module; `conformance.oracle.reference` is its function.
 ORACLE = sys.modules[Computation.__module__]
 
 #: Calls with a window, padding, a bias, a sink, a past, output_qk, and codes.
-CALLS: dict[str, dict[str, Any]] = {
-    "ragged": {
-        "sequence_length": 150,
-        "batch_size": 2,
-        "total_sequence_lengths": (150, 97),
-        "num_heads": 6,
-        "local_window_size": 50,
-        "head_sink": True,
-        "attention_bias": "full",
-        "qk_output": 1,
-    },
-    "chunk": {"sequence_length": 90, "past_sequence_length": 77, "softcap": 3.0, "qk_output": 2},
-    "codes": {
-        "sequence_length": 90,
-        "past_sequence_length": 77,
-        "cache_dtype": "int8",
-        "k_quant_type": "PER_TENSOR",
-        "v_quant_type": "PER_CHANNEL",
-    },
-    "nothing_to_see": {
-        "sequence_length": 60,
-        "attention_bias": "full",
-        "inputs": {
-            "attention_bias": {"elements": [{"at": [0, 0, 50], "value": float("-inf")}]},
-            "value": {"elements": [{"at": [0, 55, 0], "value": float("nan")}]},
-        },
-    },
-}
+CALLS: dict[str, dict[str, Any]] = TABLES["calls"]
 
 
 def references_of(call: Call, monkeypatch: pytest.MonkeyPatch, scores: int) -> dict[str, Reference]:
@@ -115,7 +91,6 @@ def test_a_large_call_takes_little_memory_and_has_no_effects() -> None:
     call = Call(sequence_length=3700, num_heads=2, kv_num_heads=1, head_size=8)
     script = script_of(call)
     inputs, attributes = script.steps[0].inputs, script.attributes
-    assert attributes is not None
     before = peak_kib()
     found = compute(inputs, attributes, script.outputs)
     assert found.is_large
@@ -123,8 +98,9 @@ def test_a_large_call_takes_little_memory_and_has_no_effects() -> None:
     references = script.compute(inputs)
     units = budgets(references)
     assert peak_kib() - before < 400 << 10
-    values = query_values(found, 0, 1, 3000)
-    np.testing.assert_allclose(values.output, references["output"].value[0, 3000, 8:], rtol=1e-12)
-    assert (values.keys.hidden[3000], values.keys.hidden[3001]) == ("", "causal")
+    attention, row = found.block_of(3000)
+    output, logits = attention.output[0, 0, 1, row], attention.logits[0, 0, 1, row]
+    np.testing.assert_allclose(output, references["output"].value[0, 3000, 8:], rtol=1e-12)
+    assert why_hidden(found.call, 0, 3000, logits)[3000:3002] == ["", "causal"]
     expected = {name: Expected(name, one, units[name]) for name, one in references.items()}
     assert effects_of_step(inputs, attributes, expected) == {}

@@ -95,7 +95,6 @@ def test_the_positions_of_a_padded_chunk_by_hand() -> None:
     np.testing.assert_array_equal(keys[0, :3], [[7, 7], [7, 7], [-1, 0]])  # place 2, not 0 or 1
     np.testing.assert_array_equal(keys[1, :2], [[1, 0], [0, 1]])
     attention = made["output"].attention
-    assert attention is not None
     np.testing.assert_array_equal(attention.query[0, 0, 0, 0], [-1, 0])
 
 

@@ -21,6 +21,7 @@ from numpy.random import RandomState
 from onnx.reference import ReferenceEvaluator
 from other_oracles import NEAR, Said, largest_difference
 from random_configurations import Configuration, random_configuration
+from small_calls import resident
 from standard_operators import Standard, run_standard, standard_ways
 
 from conformance.oracle import reference
@@ -61,9 +62,7 @@ def test_query_and_key_norm_agree(stage: int) -> None:
         }
         epsilon = {} if seed % 3 == 0 else {"qk_norm_epsilon": float(rng.choice([1e-5, 0.5]))}
         configuration = replace(
-            configuration,
-            inputs=inputs | weights,
-            attributes=configuration.attributes | epsilon,
+            configuration, inputs=inputs | weights, attributes=configuration.attributes | epsilon
         )
         ways = [Standard(Normed(configuration), 24).with_the_cache_outside()]
         largest_difference(configuration, ways)
@@ -229,17 +228,9 @@ def test_quantised_caches_agree(word: str, kind: str) -> None:
 # --- sliding-window caches: the last rows of a history that the full cache holds ---
 
 
-def resident(tokens: int, capacity: int, window: int) -> range:
-    """The positions that a sliding-window cache holds after each number of tokens.
-
-    A full cache makes room by keeping window - 1 tokens, so that with the next it has the window.
-    """
-    first = held = 0
-    for _ in range(tokens):
-        if held == capacity:
-            first, held = first + held - (window - 1), window - 1
-        held += 1
-    return range(first, first + held)
+def held_positions(tokens: int, capacity: int, window: int) -> range:
+    """The positions that a sliding-window cache holds after each number of tokens."""
+    return range(tokens - resident(tokens, capacity, window), tokens)
 
 
 def window_calls() -> Iterator[tuple[Configuration, Configuration]]:
@@ -259,7 +250,7 @@ def window_calls() -> Iterator[tuple[Configuration, Configuration]]:
             rows = whole.inputs[name]
             held = np.full((*rows.shape[:2], capacity, rows.shape[3]), np.nan).astype(rows.dtype)
             for b, past in enumerate(pasts.tolist()):
-                places = resident(past, capacity, window)
+                places = held_positions(past, capacity, window)
                 held[b, :, : len(places)] = rows[b, :, places.start : places.stop]
             inputs[name] = held
         attributes = attributes | {"sliding_window_cache": 1}
@@ -280,7 +271,7 @@ def test_a_sliding_window_cache_agrees_with_a_full_cache() -> None:
             whole.attributes["local_window_size"],
         )
         for b, length in enumerate(Said(whole).lengths.tolist()):
-            places = resident(length, capacity, window)
+            places = held_positions(length, capacity, window)
             for name in outputs[1:]:
                 np.testing.assert_array_equal(
                     ours[name].defined[b].all(axis=(0, 2)), np.arange(capacity) < len(places)

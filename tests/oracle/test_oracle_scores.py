@@ -20,7 +20,6 @@ def test_query_and_key_are_divided_by_their_root_mean_square() -> None:
     np.testing.assert_allclose(references["present_key"].value[0, 0, 0], [1.4, -2.0])
     np.testing.assert_array_equal(references["present_value"].value[0, 0, 0], [7.0, 1.0])
     attention = references["output"].attention
-    assert attention is not None
     want = [6.0 / np.sqrt(5.0), 1.0 / np.sqrt(5.0)]
     np.testing.assert_allclose(attention.query[0, 0, 0, 0], want)
 
@@ -29,7 +28,6 @@ def test_each_head_has_its_own_norm_and_all_share_one_weight() -> None:
     query = [3.0, 1.0, 0.6, 0.2]
     call = normed([2.0, 1.0], [1.0, 1.0], query, num_heads=2, qk_norm_epsilon=0.0)
     attention = reference(*call, ["output"])["output"].attention
-    assert attention is not None
     np.testing.assert_allclose(attention.query[0, 0, 0, 0], attention.query[0, 0, 1, 0], rtol=1e-6)
 
 
@@ -66,7 +64,6 @@ def test_an_epsilon_of_a_side_overrides_that_of_both() -> None:
     def first(**own: float) -> tuple[float, float]:
         made = reference(inputs, attributes | own, ALL)
         attention = made["output"].attention
-        assert attention is not None
         return attention.query[0, 0, 0, 0, 0], made["present_key"].value[0, 0, 0, 0]
 
     both = 0.2 / np.sqrt(0.72)

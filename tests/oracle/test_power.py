@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.case.corpus import find
@@ -25,6 +26,8 @@ from conformance.maintain.power import (
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
 
+TABLES = tables(__file__)
+
 #: A number in prose, and the word that says what is counted.
 COUNTED = re.compile(r"\b(\d[\d,]*) (?:known faults|faults|mutants|with one fault|cases)\b")
 
@@ -38,9 +41,7 @@ def mutants() -> dict[str, Mutant]:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/right.md"])
-def test_the_numbers_on_a_page_are_those_of_the_corpus_and_the_mutants(
-    mutants: dict[str, Mutant], page: str
-) -> None:
+def test_the_numbers_on_a_page_are_right(mutants: dict[str, Mutant], page: str) -> None:
     """Numbers below 100 in such sentences are examples."""
     for match in COUNTED.finditer((ROOT / page).read_text(encoding="utf-8")):
         number = int(match[1].replace(",", ""))
@@ -93,22 +94,7 @@ def test_a_mutant_that_ends_its_process_is_not_retried_forever(mutants: dict[str
     assert len(score.kills) <= 4
 
 
-@pytest.mark.parametrize(
-    ("verdict", "kind", "basis", "vague", "kill"),
-    [
-        ("wrong", "numbers", "specified", False, True),
-        ("fallback", "behaviour", "specified", False, True),
-        ("pass", "behaviour", "specified", True, False),
-        ("pass", "message", "specified", True, True),
-        ("pass", "message", "specified", False, False),
-        ("pass", "hazard", "specified", False, True),
-        ("pass", "numbers", "specified", False, False),
-        ("unsupported", "behaviour", "specified", False, True),
-        ("unsupported", "behaviour", "established", False, True),
-        ("unsupported", "behaviour", "requested", False, False),
-        ("skip", "numbers", "specified", False, False),
-    ],
-)
+@pytest.mark.parametrize(("verdict", "kind", "basis", "vague", "kill"), TABLES["kills"])
 def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, kill: bool) -> None:
     names = {
         "specified": "window/decode_within",
@@ -124,9 +110,7 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
 
 
 @pytest.mark.night
-def test_the_recorded_killers_kill(
-    mutants: dict[str, Mutant], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killers_kill(mutants: dict[str, Mutant], capsys: pytest.CaptureFixture[str]) -> None:
     """The reduced form, which is what CI runs: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
     status, out = main(["--reduced", "--jobs", "2"]), capsys.readouterr().out

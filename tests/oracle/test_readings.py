@@ -14,11 +14,11 @@ from small_calls import call_of
 
 from conformance.base.readings import READINGS, ReadingName
 from conformance.bundle.prepare import Prepared, prepare
-from conformance.bundle.values import computation_of
 from conformance.case.call import Call
 from conformance.case.contract import Contract
 from conformance.oracle import OracleError, reference
 from conformance.oracle.tolerance import budgets
+from conformance.report.repro.one_result import computed
 
 DRAWN = np.random.RandomState(3)
 
@@ -194,7 +194,7 @@ def test_a_bundle_has_the_values_of_each_reading() -> None:
     for step, (usual, other) in enumerate(zip(bundle.expected, flat.expected, strict=True)):
         assert np.array_equal(usual["output"].value, plain.expected[step]["output"].value)
         assert not np.allclose(usual["output"].value, other["output"].value)
-        work = computation_of(FLAT, flat, step)
+        work = computed(flat, step)
         assert not work.attention.scores.any()
         got = work.attention.output.transpose(0, 3, 1, 2, 4).reshape(other["output"].value.shape)
         assert np.array_equal(got, other["output"].value)
@@ -202,7 +202,6 @@ def test_a_bundle_has_the_values_of_each_reading() -> None:
 
 def test_a_reading_may_give_a_meaning_to_a_call_that_has_none() -> None:
     bundle = read(SHORT, "beyond_the_tables_unrotated", "scale_of_zero")
-    assert bundle.unjudged is not None
     assert "has no row in cos_cache" in bundle.unjudged
     assert list(bundle.readings) == ["beyond_the_tables_unrotated"]
     assert bundle.by("beyond_the_tables_unrotated").unjudged is None

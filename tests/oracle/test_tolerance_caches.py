@@ -75,7 +75,6 @@ def test_a_rotated_key_may_be_off_by_a_code_near_a_tie() -> None:
     references = reference(*made, ALL)
     unit = budgets(references)["present_key"]
     tokens = references["present_key"].tokens
-    assert tokens is not None
     quotient = tokens.exact / 0.02
     to_tie = np.abs(quotient - np.floor(quotient) - 0.5)
     reach = 2 * (2.0**-11 + 2 * A) * tokens.magnitude / 0.02
@@ -107,7 +106,6 @@ def test_on_a_past_the_new_token_is_attended_to_as_it_is_stored(stored: str) -> 
         as_it_came = {name: inputs[name] for name in plain}
         tokens = (references[name].tokens for name in ALL[1:])
         for name, of in zip(("past_key", "past_value"), tokens, strict=True):
-            assert of is not None
             if past:
                 as_it_came[name] = of.value[:, :, :past].astype(np.float32)
         unquantised = {k: v for k, v in attributes.items() if k not in QUANTISED}
@@ -131,7 +129,6 @@ def test_in_a_loop_codes_of_the_runtimes_own_are_followed(stored: str) -> None:
     """A key that got the other code keeps it, and moves the output within its budget."""
     first = reference(*call(stored, past=2, new=40, do_rotary=1), ALL)
     errors = past_errors(first, None)
-    assert errors is not None
     scale = STORED[stored][2]
     steps = np.unique(errors.key / scale)
     np.testing.assert_allclose(steps, [0.0, 1.0])
@@ -144,7 +141,6 @@ def test_in_a_loop_codes_of_the_runtimes_own_are_followed(stored: str) -> None:
     plain, carried = budgets(second), budgets(second, errors)
     assert (carried["output"] > plain["output"]).all()
     again = past_errors(second, errors)
-    assert again is not None
     np.testing.assert_allclose(again.key[:, :, :42], errors.key)
     nothing = PastErrors(np.zeros_like(errors.key), np.zeros_like(errors.value))
     np.testing.assert_array_equal(budgets(second, nothing)["output"], plain["output"])

@@ -13,26 +13,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.targets.tools import find_onnxruntime_web
+
+TABLES = tables(__file__)
 
 FINDINGS = ROOT / "docs" / "findings"
 LAVAPIPE = Path("/usr/share/vulkan/icd.d/lvp_icd.json")
 
 #: Pages, and the variables with which their scripts run.
-SCRIPTS = {
-    "ort-cpu-lengths-beyond-a-prompt": {},
-    "tract-nan-beyond-a-tile": {},
-    "tract-omitted-presents": {},
-    "tract-scale-of-zero": {},
-    "jsep-gelu": {"BUILD": "all"},
-    "jsep-rotary": {"BUILD": "all"},
-    "wasm-borrowed-without-presents": {"EP": "wasm"},
-    "webgpu-attributes": {},
-    "webgpu-position-ids": {},
-    "webgpu-softcap": {},
-}
+SCRIPTS = TABLES["scripts"]
 
 
 @pytest.mark.night

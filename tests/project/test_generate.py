@@ -9,8 +9,7 @@ from conformance.maintain.generate import FILES, NAMED
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.night] * (name in NAMED)) for name in FILES],
+    "name", [pytest.param(name, marks=[pytest.mark.night] * (name in NAMED)) for name in FILES]
 )
 def test_a_committed_file_is_current(name: str) -> None:
     made = FILES[name]()

@@ -47,9 +47,7 @@ def test_a_pin_is_the_same_in_every_place(name: str) -> None:
     assert len({*found.values()}) == 1, f"{found}: {again}"
 
 
-def test_a_pin_moves_in_every_place_and_once(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pin_moves_everywhere_once(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = content(checkout)
     assert main(["tract", "9.9.9"]) == 0
     assert changed(before, checkout) == {

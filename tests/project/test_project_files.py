@@ -138,8 +138,6 @@ def test_a_command_for_maintainers_ends_silently_without_a_reader() -> None:
     pytest.importorskip("onnxruntime")
     command = [sys.executable, "-m", "conformance.maintain.quotations"]
     process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, cwd=ROOT)
-    assert process.stdout is not None
-    assert process.stderr is not None
     process.stdout.close()
     assert (process.stderr.read(), process.wait(60)) == ("", 141)
 

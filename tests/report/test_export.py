@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from as_user import Desk, Gqa
+from as_user import Desk, Gqa, has_onnxruntime
 from synthetic_runs import result, target, write
 
 from conformance.case.corpus import find
@@ -22,9 +21,6 @@ from conformance.targets.catalogue import TARGETS
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
 
-has_onnxruntime = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
 
 CASE = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
 
@@ -89,9 +85,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("ep", [*(entry.name for entry in TARGETS), "exec:./mine", "npu"])
-def test_the_texts_agree_with_the_files_about_the_program(
-    gqa: Gqa, tmp_path: Path, ep: str
-) -> None:
+def test_texts_and_files_agree_about_the_program(gqa: Gqa, tmp_path: Path, ep: str) -> None:
     ids = KINDS if ep == "cpu" else KINDS[:2]
     results: list[tuple[str, Verdict]] = [*((id, "wrong") for id in ids), (ids[0], "skip")]
     for number, (id, verdict) in enumerate(results):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from browsing import Open
 from synthetic_runs import case, of_results, result, small
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS
@@ -15,50 +16,12 @@ from conformance.report.html import render
 from conformance.report.messages import meanings, meanings_of, recorded_results
 from conformance.results.messages import message_words
 
+TABLES = tables(__file__)
+
 OLDER = "The release is older than the model"
-NO_OPERATOR = "The runtime does not have the operator"
-ROWS = "A present is bound with the wrong number of rows"
-PROVIDER = "The provider does not have this part of the operator"
 
 #: Messages as people paste them, and the heading of what they mean.
-PASTED = (
-    ("Unrecognized attribute: sliding_window_cache for operator GroupQueryAttention", OLDER),
-    ("Unrecognized attribute: softcap for operator GroupQueryAttention", OLDER),
-    (
-        "OrtValue shape verification failed. Current shape:{1,8,16512,256} "
-        "Requested shape:{1,8,32896,256}",
-        ROWS,
-    ),
-    (
-        "The output OrtValue provided for output 'present_keys_0' of node "
-        "'/model/layers.0/self_attn/GroupQueryAttention' (GroupQueryAttention)\nhas shape "
-        "{1,8,80,128} but the computed output shape for this run is {1,8,4096,128}.",
-        ROWS,
-    ),
-    (
-        "onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph: [ONNXRuntimeError] : 10 : "
-        "INVALID_GRAPH : Load model from m.onnx failed:This is an invalid model. In Node, "
-        '("/l.0/GQA", GroupQueryAttention, "com.microsoft", -1) : ("x": tensor(float),) -> ("y",) '
-        ", Error Node (/l.0/GQA) has input size 14 not in range [min=7, max=12].",
-        OLDER,
-    ),
-    (
-        "OpenVINO does not support the following ONNX operations: "
-        "com.microsoft.GroupQueryAttention",
-        NO_OPERATOR,
-    ),
-    (
-        'Error at stage "type"\n\n    Caused by:\n        0: Translating node #7 "attn"\n'
-        "        1: GroupQueryAttention: rotary_interleaved=1 is unsupported",
-        PROVIDER,
-    ),
-    (
-        "Non-zero status code returned while running GroupQueryAttention node. Name:'/l.1/GQA' "
-        "Status Message: GroupQueryAttention (ROCm): q_norm_weight / k_norm_weight inputs are not "
-        "supported.",
-        PROVIDER,
-    ),
-)
+PASTED = TABLES["pasted"]
 
 
 @pytest.mark.parametrize(("text", "heading"), PASTED)

@@ -115,9 +115,7 @@ def test_the_search_leaves_the_models_it_names(show: Open, page: str, typed: str
 
 
 @pytest.mark.night
-def test_the_address_keeps_the_search_and_enter_goes_to_what_was_found(
-    show: Open, page: str
-) -> None:
+def test_the_address_keeps_the_search_and_enter_goes_to_the_found(show: Open, page: str) -> None:
     tab = show(page, "#?q=gemma4")
     tab.set_viewport_size({"width": 1280, "height": 300})
     assert shown(tab) == ["Gemma 4 E2B"]
@@ -221,9 +219,8 @@ def test_a_cell_shows_its_own_runtime_first_and_in_sight(show: Open, page: str) 
 @pytest.mark.night
 @pytest.mark.parametrize("place", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_fits_each_width_and_axe_finds_no_violation(
-    show: Open, site: Path, packages: Path, place: str, scheme: str
-) -> None:
+def test_widths_and_axe(show: Open, site: Path, packages: Path, place: str, scheme: str) -> None:
+    """A page fits each width and axe finds no violation."""
     html = (site / place).read_text(encoding="utf-8")
     tab = show(html, wait=place == "report.html", color_scheme=scheme, bypass_csp=True)
     for row in tab.locator(".unfold").all():
@@ -281,9 +278,7 @@ def test_a_page_of_the_site_opens_without_a_message(show: Open, site: Path) -> N
             assert tab.evaluate("location.hash") == "#?q=llama"
 
 
-def test_the_search_of_the_site_finds_findings_and_leads_on_to_the_report(
-    show: Open, site: Path
-) -> None:
+def test_the_sites_search_finds_findings_and_leads_to_the_report(show: Open, site: Path) -> None:
     tab = show((site / "index.html").read_text(encoding="utf-8"), wait=False)
     tab.locator("#find").fill("borrowed WINDOW")
     links = tab.locator("#findings > li:visible a")
@@ -302,9 +297,8 @@ def test_the_search_of_the_site_finds_findings_and_leads_on_to_the_report(
     assert tab.locator("#in-report").is_hidden()
 
 
-def test_a_search_of_the_site_is_an_entry_of_the_history_and_says_what_a_message_means(
-    show: Open, site: Path
-) -> None:
+def test_a_search_is_an_entry_of_the_history_and_explains_a_message(show: Open, site: Path) -> None:
+    """A search of the site is an entry of the history and says what a message means."""
     tab = show((site / "index.html").read_text(encoding="utf-8"), wait=False)
     before = tab.evaluate("history.length")
     tab.locator("#find").press_sequentially("Unrecognized attribute: xyz")

@@ -34,9 +34,8 @@ def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Tabl
 @pytest.mark.parametrize(
     ("demands", "terms"), [("rejects", "rejects (established)"), ("either", "either")]
 )
-def test_a_contract_says_a_basis_of_what_it_demands_alone(
-    tmp_path: Path, demands: Demands, terms: str
-) -> None:
+def test_only_demands_have_a_basis(tmp_path: Path, demands: Demands, terms: str) -> None:
+    """A contract says a basis of what it demands alone."""
     one = result(verdict="wrong")
     about = case(contract=Contract(demands=demands, basis="established", source="x"))
     assert f"  contract  {terms}" in list(tell(about, one))

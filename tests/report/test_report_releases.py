@@ -187,9 +187,8 @@ def test_the_place_stays_whatever_is_opened(show: Open, tmp_path: Path, width: i
 @pytest.mark.parametrize(
     ("release", "known", "red"), [(0, True, False), (0, False, True), (2, True, True)]
 )
-def test_only_instability_that_is_known_and_past_is_no_alarm(
-    show: Open, tmp_path: Path, release: int, known: bool, red: bool
-) -> None:
+def test_past_instability(show: Open, tmp_path: Path, release: int, known: bool, red: bool) -> None:
+    """Only instability that is known and past is no alarm."""
     about = {"unexpected": not known, "expectation": expected("crash") if known else None}
     met = InstabilityRecord(
         target=LABELS[release], case="t/c", verdict="crash", message="It died.", **about

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reported import decoded
 from synthetic_runs import case, of_results, result, small, target
 
 from conformance.report.html import render
@@ -17,17 +18,18 @@ from conformance.results.table import tabulate
 
 def test_only_what_is_bad_has_a_bug_report(tmp_path: Path) -> None:
     for verdict in ("pass", "skip"):
-        _, data, told = page(tabulate([small(tmp_path / "b", verdict)]))
-        assert not data["looks"][0]["reported"]
+        data, told = map(decoded, page(tabulate([small(tmp_path / "b", verdict)]))[1:])
+        assert not data["cases"][0]["results"][0]["look"]["reported"]
         assert told["reports"] == []
-    _, data, _ = page(tabulate([small(tmp_path / "d", "pass", vague=True)]))
-    assert data["looks"][0]["reported"]
+    data, _ = map(decoded, page(tabulate([small(tmp_path / "d", "pass", vague=True)]))[1:])
+    assert data["cases"][0]["results"][0]["look"]["reported"]
 
 
 def test_a_row_has_a_title_and_a_reason_where_there_is_one(tmp_path: Path) -> None:
     cases = [case("a/x[n=1]", title="Borrow", why="one"), case("a/x[n=2]", why="two"), case("a/y")]
     _, data, _ = page(tabulate([of_results(tmp_path / "a", [result(c.id) for c in cases], cases)]))
-    rows = [(group["title"], group["name"], group["why"]) for group in data["groups"]]
+    groups = decoded(data)["groups"]
+    rows = [(group["title"], group["name"], group["why"]) for group in groups]
     assert rows == [("Borrow", "x", ""), ("y", "y", case().why)]
 
 
@@ -56,4 +58,4 @@ def test_a_broken_case_is_listed_as_broken(tmp_path: Path) -> None:
         for verdict, run in (("pass", 1.0), ("wrong", 30.0))
     )
     _, data, _ = page(new, changes(new, old))
-    assert data["results"][0]["change"]["kind"] == "broken"
+    assert decoded(data)["cases"][0]["results"][0]["change"]["kind"] == "broken"

@@ -21,6 +21,7 @@ from browsing import Open
 from graph_models import graph_cases
 from shipped import shipped_cases
 from synthetic_runs import of_results, result, target
+from tables import tables
 
 from conformance.base.paths import CACHE_VARIABLE, ROOT, data_path
 from conformance.bundle.script import script_of
@@ -44,6 +45,8 @@ from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import target_for
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -124,31 +127,9 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
 #: A call that passes, one with wrong results, one that is accepted but must be rejected, one that
 #: is rejected, one that crashes: on ONNX Runtime 1.31 and tract 0.23. On another release the
 #: verdict may differ, and the program must print that one as well.
-CPU = (
-    "smoke/decode[dtype=float32]",
-    "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]",
-    "bounds_attributes/local_window_size_without_meaning[dtype=float32,local_window_size=0]",
-    "bounds_heads/odd_head_size[dtype=float32,head_size=1,call=prompt]",
-    "bounds_lengths/no_sequence[dtype=float32,step=prompt]",
-    "decoding/static[dtype=float16,shared_buffer=true]",
-    "decoding/concatenated[dtype=float32,rotary=half_split]",
-    "pairs/decode_float8_tensor[dtype=float32]",
-)
-TRACT = (
-    "bounds_heads/head_size[dtype=float32,head_size=24]",
-    "known_bugs/one_token_for_each_of_several[dtype=float32,cache_is=static]",
-    "bounds_attributes/local_window_size_without_meaning[dtype=float32,local_window_size=0]",
-    "bounds_heads/head_size_packed[dtype=float32,head_size=8]",
-    "bounds_heads/num_heads[dtype=float32,value=zero]",
-)
-WEB = (
-    "smoke/decode[dtype=float32]",
-    "smoke/borrowed[dtype=float32]",
-    "bounds_heads/num_heads[dtype=float32,value=two_to_the_32_more]",
-    "bounds_heads/odd_head_size[dtype=float32,head_size=1,call=prompt]",
-    "smoke/prompt[dtype=float16,sequence_length=40]",
-    "smoke/quantised[dtype=float32]",
-)
+CPU = TABLES["cpu"]
+TRACT = TABLES["tract"]
+WEB = TABLES["web"]
 LOOP = "loop/window[dtype=float16]"
 SHARED_ON_GPU = "decoding/static[dtype=float32,shared_buffer=true]"
 
@@ -187,7 +168,6 @@ class Suite:
         if run.ready.described is None:
             pytest.skip(f"needs {run.ready.target.needs}: {run.ready.unavailable}")
         record = run.run_one(case).record
-        assert isinstance(record, ResultRecord)
         if record.verdict == "skip":
             pytest.skip(record.reason)
         return record, run.ready.record()
@@ -248,9 +228,8 @@ def runner(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("ep", "case_id"), RUNS)
-def test_a_program_prints_the_verdict_of_the_suite(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str
-) -> None:
+def test_program_verdict(suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str) -> None:
+    """A program prints the verdict of the suite."""
     case = BY_ID[case_id]
     result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
     record = case_record(case)
@@ -261,9 +240,8 @@ def test_a_program_prints_the_verdict_of_the_suite(
 
 
 @pytest.mark.parametrize("ep", ["cpu", "exec"])
-def test_a_program_for_a_graph_shares_each_past_with_its_present(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str
-) -> None:
+def test_a_graph_program_shares_pasts(suite: Suite, tmp_path: Path, runner: Path, ep: str) -> None:
+    """A program for a graph shares each past with its present."""
     block = (ROOT / "cases" / "blocks" / "borrowing_window_float32.onnx").read_bytes()
     fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
     (case,) = graph_cases(tmp_path, block, fields)
@@ -294,9 +272,7 @@ def commands(text: str) -> list[str]:
         *itertools.product(["wasm", "webgpu", "webgpu-jsep"], WEB[:2]),
     ],
 )
-def test_the_commands_in_a_program_install_and_run_it(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str
-) -> None:
+def test_commands_run_it(suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str) -> None:
     """As printed, in an empty folder. tract is not built anew, which takes a quarter of an hour."""
     case = BY_ID[case_id]
     result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
@@ -309,7 +285,6 @@ def test_the_commands_in_a_program_install_and_run_it(
         assert built in told
         told.remove(built)
         program = target_for(ep).program
-        assert program is not None
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "tract").symlink_to(program.path)
     command = " && ".join(told).replace("RUNNER", str(runner))
@@ -320,9 +295,7 @@ def test_the_commands_in_a_program_install_and_run_it(
 @pytest.mark.parametrize(
     "ep", ["cpu", "exec", "tract", pytest.param("wasm", marks=pytest.mark.night)]
 )
-def test_a_call_without_an_answer_is_stopped(
-    suite: Suite, tmp_path: Path, runner: Path, ep: str
-) -> None:
+def test_a_call_that_hangs_is_stopped(suite: Suite, tmp_path: Path, runner: Path, ep: str) -> None:
     case = BY_ID[CPU[0]]
     result, target = suite.ask(f"exec:{runner}" if ep == "exec" else ep, case)
     hanging = result.model_copy(update={"verdict": "timeout", "time_limit": 1e-6})
@@ -365,7 +338,6 @@ def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
         for tensor in case.call.inputs
     )
     query = inputs[0]
-    assert query.recipe is not None
     recipe = query.recipe.model_copy(update={"stream": EVIL})
     inputs = (query.model_copy(update={"recipe": recipe}), *inputs[1:])
     call = case.call.model_copy(
@@ -427,7 +399,6 @@ def test_a_strange_graph_gives_no_program() -> None:
     unmade = first.model_copy(update={"recipe": None})
     reason = "The results file describes an input wrongly."
     assert missing(inputs=(unmade, *rest)) == reason
-    assert call.graph is not None
     assert missing(graph=call.graph.model_copy(update={"content": ""})) == (
         "The graph is too large for a results file; its case file names it."
     )

@@ -137,9 +137,8 @@ def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
         ("1.30", "1.30", 2, "name one release"),
     ],
 )
-def test_the_ends_can_be_named(
-    gqa: Gqa, runtime: Runtime, good: str, bad: str, status: int, told: str
-) -> None:
+def test_two_ends(gqa: Gqa, runtime: Runtime, good: str, bad: str, status: int, told: str) -> None:
+    """The ends can be named."""
     done = gqa("history", CASE, "--good", good, "--bad", bad)
     assert (done.status, told in done.both) == (status, True)
     assert "1.25.0" not in runtime.tries

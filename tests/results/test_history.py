@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from synthetic_runs import case, expected, of_results, result, target
+from tables import tables
 
 from conformance.report.history import sentence
 from conformance.results.records import FlakyRecord, InstabilityRecord
 from conformance.results.table import Table, tabulate
 from conformance.results.timeline import CHANGE_KINDS, CaseHistory, histories, series_of
 
-RIGHT_AGAIN, WRONG = "right since 1.23", "wrong since 1.23"
+TABLES = tables(__file__)
+
 RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")
 
 
@@ -52,36 +54,7 @@ def only(table: Table) -> CaseHistory:
 # ── A case ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "since", "broken", "fixed", "said"),
-    [
-        ("pass pass pass", "≤1.20.1", "", "", "since ≤1.20.1"),
-        ("unsupported pass pass", "1.21.0", "", "1.21.0", "since 1.21"),
-        ("pass pass wrong", None, "1.22.0", "", "right until 1.21, wrong since 1.22"),
-        ("pass wrong wrong pass", "1.23.0", "1.21.0", "1.23.0", "wrong 1.21–1.22, " + RIGHT_AGAIN),
-        ("pass crash crash pass", "1.23.0", "1.21.0", "1.23.0", "crash 1.21–1.22, " + RIGHT_AGAIN),
-        ("pass wrong pass wrong", None, "1.21.0 1.23.0", "1.22.0", "right until 1.22, " + WRONG),
-        ("wrong wrong", None, "", "", "wrong since ≤1.20.1"),
-        ("unsupported wrong", None, "", "", "wrong since 1.21"),
-        # A release that is unknown is passed over, and never right.
-        ("- pass pass", "≤1.21.0", "", "", "since ≤1.21"),
-        ("skip pass", "≤1.21.0", "", "", "since ≤1.21"),
-        ("wrong - pass", "≤1.22.0", "", "1.22.0", "right in 1.22; 1.21 not tried"),
-        (
-            "pass skip wrong",
-            None,
-            "1.22.0",
-            "",
-            "right until 1.20.1, wrong in 1.22; 1.21 not tried",
-        ),
-        ("pass pass -", "≤1.20.1", "", "", "since ≤1.20.1"),
-        ("- -", None, "", "", ""),
-        # An instability is a state of its own, and breaks nothing.
-        ("pass unstable pass", "1.22.0", "", "", "since 1.22"),
-        ("pass pass unstable", None, "", "", "unstable since 1.22"),
-        ("pass unstable wrong", None, "1.22.0", "", "right until 1.20.1, wrong since 1.22"),
-    ],
-)
+@pytest.mark.parametrize(("verdicts", "since", "broken", "fixed", "said"), TABLES["cases"])
 def test_a_case(
     tmp_path: Path, verdicts: str, since: str | None, broken: str, fixed: str, said: str
 ) -> None:

@@ -16,11 +16,7 @@ from conformance.base.paths import ROOT
 from conformance.results.compare import changes
 from conformance.results.merge import merge
 from conformance.results.reader import Run, read
-from conformance.results.records import (
-    CaseRecord,
-    InfrastructureRecord,
-    InstabilityRecord,
-)
+from conformance.results.records import CaseRecord, InfrastructureRecord, InstabilityRecord
 from conformance.results.table import tabulate
 
 IDS = tuple(f"decode/one_token[seed={number}]" for number in range(7))
@@ -62,7 +58,6 @@ def test_everything_is_counted(tmp_path: Path) -> None:
     merged = read(merge_to(tmp_path / "out.jsonl", one, run(tmp_path / "b", OLD, CASES[:2])))
     assert merged.problems == ()
     footer = merged.footer
-    assert footer is not None
     assert footer.counts == {NEW: {"crash": 1, "pass": 1}, OLD: {"pass": 2}}
     assert (footer.unexpected, footer.infrastructure, footer.instability) == (1, 1, 1)
     assert merged.results[0].verdict == "crash"
@@ -85,7 +80,6 @@ def test_shards_of_several_runs_are_refused(gqa: Gqa, shards: list[Path]) -> Non
 def test_a_target_is_the_same_on_all_machines(gqa: Gqa, tmp_path: Path) -> None:
     def part(number: int, **fields: Any) -> Path:
         made = target(NEW)
-        assert made.describe is not None
         one = made.model_copy(update={"describe": made.describe.model_copy(update=fields)})
         path, cases = tmp_path / f"{number}.jsonl", CASES[number : number + 1]
         return write(path, cases, [result(IDS[number])], targets=[one])
@@ -95,7 +89,6 @@ def test_a_target_is_the_same_on_all_machines(gqa: Gqa, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     assert gqa("merge", *map(str, parts), "-o", str(out)).status == 0
     (both,) = read(out).header.targets
-    assert both.describe is not None
     assert both.describe.device == "AMD EPYC 7R13, 2 cores | another processor, 4 cores"
     out.unlink()
     refused(gqa, parts[0], part(2, threads=4), says=f"{NEW} is another target than in the files")

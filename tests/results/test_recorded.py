@@ -14,37 +14,25 @@ from packaging.version import Version
 from recorded import FILES, FOLDER, Recorded, recorded
 from shipped import shipped_cases
 from synthetic_runs import case, result, write
+from tables import tables
 
-from conformance.judge.expectations import id_pattern
+from conformance.expectations.known import id_pattern
 from conformance.maintain.recorded import main
 from conformance.results.reader import read
 from conformance.targets.releases import is_in_range
 from conformance.targets.tools import ONNXRUNTIME_VERSION, TRACT_VERSION
 
+TABLES = tables(__file__)
+
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
 
 #: Which recorded file shows the bugs of a runtime.
-SHOWN_BY: Final = {
-    "ONNX Runtime": "cpu",
-    "ONNX Runtime CPU": "cpu",
-    "tract": "tract-wheel",
-    "ONNX Runtime WebGPU": "webgpu",
-}
+SHOWN_BY: Final = TABLES["shown by"]
 
 #: Claims that the recorded results do not bear out, and why that is no contradiction. Everything
 #: else must agree.
-NOT_SEEN: Final[Mapping[str, str]] = {
-    "B10": "It depends on what the memory holds; in 1.27.0 it held no NaN.",
-    "B15": "No bug but a decision, which the cases show to be harmless.",
-    "B20": "gpt-oss loads in 1.23 and is wrong by its window, which is B5.",
-    "E3": "Since 1.24, the prompts are wrong by webgpu-small-subgroups.md.",
-    "E8": "It is right in 1.30; until 1.27, it is wrong by webgpu-last-elements-of-a-step.md.",
-    "E11": "Since 1.22, prompts are wrong by webgpu-small-subgroups.md.",
-    "E13": "Until 1.27, static caches are wrong by webgpu-last-elements-of-a-step.md and others.",
-    "E27": "The outputs are right; the presents are zeros (webgpu-presents-of-a-first-prompt.md).",
-    "B22": "Runtimes infer shapes for optimisations; this case has nothing that depends on them.",
-}
+NOT_SEEN: Final[Mapping[str, str]] = TABLES["not seen"]
 
 
 def of(name: str) -> Recorded:
@@ -86,9 +74,7 @@ KNOWN = "omitted_present/past_and_new_kv[dtype=float32,sequence_length=1,past_se
 PASSES = "smoke/decode[dtype=float32]"
 
 
-def test_results_get_the_expectations_of_today(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_get_new_expectations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = (KNOWN, PASSES, "no_such/case[dtype=float32]")
     old = "It ran. expectations/cpu.yaml:1 has another expectation for >=1.27: the verdict is so."
     results = [
@@ -105,7 +91,6 @@ def test_results_get_the_expectations_of_today(
     for run in (read(path), read(packed)):
         assert run.problems == ()
         known, *others = run.results
-        assert known.expectation is not None
         assert known.expectation.verdict == "accepted"
         assert (known.unexpected, known.reason) == (False, "It ran.")
         assert others == results[1:]

@@ -16,11 +16,7 @@ from as_user import Desk
 
 from conformance.base.paths import ROOT, data_path
 from conformance.cli.report import FORMS
-from conformance.results.shareable import (
-    shared_command,
-    without_folders,
-    without_folders_in_json,
-)
+from conformance.results.shareable import shared_command, without_folders, without_folders_in_json
 
 TELLTALE = "telltale"
 
@@ -79,9 +75,7 @@ def test_no_output_names_a_local_folder(tmp_path: Path, shared_cache: Path) -> N
             assert at < 0, f"{name}: {text[max(0, at - 200) : at + 200]}"
 
 
-def test_paths_begin_where_others_can_find_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_begin_where_others_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b" / "sub").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a b" / "sub")
     monkeypatch.setenv("HOME", "/srv/jane")

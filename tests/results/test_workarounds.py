@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from goldens import check_text
 from synthetic_runs import result
+from tables import tables
 
 from conformance.base.findings import Workaround, finding_facts, workaround
 from conformance.base.paths import ROOT
@@ -22,6 +23,8 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.maintain.workarounds import broken_on, main, recorded, state_of, worse_on
 from conformance.report.models import FILE, models_of
+
+TABLES = tables(__file__)
 
 _CASES = ROOT / "docs" / "findings" / "workarounds.yaml"
 _PARAGRAPH = re.compile(r"^\*\*Workaround\*\* (.*?)\n\n", re.DOTALL | re.MULTILINE)
@@ -48,9 +51,8 @@ def cases() -> Mapping[str, Case]:
     return {case.id: case for case in find([str(_CASES)]).named}
 
 
-def test_each_workaround_holds_and_names_the_releases_that_it_makes_worse(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_each_workaround_holds_and_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each workaround holds and names the releases that it makes worse."""
     status = main()
     said = capsys.readouterr().out
     assert status == 0, said
@@ -117,20 +119,7 @@ def test_a_release_is_named_only_if_a_call_is_worse_there() -> None:
     assert warned.text == "Do so. This makes the call worse on cpu 1.0–1.1 (crash)."
 
 
-@pytest.mark.parametrize(
-    ("state", "fields"),
-    [
-        ("right", {}),
-        ("refused", {"outcome": "rejected", "message": "no"}),
-        ("refused", {"verdict": "unsupported", "outcome": "rejected", "message": "no"}),
-        ("silently wrong", {"verdict": "wrong"}),
-        ("silently wrong", {"verdict": "accepted", "values_right": False}),
-        ("right", {"verdict": "accepted", "values_right": True}),
-        ("fallback", {"verdict": "fallback"}),
-        ("crash", {"verdict": "timeout", "outcome": "timed_out"}),
-        ("", {"verdict": "skip", "outcome": "unavailable"}),
-    ],
-)
+@pytest.mark.parametrize(("state", "fields"), TABLES["states"])
 def test_a_result_has_a_state(state: str, fields: Mapping[str, object]) -> None:
     assert state_of(result("a/b", **fields)) == state
 

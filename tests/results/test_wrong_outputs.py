@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
+from math import inf
 from typing import Any
 
 import pytest
 from synthetic_runs import case, error, result, target
+from tables import tables
 
 from conformance.report.repro.issue import issue
 from conformance.report.repro.program import Program
@@ -21,43 +22,24 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.verdicts import VERDICTS, severity, worst
-from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
 from conformance.results.wrong_outputs import wrong_in as words
+from conformance.results.wrong_outputs import wrong_outputs
 
-SHAPE = WrongShape(output="present_key", got=(1,), want=(2,))
-DTYPE = WrongDtype(output="output_qk", got="float16", want="float32")
-DIFFER = RunsDiffer(output="present_value", step=3)
-APART = RelationBroken(
-    output="output", name="packed_qkv", index=(0,), got=1.0, other=2.0, budget=0.0, share=math.inf
-)
+FAULTS = {
+    "shape": WrongShape(output="present_key", got=(1,), want=(2,)),
+    "dtype": WrongDtype(output="output_qk", got="float16", want="float32"),
+    "differ": RunsDiffer(output="present_value", step=3),
+    "apart": RelationBroken(
+        output="output", name="packed_qkv", index=(0,), got=1.0, other=2.0, budget=0.0, share=inf
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("faults", "errors", "wrong"),
-    [
-        ((), (), ()),
-        ((), (error(share=1.0),), ()),
-        ((), (error(share=1.01),), ("output",)),
-        ((), (error(share=math.nan),), ("output",)),
-        ((), (error(output="present_key", index=None, share=None),), ("presents",)),
-        ((), (error(output="present_value"), error(output="present_key")), ("presents",)),
-        ((), (error(output="output_qk"), error(), error(output="present_key", share=0.5)),
-         ("output", "output_qk")),
-        ((), (error(step=0, share=0.1), error(step=6)), ("output",)),
-        ((SHAPE,), (error(share=0.5),), ("presents",)),
-        ((DTYPE, DIFFER), (), ("presents", "output_qk")),
-        ((APART,), (error(share=0.5),), ("output",)),
-        ((), (error(output="of another operator"),), ("output",)),
-        ((), (error(output="present.0.key"), error(output="Present_3")), ("presents",)),
-        ((), (error(output="logits"), error(output="borrower_present_key")),
-         ("output", "presents")),
-        ((), (error(output="representation"),), ("output",)),
-    ],
-)  # fmt: skip
-def test_faults_and_figures_say_which_outputs_are_wrong(
-    faults: Any, errors: Any, wrong: tuple[WrongOutput, ...]
-) -> None:
-    assert wrong_outputs(faults, errors) == wrong
+@pytest.mark.parametrize(("faults", "errors", "wrong"), tables(__file__)["wrong"])
+def test_which_outputs_are_wrong(faults: list[str], errors: list[Any], wrong: list[str]) -> None:
+    """Faults and figures say which outputs are wrong."""
+    figures = [error(**fields) for fields in errors]
+    assert [*wrong_outputs([FAULTS[name] for name in faults], figures)] == wrong
 
 
 def test_the_outputs_of_a_graph_are_told_by_their_names() -> None:

@@ -58,9 +58,7 @@ def named(
 @pytest.mark.parametrize(
     "fault", ["window_one_longer", "window_ignored_for_prompts", "softcap_loses_the_sign"]
 )
-def test_a_fault_is_named_by_its_values(
-    calls: list[SampledCall], kernels: FaultyKernels, fault: str
-) -> None:
+def test_values_name_a_fault(calls: list[SampledCall], kernels: FaultyKernels, fault: str) -> None:
     (one,), failing = named(calls, kernels, fault)
     assert one.names == (fault,)
     assert kernels.sentences[fault].rstrip(".").lower() in one.sentence.lower()
@@ -68,24 +66,18 @@ def test_a_fault_is_named_by_its_values(
 
 
 @pytest.mark.push
-def test_a_fault_that_is_not_known_is_not_named(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_an_unknown_fault_is_not_named(calls: list[SampledCall], kernels: FaultyKernels) -> None:
     with FaultyKernels(without=["window_one_longer"]) as others:
         assert "window_one_longer" not in others.sentences
         assert named(calls, kernels, "window_one_longer", known=others)[0] == []
 
 
-def test_without_failures_nothing_is_named(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_no_failures_name_nothing(calls: list[SampledCall], kernels: FaultyKernels) -> None:
     assert named(calls, kernels, "correct") == ([], [])
 
 
 @pytest.mark.push
-def test_a_fault_that_passing_calls_would_show_is_not_named(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_passing_calls_refute_a_fault(calls: list[SampledCall], kernels: FaultyKernels) -> None:
     """A window that is ignored by prompts alone is no window that is ignored everywhere."""
     with FaultyKernels(without=["window_ignored_for_prompts"]) as others:
         found, _ = named(calls, kernels, "window_ignored_for_prompts", known=others)
@@ -109,9 +101,7 @@ def test_what_passing_calls_of_any_size_refute_is_not_named(
 
 
 @pytest.mark.push
-def test_the_calls_that_pass_and_would_not_are_said(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_calls_it_would_break_are_said(calls: list[SampledCall], kernels: FaultyKernels) -> None:
     """The fault is named for a target that computes two calls of all right."""
     by_id = {call.case.id: call for call in calls}
     wrong = [

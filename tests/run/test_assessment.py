@@ -20,7 +20,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
-from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
+from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.assessment import Assessed, Assessment, PreparedCase
 from conformance.run.engine import TargetRun
 from conformance.run.records import header, selection_of
@@ -64,7 +64,6 @@ def assessed(
 
 def result(case: Case, runtime: Runtime, of_variant: Runtime | None = None) -> ResultRecord:
     record = assessed(case, runtime, of_variant).record
-    assert isinstance(record, ResultRecord)
     return record
 
 
@@ -85,9 +84,7 @@ def test_a_case_passes_with_its_variant(related: Case) -> None:
     found = assessed(related, correct)
     assert len(found.outcomes) == 2
     record = found.record
-    assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.faults) == ("pass", False, ())
-    assert record.relation is not None
     assert record.relation.identical
 
 
@@ -95,7 +92,6 @@ def test_a_case_that_fails_needs_no_variant(related: Case) -> None:
     found = assessed(related, lambda job: NO)
     assert len(found.outcomes) == 1
     record = found.record
-    assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.message) == ("unsupported", False, "no")
 
 
@@ -125,10 +121,8 @@ def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
     record = result(related, correct, lambda made: correct(made, 1 + 2**-23))
     assert (record.verdict, record.of_variant) == ("wrong", False)
     (fault,) = record.faults
-    assert isinstance(fault, RelationBroken)
     assert (fault.name, fault.output, fault.budget) == ("scale_in_query", "output", 0.0)
     assert fault.got != fault.other
-    assert record.relation is not None
     assert record.relation.share == fault.share == float("inf")
 
 

@@ -16,6 +16,7 @@ import pytest
 from as_user import MARK, living
 from onnx import numpy_helper
 from spoken_runner import files_in
+from tables import tables
 
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
@@ -28,13 +29,10 @@ from conformance.harness.outcomes import (
     Unavailable,
 )
 from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
-from conformance.harness.runner import (
-    Command,
-    Limits,
-    RunnerFailed,
-    default_memory_bytes,
-)
+from conformance.harness.runner import Command, Limits, RunnerFailed, default_memory_bytes
 from conformance.harness.session import Session
+
+TABLES = tables(__file__)
 
 FAULTY = Path(__file__).parents[1] / "support" / "faulty"
 STEP = StepFiles(files={"query": "test_data_set_0/input_0.pb"})
@@ -166,18 +164,9 @@ def test_a_process_is_replaced_where_that_is_asked_for(bundles: Path) -> None:
     assert [before and before.case for before in found] == [None, "good", "faulty"]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("dies_while_idle", "died of SIGSEGV before it was given the case"),
-        ("one_shot", "ended with status 0 before it was given the case"),
-        ("speaks_unasked", "by the way"),
-        ("compiles_afterwards", "compiling"),
-    ],
-)
-def test_what_a_runner_does_between_two_cases_does_not_count_for_the_next(
-    bundles: Path, name: str, words: str
-) -> None:
+@pytest.mark.parametrize(("name", "words"), TABLES["between cases"])
+def test_what_happens_between_cases_does_not_count(bundles: Path, name: str, words: str) -> None:
+    """What a runner does between two cases does not count for the next."""
     with pool(name) as runner:
         assert isinstance(runner.run(job(bundles, "faulty")), Ran)
         time.sleep(1.5)

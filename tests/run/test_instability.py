@@ -9,7 +9,6 @@ import pytest
 from synthetic_runs import of_results, result
 
 from conformance.cli.terminal import RunSummary
-from conformance.judge.expectations import instability_for
 from conformance.results.compare import changes
 from conformance.results.reader import Run, read
 from conformance.results.records import InstabilityRecord
@@ -64,28 +63,3 @@ def test_the_exit_status(unexpected: bool, status: int) -> None:
     summary.instability.append(met("t/c", unexpected=unexpected))
     assert summary.status() == status
     assert summary.enough(1) is bool(status)
-
-
-# Expectations
-
-KNOWN = """\
-target: cpu
-instability:
-  - versions: ">=1.31"
-    verdict: crash
-    link: https://example.org/1
-    why: A thread uses what is freed.
-"""
-
-
-def test_an_expectation_covers_instability_of_its_verdict_and_versions(tmp_path: Path) -> None:
-    file = tmp_path / "cpu.yaml"
-    file.write_text(KNOWN)
-    found = instability_for("crash", "1.31.1", None, [tmp_path / "none.yaml", file])
-    assert found is not None
-    assert (found.link, found.file, found.line) == ("https://example.org/1", str(file), 3)
-    assert instability_for("wrong", "1.31.1", None, [file]) is None
-    assert instability_for("crash", "1.30.0", None, [file]) is None
-    file.write_text(KNOWN.replace("verdict", "adapters: [lava*]\n    verdict"))
-    assert instability_for("crash", "1.31.1", None, [file]) is None
-    assert instability_for("crash", "1.31.1", "lavapipe", [file]) is not None

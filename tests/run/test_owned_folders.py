@@ -36,12 +36,9 @@ def owner(place: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_only_folders_of_dead_processes_are_removed(tmp_path: Path, number: signal.Signals) -> None:
+    """The folder of a killed process is removed and that of a living one is not."""
     with owner(tmp_path) as living, owner(tmp_path) as killed:
-        assert living.stdout is not None
-        assert killed.stdout is not None
         kept, abandoned = (Path(one.stdout.readline().strip()) for one in (living, killed))
         remove_abandoned(str(tmp_path))
         assert abandoned.is_dir()  # still owned
@@ -64,7 +61,6 @@ def test_the_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_pat
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     killed = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
-    assert killed.stdout is not None
     assert killed.stdout.readline()
     killed.kill()
     killed.communicate()
@@ -90,9 +86,7 @@ def test_what_is_not_such_a_folder_of_this_user_is_kept(tmp_path: Path) -> None:
     assert {*os.listdir(tmp_path)} == names
 
 
-def test_no_folder_of_a_living_process_is_lost_while_many_start_and_remove(
-    tmp_path: Path,
-) -> None:
+def test_no_folder_of_a_living_process_is_lost_while_many_start_and_remove(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from conformance.harness.folders import OwnedFolder, remove_abandoned\n"

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 from attention_models import Layer, decoder, saved
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.base.processes import START, ask
 from conformance.targets.tools import TOOLS_VARIABLE
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -20,16 +23,7 @@ ONE_EXAMPLE = True
 #: Modules that Python, pip, venv and the runners import.
 MODULES = ("re", "json", "numpy", "onnx", "onnxruntime", "pip", "venv", "sitecustomize", "conftest")
 #: Files that configure npm, Node, pip, uv, cargo and rustup for the folder that they are in.
-FILES = {
-    ".npmrc": "registry=http://127.0.0.1:9/${HOME}/\n",
-    "package.json": "{}",
-    "node_modules/onnxruntime-web/package.json": "{}",
-    "pip.conf": "[global]\nindex-url = http://127.0.0.1:9/\n",
-    "uv.toml": 'index-url = "http://127.0.0.1:9/"\n',
-    "Cargo.toml": "[package]\n",
-    ".cargo/config.toml": '[build]\nrustc-wrapper = "./trap"\n',
-    "rust-toolchain.toml": '[toolchain]\npath = "."\n',
-}
+FILES = TABLES["files"]
 GQA = (sys.executable, "-P", "-c", "from conformance.cli.main import main; main()")
 
 

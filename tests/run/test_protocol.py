@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from tables import tables
 
-from conformance.base.paths import data_path
 from conformance.harness.protocol import (
     DescribeRequest,
     ProtocolError,
@@ -29,33 +29,8 @@ RUN = RunRequest(
         StepFiles(files={"query": "test_data_set_1/input_0.pb"}, carry={"past_key": "present_key"}),
     ),
 )
-DESCRIBED: dict[str, Any] = {
-    "id": 1,
-    "outcome": "described",
-    "runtime": "onnxruntime",
-    "version": "1.31.1",
-    "execution_provider": "CPUExecutionProvider",
-    "device": "a processor, 2 cores",
-    "dtypes": ["float32", "float16"],
-    "features": ["shared_buffer"],
-    "versions": {"numpy": "2.4.6"},
-}
-OPERATOR: dict[str, Any] = {
-    "declared_by": "onnxruntime 1.31.1",
-    "inputs": {"query": ["float32", "float16"]},
-    "outputs": {"output": ["float16", "float32"]},
-    "attributes": {"num_heads": "int"},
-}
-RAN: dict[str, Any] = {
-    "id": 8,
-    "outcome": "ran",
-    "placement": "CPUExecutionProvider",
-    "runs": [[{"output": "a"}, {"output": "b"}], [{"output": "c"}, {"output": "d"}]],
-    "ms": {"load": 0.3, "run": 1},
-}
-REJECTED = {"id": 8, "outcome": "rejected", "stage": "run", "step": 1, "message": "no"}
-UNAVAILABLE = {"id": 8, "outcome": "unavailable", "reason": "no float16"}
-COMPILING = {"id": 8, "outcome": "compiling"}
+TABLES = tables(__file__)
+DESCRIBED, OPERATOR, RAN, REJECTED, UNAVAILABLE, COMPILING = TABLES["answers"].values()
 
 
 def parse(answer: object, request: Any = RUN) -> Any:
@@ -147,12 +122,6 @@ def test_good_answers() -> None:
 )
 def test_wrong_answers_to_run(answer: object, words: str) -> None:
     assert words in refusal(answer)
-
-
-@pytest.mark.parametrize("name", ["request.json", "answer.json"])
-def test_committed_schemas_are_those_of_the_models(name: str) -> None:
-    committed = json.loads((data_path("runners") / "schema" / name).read_text())
-    assert committed == schemas()[name], "run: python -m conformance.maintain.generate"
 
 
 def test_schemas_agree_with_the_models() -> None:

@@ -52,7 +52,6 @@ def test_a_run_goes_on_where_it_was_cut_off(
     assert "20 results, 0 unexpected" in done.out
     run = read(file)
     assert run.problems == ()
-    assert run.footer is not None
     assert run.footer.complete
     assert run.header == there.header
     (tmp_path / "all.jsonl").write_bytes(b"".join(whole))
@@ -61,9 +60,8 @@ def test_a_run_goes_on_where_it_was_cut_off(
     assert no_other_files(file)
 
 
-def test_a_run_of_a_runner_by_its_whole_path_goes_on(
-    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_by_its_path(gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a runner by its whole path goes on."""
     # The runner's python3 is the one that has what it needs.
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     file, target = tmp_path / "r.jsonl", f"exec:{data_path('mutants') / 'runner.py'}"

@@ -62,26 +62,22 @@ def test_a_failure_of_the_device_is_of_its_case_alone(
     assert not run.instability
     failed = next(result for result in run.results if result.verdict == verdict)
     where = failed.message if verdict == "crash" else failed.stderr
-    assert where is not None
     assert FAILED_TWICE in where
 
 
 @pytest.mark.parametrize(("runner", "kind"), [("dies_at_random", "crash"), ("flips_bits", "wrong")])
-def test_what_comes_at_random_is_the_targets_instability(
-    bench: Bench, desk: Desk, runner: str, kind: str
-) -> None:
+def test_random_failures_are_instability(bench: Bench, desk: Desk, runner: str, kind: str) -> None:
+    """What comes at random is the target's instability."""
     done, run = bench(runner)
     assert (done.status, verdicts(run)) == (1, ALL_RIGHT)
     assert {record.verdict for record in run.instability} == {kind}
-    assert run.footer is not None
     assert run.footer.instability == len(run.instability) >= 2
     assert f"{len(run.instability)} unstable" in done.out
     assert marks(desk, runner).stat().st_size <= 12 + 2 * len(run.instability)  # each alone
 
 
-def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
-    bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_many_crashes_cost(bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that always crashes costs no more than its crashes."""
     monkeypatch.setenv("FAULT_SHARE", "1")
     done, run = bench("dies_at_random")
     assert (done.status, verdicts(run)) == (1, dict.fromkeys(NAMES, "crash"))
@@ -89,9 +85,8 @@ def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
     assert marks(desk, "dies_at_random").stat().st_size == 2 * 12
 
 
-def test_of_results_that_are_alike_only_two_are_tried_alone(
-    desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_two_of_alike_run_alone(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of results that are alike only two are tried alone."""
     text = "- {name: one, matrix: {seed: [1, 2, 3, 4]}}\n- {name: two, matrix: {seed: [5, 6, 7]}}"
     write(desk.folder, entries(text), "alike.yaml")
     starts = desk.folder / "starts"

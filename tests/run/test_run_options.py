@@ -48,9 +48,7 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on(gqa: Gqa, desk: Desk) -> 
     ("columns", "no_color"),
     [(20, False), (60, True), pytest.param(200, False, marks=pytest.mark.night)],
 )
-def test_no_word_of_the_counts_is_cut_in_a_terminal(
-    desk: Desk, columns: int, no_color: bool
-) -> None:
+def test_no_word_of_counts_is_cut_in_a_terminal(desk: Desk, columns: int, no_color: bool) -> None:
     environment = {"COLUMNS": str(columns), **ALL, **({"NO_COLOR": "1"} if no_color else {})}
     targets = ("--ep", desk.runner("rejects"), "--ep", desk.runner("correct"))
     status, text = in_terminal(desk, "run", "three.yaml", *targets, **environment)
@@ -80,9 +78,8 @@ def test_in_ci_the_output_is_plain(desk: Desk) -> None:
 
 
 @pytest.mark.night
-def test_diff_is_a_table_in_a_terminal_and_markdown_elsewhere(
-    desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_diff_as_table_and_markdown(desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Diff is a table in a terminal and Markdown elsewhere."""
     for name, fault in (("old", "nothing"), ("new", "/")):
         monkeypatch.setenv("FAULT_ON", fault)
         gqa("run", "three.yaml", "--ep", desk.runner("rejects"), "--results", f"{name}.jsonl")

@@ -6,10 +6,13 @@ import random
 
 import pytest
 from shipped import shipped_cases
+from tables import tables
 
 from conformance.case.case import Case
 from conformance.case.selection import compile_expression
 from conformance.diagnosis.shared import Shared, shared
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -37,22 +40,7 @@ def selected(expression: str) -> set[str]:
     return {case.id for case in cases_of_nodes() if test((), case)}
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "ragged",
-        "not window",
-        "dtype=float16",
-        "borrowed",
-        "window and sequence_length>1",
-        "softcap and decode and not attention_bias",
-        "total_sequence_length>=33",
-        "head_size<64",
-        "head_size%16!=0",
-        "group_size>4",
-        "sequence_length>local_window_size",
-    ],
-)
+@pytest.mark.parametrize("expression", TABLES["expressions"])
 def test_an_expression_is_found_again(expression: str) -> None:
     found, failing = shared_by(expression)
     (pattern,) = found.patterns

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from as_user import Desk, Gqa
 from case_files import cases_of
+from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.bundle.inputs import draw_inputs
@@ -18,6 +19,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.given import write_given
 from conformance.case.load import load_file
+from conformance.case.selection import compile_expression
 from conformance.case.tensors import steps_of
 from conformance.cli import shrunk
 from conformance.cli.shrunk import effort_for, smallest_calls
@@ -25,118 +27,27 @@ from conformance.cli.terminal import RunSummary
 from conformance.diagnosis.smallest import case_text, fields_of, smallest
 from conformance.results.records import InstabilityRecord, ResultRecord
 
-#: A call with a bit of everything.
-RICH = """
-- name: rich
-  dtype: float16
-  batch_size: 3
-  sequence_length: 5
-  past_sequence_length: 37
-  total_sequence_lengths: [42, 9, 20]
-  max_sequence_length: 64
-  num_heads: 12
-  kv_num_heads: 6
-  head_size: 64
-  rotary: interleaved
-  rotary_dim: 32
-  local_window_size: 7
-  softcap: 3.0
-  head_sink: true
-  dims: static
-  seed: 5
-"""
-LOOP = """
-- name: loop
-  loop: [5, 1, 1, 1]
-  batch_size: 2
-  total_sequence_lengths: [5, 3]
-  rotary: half_split
-  position_ids: implied
-"""
-
-HEADS = {"num_heads": 1, "kv_num_heads": 1}
-ONE_PAST = {"past_sequence_length": 1, **HEADS}
+TABLES = tables(__file__)
+#: A call with a bit of everything, whose contract follows from its features.
+RICH = TABLES["rich"]
 
 
-def is_ragged(call: Call) -> bool:
-    return len(set(call.total_sequence_lengths or ())) > 1
-
-
-def keys(call: Call) -> int:
-    return call.past_sequence_length + call.sequence_length
-
-
-@pytest.mark.parametrize(
-    ("body", "fails", "fields", "has"),
-    [
-        (RICH, lambda call: True, HEADS, ""),
-        (RICH, lambda call: call.softcap, {"softcap": 3.0, **HEADS}, "a softcap"),
-        (
-            RICH,
-            lambda call: call.kv_num_heads > 1 and call.num_heads > call.kv_num_heads,
-            {},
-            "four query heads and two key/value heads",
-        ),
-        (
-            RICH,
-            lambda call: call.local_window_size and call.local_window_size < keys(call),
-            {"local_window_size": 1, **ONE_PAST},
-            "a window of one token, shorter than all tokens",
-        ),
-        (
-            RICH,
-            lambda call: keys(call) > 33,
-            {"past_sequence_length": 33, **HEADS},
-            "33 past tokens",
-        ),
-        (
-            RICH,
-            lambda call: call.past_sequence_length >= 17 and call.rotary == "interleaved",
-            {"past_sequence_length": 17, "rotary": "interleaved", **HEADS},
-            "17 past tokens and interleaved rotary",
-        ),
-        (
-            RICH,
-            lambda call: call.max_sequence_length and call.dtype == "float16",
-            {"dtype": "float16", "max_sequence_length": 1, **HEADS},
-            "a static cache and float16",
-        ),
-        (RICH, lambda call: call.head_size > 32, {"head_size": 40, **HEADS}, "head_size 40"),
-        (RICH, lambda call: call.seed == 5, {"seed": 5, **HEADS}, "the values of seed 5"),
-        (
-            LOOP,
-            lambda call: call.loop,
-            {"loop": (1, 1), **HEADS},
-            "a loop of two calls",
-        ),
-        (
-            LOOP,
-            is_ragged,
-            {"batch_size": 2, "total_sequence_lengths": (2, 1), **ONE_PAST},
-            "one past token and sequences of different lengths",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "fails", "fields", "has"), TABLES["searches"])
 def test_what_does_not_matter_is_left_out(
-    tmp_path: Path,
-    body: str,
-    fails: Callable[[Call], object],
-    fields: dict[str, object],
-    has: str,
+    tmp_path: Path, body: str, fails: str, fields: dict[str, object], has: str
 ) -> None:
-    (case,) = cases_of(tmp_path, body.replace("- name", "- contract: null\n  name"))
-    found = smallest(case, lambda each: bool(fails(each.call)), 200)
+    (case,) = cases_of(tmp_path, TABLES[body])
+    is_failure = compile_expression(fails)
+    found = smallest(case, lambda each: is_failure((), each), 200)
     assert found.complete
-    assert fails(found.case.call)
+    assert is_failure((), found.case)
     told = f"This smallest call has {has}." if has else ""
-    assert (fields_of(found.case), found.sentence) == (fields, told)
+    assert (json.loads(json.dumps(fields_of(found.case))), found.sentence) == (fields, told)
 
 
-def test_what_the_smallest_call_does_not_share_with_other_failures_is_said(
-    tmp_path: Path,
-) -> None:
+def test_what_the_smallest_call_does_not_share_with_other_failures_is_said(tmp_path: Path) -> None:
     """A fault of every softcap, met in a call that it takes a sink to be wrong in."""
-    (case,) = cases_of(tmp_path, RICH.replace("- name", "- contract: null\n  name"))
+    (case,) = cases_of(tmp_path, RICH)
     found = smallest(case, lambda each: bool(each.call.softcap and each.call.head_sink), 200)
     others = find(["softcap"]).named[:9]
     failing = [case, *others]
@@ -211,9 +122,7 @@ def run_of(case: Case, **fields: object) -> RunSummary:
     return summary
 
 
-def test_what_may_not_repeat_is_not_made_smaller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_not_repeat_is_not_shrunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = find(["decode_shapes"]).named[:1]
     monkeypatch.setattr(shrunk, "_smallest_of", lambda cause, *rest: cause.example.case)
     brief, thorough = effort_for(), effort_for(True, partial=True)
@@ -231,9 +140,9 @@ def test_what_may_not_repeat_is_not_made_smaller(
     assert list(smallest_calls(unstable, thorough, [])) == []
 
 
-def test_ctrl_c_ends_a_search_and_the_results_stay(
-    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_only_the_search(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends a search and the results stay."""
+
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

@@ -32,9 +32,8 @@ SESSION = ["--ep", "cpu", "-q", "--collect-only", "-p", "no:cacheprovider", CASE
     ids=["with", "gqa", "pytest"],
 )
 @pytest.mark.parametrize(("given", "threads"), [(None, 1), ("2", min(2, CORES))])
-def test_numpy_uses_one_thread_unless_the_environment_says_otherwise(
-    tmp_path: Path, start: str, given: str | None, threads: int
-) -> None:
+def test_numpy_uses_one_thread(tmp_path: Path, start: str, given: str | None, threads: int) -> None:
+    """NumPy uses one thread unless the environment says otherwise."""
     name = "OPENBLAS_NUM_THREADS"
     environment = {key: value for key, value in os.environ.items() if key != name}
     if given is not None:

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from as_user import Desk, Gqa
 from synthetic_runs import target
+from tables import tables
 
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
-from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
+from conformance.harness.protocol import DescribeRequest, parse_answer
 from conformance.report.repro.escaping import prose
 from conformance.results.records import TargetRecord
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
+
+TABLES = tables(__file__)
 
 #: What `future_schema` of tests/support/faulty has.
 SENTENCE = (
@@ -41,24 +44,10 @@ def told(**more: Mapping[str, Any]) -> list[str]:
     about |= {"execution_provider": None, "dtypes": ["float32"]}
     about["operator"] = {"declared_by": "r 2", **operator}
     answer = parse_answer(json.dumps(about), DescribeRequest(id=1))
-    assert isinstance(answer, DescribedAnswer)
     return uncalled_sentences([DescribedTarget(target_for("cpu"), answer, None, None).record()])
 
 
-@pytest.mark.parametrize(
-    ("more", "parts"),
-    [
-        ({"inputs": {"x": ["int32"]}}, "the input x"),
-        ({"outputs": {"x": ["int32"], "y": ["int32"]}}, "the outputs x and y"),
-        (
-            {"inputs": {"past_key": ["int4"]}, "outputs": {"present_key": ["uint4", "int4"]}},
-            "the types int4 and uint4 of past_key and present_key",
-        ),
-        ({"attributes": {"scale": "floats"}}, "the type floats of scale"),
-        # An input and an attribute may have one name.
-        ({"inputs": {"scale": ["float32"]}}, "the input scale"),
-    ],
-)
+@pytest.mark.parametrize(("more", "parts"), TABLES["lacking"])
 def test_what_the_signature_lacks_is_told(more: dict[str, Any], parts: str) -> None:
     assert told(**more) == [f"r 2 has {parts}, which no case calls."]
 

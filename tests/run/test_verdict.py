@@ -11,17 +11,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from judged import (
-    COMPUTES,
-    EITHER,
-    PROMPT,
-    Values,
-    file,
-    ran,
-    rejected,
-    right,
-    verdict_on,
-)
+from goldens import check_golden
+from judged import COMPUTES, EITHER, PROMPT, Values, file, ran, rejected, right, verdict_on
 from onnx import TensorProto
 
 from conformance.base.array_types import NUMPY
@@ -43,7 +34,7 @@ from conformance.judge.error_map import Limits, error_map
 from conformance.judge.verdict import Judgement, Unjudgeable, compare
 from conformance.oracle import Reference
 from conformance.oracle.tolerance import CONSTANTS, shares
-from conformance.results.records import OutputErrorRecord
+from conformance.results.records import ErrorMap
 from conformance.results.verdicts import VERDICTS
 from conformance.results.wrong_outputs import wrong_outputs
 
@@ -56,6 +47,9 @@ LOOP = Call(loop=(3, 1, 2), rotary="half_split")
 NO_PLACE = Call(past_sequence_length=4, presents="none")
 REJECTS = Contract(demands="rejects", source="a document", mentions=("Present", "past_key"))
 REQUESTED = Contract(basis="requested", source="an issue")
+
+
+SCORES_AND_ALL = ("output", "present_key", "present_value", "output_qk")
 
 
 def off(call: Call, by: float = 1.0) -> Values:
@@ -111,9 +105,8 @@ def test_every_verdict_can_be_produced() -> None:
     ids=["crash", "timeout", "skip"],
 )
 @pytest.mark.parametrize("contract", [COMPUTES, REJECTS, EITHER], ids=lambda one: one.demands)
-def test_what_did_not_run_has_one_verdict_under_every_contract_and_needs_no_oracle(
-    outcome: Outcome, verdict: str, reason: str, contract: Contract
-) -> None:
+def test_what_did_not_run(outcome: Outcome, verdict: str, reason: str, contract: Contract) -> None:
+    """What did not run has one verdict under every contract and needs no oracle."""
     for bundle in (None, without_values("no")):
         made = verdict_on(outcome, NO_PLACE, contract, bundle=bundle)
         assert (made.verdict, made.reason) == (verdict, reason)
@@ -138,9 +131,8 @@ def test_a_node_on_another_execution_provider_is_a_fallback_whatever_its_values(
         (None, "It ran, but the runtime reports no kernel, so nothing proves that flash ran."),
     ],
 )
-def test_another_kernel_is_a_fallback_whatever_its_values(
-    kernels: tuple[str, ...] | None, reason: str
-) -> None:
+def test_another_kernel_is_a_fallback(kernels: tuple[str, ...] | None, reason: str) -> None:
+    """Another kernel is a fallback whatever its values."""
     done = replace(ran(right(PROMPT), right(PROMPT)), kernels=kernels)
     for contract in (COMPUTES, REJECTS, EITHER):
         made = verdict_on(done, contract=contract, kernel="flash")
@@ -175,9 +167,8 @@ def edges(want: float, budget: float, dtype: np.dtype[Any]) -> tuple[np.ndarray,
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("output", ["output", "present_key"])
 @pytest.mark.parametrize("place", ["first", "middle", "last", "largest", "smallest"])
-def test_one_step_beyond_the_budget_fails_and_the_step_before_passes(
-    dtype: Any, output: str, place: str
-) -> None:
+def test_a_budget_ends_between_two_numbers(dtype: Any, output: str, place: str) -> None:
+    """One step beyond the budget fails and the step before passes."""
     call = Call(sequence_length=5, rotary="half_split", dtype=dtype)
     want = prepare(call).expected[0][output]
     sizes = np.abs(want.value.ravel())
@@ -198,7 +189,6 @@ def test_one_step_beyond_the_budget_fails_and_the_step_before_passes(
     values[0][output][index] = outside[0]
     beyond = judged(call, values)
     assert beyond.verdict == "wrong"
-    assert beyond.share is not None
     assert beyond.share > 1
     assert str(list(map(int, index))) in beyond.reason
 
@@ -303,11 +293,7 @@ OUTPUT, PRESENTS = ("output",), ("presents",)
         (drop_row, "output has shape (1, 4, 64), not (1, 5, 64)", OUTPUT),
         (retype(np.float16), "output has dtype float16, not float32", OUTPUT),
         (retype(np.float64), "output has dtype ONNX type 11, not float32", OUTPUT),
-        (
-            retype(np.int32, "present_key"),
-            "present_key has dtype int32, not float32",
-            PRESENTS,
-        ),
+        (retype(np.int32, "present_key"), "present_key has dtype int32, not float32", PRESENTS),
         (zero, "output is 0 at", OUTPUT),
     ],
 )
@@ -512,7 +498,6 @@ def test_the_figures_are_those_of_all_elements(dtype: Any, undefined: float, see
             wrong = 2 if dtype is np.int8 else draw.choice([np.nan, np.inf, -2.0, -0.0, 0.5])
             got.reshape(-1)[place] = wrong
         made = compare("present_key", 0, got, want, "cpu", 3)
-        assert made is not None
         for name, figure in _by_all_elements(got, value, unit).items():
             assert getattr(made, name) == pytest.approx(figure, rel=0, abs=0, nan_ok=True), name
 
@@ -543,7 +528,6 @@ def test_the_figures_of_single_elements(
 ) -> None:
     want = expected_of(np.array(value), np.array(unit), np.dtype(np.float32))
     made = compare("output", 0, np.array(got, np.float32), want, "cpu")
-    assert made is not None
     assert (made.share, made.index) == (share, (index,))
     if share == 0.0:
         assert (made.got, made.absolute, made.relative) == (got[index], 0.0, 0.0)
@@ -558,165 +542,78 @@ def test_an_output_without_defined_elements_has_no_figures() -> None:
 
 # Maps of the errors
 
-
-def error_of(made: Judgement, output: str) -> OutputErrorRecord:
-    return next(error for error in made.errors if error.output == output)
-
-
-def rows_of(made: Judgement, output: str = "output") -> tuple[str, ...]:
-    where = error_of(made, output).where
-    assert where is not None
-    return where.rows
-
-
-def test_a_pass_and_a_right_output_beside_a_wrong_one_have_no_map() -> None:
-    assert all(error.where is None for error in judged(PROMPT, right(PROMPT)).errors)
-    made = judged(PROMPT, off(PROMPT))
-    assert error_of(made, "output").where is not None
-    assert error_of(made, "present_key").where is None
-
-
-def test_the_map_shows_a_wrong_head_and_a_wrong_position() -> None:
-    values = right(PROMPT)
-    values[0]["output"].reshape(1, 5, 4, 16)[0, :, 2] = np.nan
-    values[0]["present_value"][0, :, 3, 7] = np.inf
-    made = judged(PROMPT, values)
-    assert rows_of(made) == ("00000", "00000", "X!!!!", "00000")
-    assert rows_of(made, "present_value") == ("000X0", "000!0")
-    where = error_of(made, "output").where
-    assert where is not None
-    assert (where.heads, where.positions) == (4, 5)
-
-
-def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined() -> None:
-    values = right(RAGGED)
-    values[0]["output"][0, 2:] = np.nan  # undefined
-    values[0]["output"][0, 1, 0] = np.nan
-    values[0]["output"][1, 3, 63] = np.nan
-    made = judged(RAGGED, values)
-    assert rows_of(made) == ("0X..", *3 * ("00..",), *3 * ("0000",), "000!")
-    where = error_of(made, "output").where
-    assert where is not None
-    assert (where.lengths, where.edges) == ((2, 4), {"end": (2, 4)})
-    assert where.worst is not None
-    assert where.worst.rows == (16 * "0", "X" + 15 * "0", 16 * ".", 16 * ".")
-
-
-def test_a_sliding_window_cache_has_a_map_without_edges() -> None:
-    call = Call(
-        past_sequence_length=3,
-        max_sequence_length=8,
-        sliding_window_cache=1,
-        local_window_size=2,
-    )
-    where = error_of(judged(call, off(call)), "output").where
-    assert where is not None
-    assert where.worst is not None
-    assert (where.lengths, where.edges) == ((), {})
-
-
-def test_output_qk_is_mapped_by_its_keys() -> None:
-    call = Call(sequence_length=3, past_sequence_length=2, qk_output=2)
-    values = right(call)
-    assert values[0]["output_qk"].shape == (1, 4, 3, 5)
-    values[0]["output_qk"][0, 1, 2, 4] = np.nan
-    rows = rows_of(judged(call, values), "output_qk")
-    assert rows == ("00000", "0000X", "00000", "00000")
-    where = error_of(judged(call, values), "output_qk").where
-    assert where is not None
-    assert where.worst is not None
-    assert (where.worst.head, where.worst.rows) == (1, ("000--", "0000-", "0000X"))
-
-
-@pytest.mark.parametrize(
-    ("fields", "hidden"),
-    [
-        ({"local_window_size": 2}, ("-00--", "--00-", "---00")),
-        ({"causal": 0}, ("00000", "00000", "00000")),
-        ({"total_sequence_lengths": (4,)}, ("00---", "000--", "0000-")),
-    ],
+BYTES = Call(past_sequence_length=3, cache_dtype="uint8", kv_cache_bit_width=4,
+             k_quant_type="PER_TENSOR", v_quant_type="PER_TENSOR")  # fmt: skip
+SLIDING = Call(
+    past_sequence_length=3, max_sequence_length=8, sliding_window_cache=1, local_window_size=2
 )
-def test_output_qk_shows_the_keys_that_are_hidden(
-    fields: dict[str, Any], hidden: tuple[str, ...]
-) -> None:
-    call = Call(sequence_length=3, past_sequence_length=2, **fields)
-    limits = Limits(call, steps_of(call)[0])
-    share = np.zeros((1, 1, 3, 5))
-    share[0, 0, 0, 1], share[0, 0, 0, 4] = 5.0, 6.0
-    got, defined = np.zeros(share.shape), np.ones(share.shape, bool)
-    made = error_map("output_qk", share, got, defined, 1, limits)
-    assert made is not None
-    assert made.worst is not None
-    wrong = "1" if hidden[0][1] == "0" else "#"
-    assert made.worst.rows == (f"{hidden[0][0]}{wrong}{hidden[0][2:4]}X", *hidden[1:])
+SCORES = Call(sequence_length=3, past_sequence_length=2, qk_output=2)
+#: Calls, and the numbers that are wrong in their outputs; a wrong byte differs in its high half.
+MAPPED: dict[str, tuple[Call, list[tuple[str, Any, float]]]] = {
+    "nothing is wrong": (PROMPT, []),
+    "a head and a position": (
+        PROMPT,
+        [("output", np.s_[0, :, 32:48], NAN), ("present_value", np.s_[0, :, 3, 7], INF)],
+    ),
+    "batch by batch, beside what is undefined": (
+        RAGGED,
+        [("output", np.s_[0, 1:, 0], NAN), ("output", (0, np.s_[2:]), NAN),
+         ("output", (1, 3, 63), NAN)],
+    ),
+    "a sliding-window cache": (SLIDING, [("output", (0, 0, 0), NAN)]),
+    "scores by their keys": (SCORES, [("output_qk", (0, 1, 2, 4), NAN)]),
+    "two numbers a byte": (BYTES, [("present_key", (0, 1, 0, 5), 0xFF)]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("fields", "output", "edges"),
-    [
-        ({"local_window_size": 4}, "output", {"end": (3,), "window": (2,)}),
-        ({}, "output", {"end": (3,)}),
-        ({}, "present_key", {"new": (2,), "end": (5,)}),
-        ({"key_value": "zero_length"}, "present_key", {}),
-        ({"query_seqlens": (2,)}, "present_value", {"new": (2,), "end": (4,)}),
-        ({}, "output_qk", {"end": (5,)}),
-    ],
-)
-def test_edges_follow_from_the_lengths_and_the_window(
-    fields: dict[str, Any], output: str, edges: dict[str, tuple[int, ...]]
-) -> None:
-    call = Call(sequence_length=3, past_sequence_length=2, **fields)
-    limits = Limits(call, steps_of(call)[0])
-    assert limits.edges(output) == edges
+def drawn(name: str, where: ErrorMap | None) -> list[str]:
+    if where is None:
+        return [f"{name}: no map"]
+    worst, sides = where.worst, f"{where.heads} heads by {where.positions} positions"
+    return [
+        f"{name}: {sides}, lengths {[*where.lengths]}, edges {where.edges}",
+        *where.rows,
+        f"worst: batch {worst.batch}, head {worst.head}, {worst.tokens} by {worst.elements}",
+        *worst.rows,
+    ]
 
 
-def test_two_numbers_a_byte_are_mapped_as_bytes() -> None:
-    call = Call(
-        past_sequence_length=3,
-        cache_dtype="uint8",
-        k_quant_type="PER_TENSOR",
-        v_quant_type="PER_TENSOR",
-        kv_cache_bit_width=4,
-    )
-    values = right(call)
-    assert values[0]["present_key"].shape == (1, 2, 4, 8)
-    values[0]["present_key"][0, 1, 0, 5] ^= 0x70
-    assert rows_of(judged(call, values), "present_key") == ("0000", "X000")
+def from_shares(output: str, share: np.ndarray, heads: int = 1, *more: Any) -> ErrorMap | None:
+    return error_map(output, share, np.zeros(share.shape), np.ones(share.shape, bool), heads, *more)
 
 
-@pytest.mark.parametrize(
-    ("share", "digit"),
-    [(1.0, "0"), (1.001, "1"), (10.0, "1"), (11.0, "2"), (1e8, "8"), (1.1e8, "9"), (math.inf, "9")],
-)
-def test_a_digit_is_a_power_of_ten(share: float, digit: str) -> None:
-    of_all = np.array([math.inf, 0.0, share]).reshape(1, 3, 1)
-    made = error_map("output", of_all, np.zeros(of_all.shape), np.ones(of_all.shape, bool), 1)
-    assert made is not None
-    assert made.rows == (f"X0{digit}",)
-
-
-def test_long_sides_are_grouped_in_blocks_with_their_worst_value() -> None:
-    share = np.zeros((2, 20, 130, 4))  # 40 heads by 130 positions
-    share[1, 19, 129, 3] = 5.0
-    share[0, 1, 3, 0] = 50.0
-    made = error_map("present_key", share, np.zeros(share.shape), np.ones(share.shape, bool), 20)
-    assert made is not None
-    assert (made.heads, made.positions) == (40, 130)
-    assert len(made.rows) == 14  # three heads per row, the last one alone
-    assert {len(row) for row in made.rows} == {44}  # three positions per column, the last one alone
-    assert made.rows[0] == "0X" + 42 * "0"
-    assert made.rows[13] == 43 * "0" + "1"
-    assert set(made.rows[1:13]) == {44 * "0"}
-    assert made.worst is not None
-    assert (made.worst.batch, made.worst.head) == (0, 1)
-    assert made.worst.rows == ("X000", *14 * ("0000",))  # nine tokens per row
-    assert (made.worst.tokens, made.worst.elements) == (130, 4)
-
-
-def test_an_output_of_another_rank_has_no_map() -> None:
+def test_the_maps_of_errors() -> None:
+    told = []
+    for name, (call, wrong) in MAPPED.items():
+        values = right(call)
+        for output, place, number in wrong:
+            values[0][output][place] = number
+        told.append(f"=== {name}")
+        for error in judged(call, values).errors:
+            told += drawn(error.output, error.where)
+    told.append("=== a digit is a power of ten")
+    for share in (1.0, 1.001, 10.0, 11.0, 1e8, 1.1e8, INF):
+        of_all = np.array([INF, 0.0, share]).reshape(1, 3, 1)
+        told.append(f"{share:g}: {from_shares('output', of_all).rows}")
+    told.append("=== long sides are grouped in blocks with their worst value")
+    share = np.zeros((2, 20, 130, 4))
+    share[1, 19, 129, 3], share[0, 1, 3, 0] = 5.0, 50.0
+    told += drawn("present_key", from_shares("present_key", share, 20))
+    told.append("=== outputs of another rank")
     for output, shape in (("output", (2, 2)), ("output", (1, 2, 5)), ("present_key", (1, 2, 4))):
-        share = np.full(shape, 9.0)
-        assert error_map(output, share, share, np.ones(shape, bool), 2) is None
+        told += drawn(output, from_shares(output, np.full(shape, 9.0), 2))
+    for fields in (
+        *({}, {"local_window_size": 2}, {"local_window_size": 4}, {"causal": 0}),
+        *({"total_sequence_lengths": (4,)}, {"query_seqlens": (2,)}, {"key_value": "zero_length"}),
+    ):
+        call = Call(sequence_length=3, past_sequence_length=2, **fields)
+        limits = Limits(call, steps_of(call)[0])
+        told.append(f"=== {fields}")
+        told += [f"edges of {output}: {limits.edges(output)}" for output in SCORES_AND_ALL]
+        share = np.zeros((1, 1, 3, 5))
+        share[0, 0, 0, 1], share[0, 0, 0, 4] = 5.0, 6.0
+        told += drawn("output_qk", from_shares("output_qk", share, 1, limits))
+    check_golden("maps.txt", "\n".join(told) + "\n")
 
 
 # Loops
@@ -744,10 +641,6 @@ def test_a_loop_names_the_call_whose_runs_or_shapes_differ() -> None:
     assert "present_key in step 2 has shape" in judged(LOOP, other).reason
 
 
-def test_a_single_call_has_no_number() -> None:
-    assert "in step" not in judged(PROMPT, off(PROMPT)).reason
-
-
 # Rejections
 
 
@@ -768,9 +661,7 @@ def test_a_single_call_has_no_number() -> None:
         (Contract(demands="rejects", source="s"), "  ", "pass", True),
     ],
 )
-def test_a_rejection(
-    stage: str, contract: Contract, message: str, verdict: str, vague: bool
-) -> None:
+def test_rejection(stage: str, contract: Contract, message: str, verdict: str, vague: bool) -> None:
     made = verdict_on(rejected(message, stage), NO_PLACE, contract)
     assert (made.verdict, made.vague) == (verdict, vague)
     assert f"at {stage}" in made.reason
@@ -783,7 +674,6 @@ def test_a_rejection_that_came_after_a_change_of_an_input_has_a_hazard() -> None
     late = Rejected(stage="run", step=0, code="FAIL", message="no", changed=("past_key",))
     made = verdict_on(late, NO_PLACE, EITHER)
     assert made.verdict == "pass"
-    assert made.hazard is not None
     assert "past_key" in made.hazard
     assert verdict_on(rejected("no"), NO_PLACE, EITHER).hazard is None
 
@@ -905,17 +795,14 @@ def test_a_file_that_is_not_a_tensor_is_the_runners_error(content: bytes, run: i
         ({"dims": [2**32, 2**32]}, ""),  # 0 elements if the product is kept in 64 bits
     ],
 )
-def test_what_the_protocol_forbids_in_a_tensor_is_the_runners_error(
-    fields: dict[str, object], words: str
-) -> None:
+def test_a_forbidden_tensor_is_the_runners_error(fields: dict[str, object], words: str) -> None:
+    """What the protocol forbids in a tensor is the runner's error."""
     values = right(PROMPT)[0]["output"]
     allowed = {"dims": values.shape, "data_type": 1, "name": "output", "raw_data": values.tobytes()}
     assert invalid(TensorProto(**{**allowed, **fields}).SerializeToString()).startswith(words)
 
 
-def test_values_in_another_file_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_in_another_file_are_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even correct ones: an untrusted tensor may point to any file of this machine."""
     values = right(PROMPT)[0]["output"]
     (tmp_path / "weights").write_bytes(values.tobytes())

@@ -25,8 +25,9 @@ from spoken_runner import RUNNERS, Start, bundle, gqa_inputs, gqa_model, one_nod
 from synthetic_runs import case, result, write
 
 from conformance.case.case import Case
+from conformance.expectations.known import Known
+from conformance.expectations.match import Expectation
 from conformance.harness.outcomes import Ran
-from conformance.judge.expectations import Expectation, Known
 from conformance.judge.verdict import Judgement
 from conformance.report.cells import cells
 from conformance.report.html import render
@@ -170,9 +171,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield started
 
 
-def test_the_runner_answers_with_the_kernels(
-    start: Start, tmp_path: Path, printing: dict[str, str]
-) -> None:
+def test_the_runner_names_kernels(start: Start, tmp_path: Path, printing: dict[str, str]) -> None:
     runner = start("--ep", "cpu", "--provider-option", "sdpa_kernel=1", **printing)
     found = []
     for past in (2, 6):
@@ -196,9 +195,8 @@ def test_a_rejection_has_no_kernels(start: Start, tmp_path: Path, printing: dict
     assert (answer["outcome"], "kernels" in answer) == ("rejected", False)
 
 
-def test_without_the_switch_there_is_nothing_to_read(
-    start: Start, tmp_path: Path, printing: dict[str, str]
-) -> None:
+def test_without_switch_no_kernel(start: Start, tmp_path: Path, printing: dict[str, str]) -> None:
+    """Without the switch there is nothing to read."""
     runner = start("--ep", "cpu", **printing | {SWITCH: ""})
     [files] = bundle(tmp_path, gqa_model(), gqa_inputs(2, 3))
     assert "kernels" not in runner.run(tmp_path, step(files))
@@ -299,7 +297,7 @@ def test_the_kernel_is_shown_wherever_a_result_is(tmp_path: Path) -> None:
     page = Parsed(render([read(write(tmp_path / "o.jsonl", [case("a/b")], [other]))])).words
     assert f"not tried : 1 case, 1 reason 1 on {other.target} : {other.reason}" in page
     run = read(write(tmp_path / "r.jsonl", [case()], [done]))
-    assert Parsed(render([run])).cells["looks"][0]["kernels"] == ["flash"]
+    assert Parsed(render([run])).cells["cases"][0]["results"][0]["look"]["kernels"] == ["flash"]
     (cell,) = cells(tabulate([run]))
     assert (cell["kernels"], cell["other_kernel"]) == ("flash", False)
 
@@ -354,9 +352,8 @@ sys.exit(pytest.main([*alone, "--ep", "fake-flash", *sys.argv[1:]]))
     assert (status, "fake-flash: every case was skipped: It ran, but" in text) == (1, True), text
 
 
-def test_a_run_that_the_kernel_took_no_part_in_is_not_green(
-    gqa: Gqa, monkeypatch: pytest.MonkeyPatch, printing: dict[str, str]
-) -> None:
+def test_kernel_unused(gqa: Gqa, monkeypatch: pytest.MonkeyPatch, printing: dict[str, str]) -> None:
+    """A run that the kernel took no part in is not green."""
     monkeypatch.setattr(catalogue, "TARGETS", (*TARGETS, variant(printing)))
     done = gqa("run", "smoke/decode[dtype=float32]", "--ep", "fake-flash")
     assert done.status == 3

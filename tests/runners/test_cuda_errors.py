@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from spoken_runner import ANSWERS, Modules, importing, step
+from tables import tables
+
+TABLES = tables(__file__)
 
 CUDA = "CUDAExecutionProvider"
 PLACE = (
@@ -20,45 +23,8 @@ NODE = "Non-zero status code returned while running GroupQueryAttention node. Na
 
 #: What ONNX Runtime says, and the error in it: its name, and whether the process is lost.
 MESSAGES = {
-    f"CUDA failure 700: an illegal memory access was encountered ; {PLACE} ": (
-        "cudaErrorIllegalAddress",
-        True,
-    ),
-    f"CUDA failure 719: unspecified launch failure ; {PLACE}": ("cudaErrorLaunchFailure", True),
-    f"{NODE}Status Message: CUDA error cudaErrorMisalignedAddress:misaligned address": (
-        "cudaErrorMisalignedAddress",
-        True,
-    ),
-    f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument": (
-        "cudaErrorInvalidValue",
-        False,
-    ),
-    f"{NODE}Status Message: CUDA error cudaErrorNoKernelImageForDevice:no kernel image is "
-    "available for execution on the device": ("cudaErrorNoKernelImageForDevice", False),
-    f"CUDA failure 2: out of memory ; {PLACE}": ("CUDA failure 2", False),
-    f"CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; {PLACE}": (
-        "CUBLAS_STATUS_EXECUTION_FAILED",
-        False,
-    ),
-    f"CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED ; {PLACE}": (
-        "CUDNN_STATUS_EXECUTION_FAILED",
-        False,
-    ),
-    f"CUDNN_FE failure 11: [cudnn_frontend] Error: No execution plans. ; {PLACE}": (
-        "CUDNN_FE failure 11",
-        False,
-    ),
-    # The library's status is a consequence of the sticky error.
-    f"CUBLAS failure 14: CUBLAS_STATUS_INTERNAL_ERROR ; {PLACE} CUDA failure 716: misaligned "
-    f"address ; {PLACE}": ("cudaErrorMisalignedAddress", True),
-    "driver error CUDA_ERROR_LAUNCH_FAILED": ("cudaErrorLaunchFailure", True),
-    "driver error CUDA_ERROR_NO_BINARY_FOR_GPU": ("CUDA_ERROR_NO_BINARY_FOR_GPU", False),
-    "flash_fwd: an illegal instruction was encountered": ("cudaErrorIllegalInstruction", True),
-    "/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 Failed to allocate memory for "
-    "requested buffer of size 8589934592": (
-        "Failed to allocate memory for requested buffer",
-        False,
-    ),
+    text.replace("PLACE", PLACE).replace("NODE", NODE): (error, is_sticky)
+    for text, error, is_sticky in TABLES["errors"]
 }
 
 
@@ -70,15 +36,7 @@ def test_an_error_of_the_device_is_recognised(module: Modules, message: str) -> 
     assert module("cuda_errors").classify(message) == MESSAGES[message]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "Input 'query' and 'key' shall have same dim 0 (batch size)",
-        "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : total_sequence_length must be positive",
-        "Could not find an implementation for GroupQueryAttention(1) node with name ''",
-        "This session contains graph nodes that are assigned to the default CPU EP",
-    ],
-)
+@pytest.mark.parametrize("message", TABLES["rejections"])
 def test_a_rejection_is_no_error_of_the_device(module: Modules, message: str) -> None:
     rejected = {"outcome": "rejected", "stage": "run", "step": 0, "code": "FAIL"}
     rejected["message"] = message
@@ -152,9 +110,8 @@ def test_a_sticky_error_is_a_crash(module: Modules) -> None:
     assert copied == crash
 
 
-def test_another_error_is_a_rejection_and_replaces_only_the_process_of_a_device(
-    module: Modules,
-) -> None:
+def test_another_error_is_rejected_and_replaces_a_devices_process(module: Modules) -> None:
+    """Another error is a rejection and replaces only the process of a device."""
     for provider, message in (
         (CUDA, f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument"),
         ("CPUExecutionProvider", "Failed to allocate memory for requested buffer of size 8589934"),

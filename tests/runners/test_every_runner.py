@@ -30,8 +30,11 @@ from spoken_runner import (
     step,
     value,
 )
+from tables import tables
 
 from conformance.targets.tools import find_onnxruntime_web, find_tract
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -117,9 +120,8 @@ def test_it_describes_its_runtime_and_ends_with_its_input(start: Start, kind: Ki
     assert runner.stderr() == ""
 
 
-def test_the_bits_of_every_dtype_and_shape_are_preserved(
-    runner: Runner, kind: Kind, tmp_path: Path
-) -> None:
+def test_bits_of_every_dtype_and_shape_stay(runner: Runner, kind: Kind, tmp_path: Path) -> None:
+    """The bits of every dtype and shape are preserved."""
     for word in kind.dtypes.split():
         data_type = TensorProto.DataType.Value(word.upper().replace("FLOAT32", "FLOAT"))
         item = oh.tensor_dtype_to_np_dtype(data_type)
@@ -176,9 +178,8 @@ def test_ran_has_correct_numbers(
         assert_attended(kind, got, content, arrays)
 
 
-def test_a_loop_carries_the_runtimes_own_outputs_through_growing_shapes(
-    runner: Runner, kind: Kind, tmp_path: Path
-) -> None:
+def test_a_loop_carries_the_runtimes_outputs(runner: Runner, kind: Kind, tmp_path: Path) -> None:
+    """A loop carries the runtime's own outputs through growing shapes."""
     given = [gqa_inputs(past=4 + n, total=5 + n, seed=n) for n in range(3)]
     for arrays in given[1:]:
         del arrays["past_key"], arrays["past_value"]
@@ -193,9 +194,7 @@ def test_a_loop_carries_the_runtimes_own_outputs_through_growing_shapes(
         assert past["past_key"].shape == (1, 1, 7, 8)
 
 
-def test_an_output_name_that_is_not_a_valid_file_name(
-    runner: Runner, kind: Kind, tmp_path: Path
-) -> None:
+def test_an_output_name_that_is_no_file_name(runner: Runner, kind: Kind, tmp_path: Path) -> None:
     if "TRACT" in kind.arguments:
         pytest.skip("tract itself names its files by the outputs")
     name, floats = "/layers.0/attn/y:0", TensorProto.FLOAT
@@ -218,9 +217,8 @@ BROKEN: dict[str, Callable[[bytes], bytes | None]] = {
 
 @pytest.mark.parametrize("name", ["model.onnx", "test_data_set_0/input_0.pb"])
 @pytest.mark.parametrize("damage", BROKEN)
-def test_an_unreadable_bundle_ends_it_with_1(
-    start: Start, kind: Kind, tmp_path: Path, name: str, damage: str
-) -> None:
+def test_broken_bundle(start: Start, kind: Kind, tmp_path: Path, name: str, damage: str) -> None:
+    """An unreadable bundle ends it with 1."""
     if "WEB" in kind.arguments and damage != "missing":
         pytest.skip("onnxruntime-web reads its files itself")
     [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
@@ -242,61 +240,11 @@ PACKAGES = {
     "cuda": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cuda")),
     "tract": ("tract", "tract/wheel.py", ()),
 }
-MISSING = "raise ModuleNotFoundError('No module', name={!r})"
-BROKEN_WHEEL = "raise ImportError('a.so: version GLIBCXX_9 not found\\nsecond line')"
-NEEDS = "import a_package_that_is_not_there"
-LACKS_CUDA = """
-__version__ = '1.31.1'
-def get_available_providers(): return ['CPUExecutionProvider']
-def get_build_info(): return 'ORT Build Info: git-branch=x'
-"""
-AGAIN = "--force-reinstall {}"
-TRACT = "-m pip install tract==0.23.9"
-TRACT_AGAIN = AGAIN.format("tract==0.23.9")
-NO_TENSOR = "def version(): return '0.31.0'\nclass TractError(Exception): pass"
 
 
-@pytest.mark.parametrize(
-    ("target", "source", "reason", "fix"),
-    [
-        ("cpu", MISSING, r"onnxruntime is not installed in \S+\.$", "pip install onnxruntime"),
-        ("cpu", BROKEN_WHEEL, "a.so: version GLIBCXX_9 not found", AGAIN.format("onnxruntime")),
-        ("cpu", NEEDS, "No module named 'a_package_that_is_", AGAIN.format("onnxruntime")),
-        ("cpu", "", "only leftovers of a wheel", AGAIN.format("onnxruntime")),
-        (
-            *("cpu", "__version__ = '1.19.2'"),
-            "onnxruntime 1.19.2 is too old: this runner needs 1.20 or later.",
-            "'onnxruntime>=1.20'",
-        ),
-        ("cuda", MISSING, r"onnxruntime is not installed in \S+\.$", "gqa setup cuda"),
-        ("cuda", BROKEN_WHEEL, "a.so: version GLIBCXX_9 not found", "gqa setup cuda"),
-        ("cuda", "", "only leftovers of a wheel", "gqa setup cuda"),
-        ("cuda", "__version__ = '1.19.2'", "1.19.2 is too old", "gqa setup cuda"),
-        ("cuda", LACKS_CUDA, "was built without CUDAExecutionProvider.", "gqa setup cuda"),
-        ("tract", MISSING, r"The package tract is not installed in \S+\.$", TRACT),
-        (
-            *("tract", BROKEN_WHEEL),
-            "Importing the package tract .+ failed in .+: a.so: version GLIBCXX_9 not found$",
-            TRACT_AGAIN,
-        ),
-        (
-            "tract",
-            NEEDS,
-            "failed in .+: No module named 'a_package_that_is_not_there'",
-            TRACT_AGAIN,
-        ),
-        ("tract", "", "The package tract .+ has no TractError, which this", TRACT_AGAIN),
-        (
-            *("tract", "def version(): return '0.22.4'"),
-            r"tract 0.22.4 is too old: this runner needs 0.23 or later\.$",
-            TRACT,
-        ),
-        ("tract", NO_TENSOR, "The package tract 0.31.0 has no Tensor, which", TRACT_AGAIN),
-    ],
-)
-def test_an_unusable_package_is_unavailable(
-    tmp_path: Path, target: str, source: str, reason: str, fix: str
-) -> None:
+@pytest.mark.parametrize(("target", "source", "reason", "fix"), TABLES["packages"])
+def test_unusable_packages(tmp_path: Path, target: str, source: str, reason: str, fix: str) -> None:
+    """An unusable package is unavailable."""
     package, program, arguments = PACKAGES[target]
     environment = fake_package(tmp_path, package, source.format(package))
     with runners(RUNNERS / program, lambda: tmp_path) as started:

@@ -21,6 +21,9 @@ import onnx
 import pytest
 from onnx import TensorProto
 from spoken_runner import RUNNERS, Message, Modules, Start, fake_package, importing, starting, step
+from tables import tables
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -124,16 +127,6 @@ def unavailable(start: Start, folder: Path, environment: dict[str, str]) -> Mess
     return answer
 
 
-def test_a_wheel_without_the_provider(start: Start, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        pytest.skip("this interpreter's onnxruntime has CUDA")
-    answer = unavailable(start, tmp_path, {})
-    name = f"{onnxruntime.package_name} {onnxruntime.__version__}"
-    reason = f"the installed wheel {name} was built without CUDAExecutionProvider."
-    assert (answer["reason"], answer["fix"]) == (reason, "gqa setup cuda")
-
-
 def test_a_build_with_cuda_as_a_plugin(start: Start, tmp_path: Path) -> None:
     source = (
         "__version__ = '1.32.0'\n"
@@ -185,9 +178,8 @@ def test_a_missing_library_is_named_with_its_package(
 
 
 @linux
-def test_a_library_in_a_folder_that_the_loader_does_not_search(
-    start: Start, machine: Machine, tmp_path: Path
-) -> None:
+def test_a_library_the_loader_does_not_find(start: Start, machine: Machine, tmp_path: Path) -> None:
+    """A library in a folder that the loader does not search."""
     folder = tmp_path / "lib64"
     folder.symlink_to(machine.libraries)
     answer = unavailable(start, tmp_path, machine.with_folders() | {"CUDA_HOME": str(tmp_path)})
@@ -199,9 +191,7 @@ def test_a_library_in_a_folder_that_the_loader_does_not_search(
 
 
 @linux
-def test_a_build_of_ones_own_has_no_command_of_pip(
-    start: Start, machine: Machine, tmp_path: Path
-) -> None:
+def test_an_own_build_has_no_pip_command(start: Start, machine: Machine, tmp_path: Path) -> None:
     answer = unavailable(start, tmp_path, machine.with_folders())
     assert answer["reason"].endswith(
         "install nvidia-cublas, nvidia-cuda-runtime and nvidia-cudnn-cu13."
@@ -229,44 +219,7 @@ def test_no_driver(start: Start, machine: Machine, tmp_path: Path) -> None:
 
 
 #: What the driver says, and the sentence that is made of it.
-DRIVERS = {
-    "no device": ({"FAKE_CUINIT": "100"}, "the NVIDIA driver finds no GPU."),
-    "hidden": (
-        {"FAKE_CUINIT": "100", "CUDA_VISIBLE_DEVICES": "7"},
-        "the NVIDIA driver finds no GPU (CUDA_VISIBLE_DEVICES is '7').",
-    ),
-    "broken": (
-        {"FAKE_CUINIT": "803"},
-        "the NVIDIA driver does not start: cuInit says 803 (what it means).",
-    ),
-    "too old": (
-        {"FAKE_CUDA": "12090", "FAKE_RELEASE": "575.57.08"},
-        "the NVIDIA driver 575.57.08 supports CUDA 12.9 at most, and onnxruntime-gpu 1.31.1 needs "
-        "CUDA 13: install driver 580.65.06 or later.",
-    ),
-    # Such a driver can refuse to start, too; that is what its age comes to.
-    "too old to start": (
-        {"FAKE_CUDA": "11040", "FAKE_RELEASE": "470.82.01", "FAKE_CUINIT": "804"},
-        "the NVIDIA driver 470.82.01 supports CUDA 11.4 at most, and onnxruntime-gpu 1.31.1 needs "
-        "CUDA 13: install driver 580.65.06 or later.",
-    ),
-    "older architecture": (
-        {"FAKE_SM": "75", "FAKE_NAME": "Tesla T4"},
-        "onnxruntime-gpu 1.31.1 has no code for Tesla T4 (sm_75): it was built for sm_80 sm_90 "
-        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=75 has it.",
-    ),
-    "between": (
-        {"FAKE_SM": "100", "FAKE_NAME": "NVIDIA B200"},
-        "onnxruntime-gpu 1.31.1 has no code for NVIDIA B200 (sm_100): it was built for sm_80 sm_90 "
-        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=100 has it.",
-    ),
-    # A newer driver, and a GPU that runs the code of an older one of its family.
-    "all is well": (
-        {"FAKE_SM": "89", "FAKE_CUDA": "14000", "FAKE_GPUS": "2"},
-        "CUDA does not run a one-node model: no [('CUDAExecutionProvider', {'device_id': '0'})] ; "
-        "file=x",
-    ),
-}
+DRIVERS = TABLES["drivers"]
 
 
 @linux
@@ -315,9 +268,7 @@ def in_python(environment: dict[str, str], script: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
-def test_the_probe_is_a_valid_model_and_never_falls_back(
-    module: Modules,
-) -> None:
+def test_the_probe_is_a_valid_model_and_never_falls_back(module: Modules) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     availability = module("cuda_availability")
     probe = availability.probe_model(TensorProto.FLOAT, 1)
@@ -334,9 +285,7 @@ def test_the_probe_is_a_valid_model_and_never_falls_back(
 
 
 @linux
-def test_the_needs_of_the_provider_are_read_from_its_file(
-    module: Modules, machine: Machine
-) -> None:
+def test_the_providers_needs_are_read_from_its_file(module: Modules, machine: Machine) -> None:
     cuda = module("cuda_library")
     found = cuda.read(str(machine.package / "capi" / cuda.NAME))
     assert found.needed[: len(LIBRARIES) + 1] == (*LIBRARIES, "libcuda.so.1")
@@ -352,20 +301,7 @@ def test_ptx_is_told_apart_from_machine_code(module: Modules, tmp_path: Path) ->
     assert (found.cuda, found.code.words()) == (None, "sm_75 compute_90")
 
 
-@pytest.mark.parametrize(
-    ("machine_code", "ptx", "capability", "runs"),
-    [
-        ([80], [], (8, 0), True),
-        ([80], [], (8, 6), True),
-        ([86], [], (8, 0), False),
-        ([80], [], (9, 0), False),
-        ([120], [], (12, 1), True),
-        ([75], [90], (10, 0), True),
-        ([75], [90], (9, 0), True),
-        ([], [90], (8, 9), False),
-        ([], [], (8, 0), False),
-    ],
-)
+@pytest.mark.parametrize(("machine_code", "ptx", "capability", "runs"), TABLES["code"])
 def test_which_gpus_code_runs_on(
     module: Modules,
     machine_code: list[int],
@@ -389,24 +325,7 @@ def test_a_file_that_is_no_library_says_nothing(module: Modules, tmp_path: Path)
 
 # The GPU
 
-NAMES = {
-    "NVIDIA H100 80GB HBM3": "h100",
-    "NVIDIA GH200 144G HBM3e": "gh200",
-    "NVIDIA A100-SXM4-40GB": "a100",
-    "NVIDIA A100-SXM4-40GB MIG 1g.5gb": "a100",
-    "Tesla T4": "t4",
-    "NVIDIA GeForce RTX 4090": "rtx-4090",
-    "NVIDIA GeForce RTX 3080 Laptop GPU": "rtx-3080-laptop",
-    "NVIDIA GeForce RTX 2070 with Max-Q Design": "rtx-2070-max-q",
-    "Quadro RTX 6000": "quadro-rtx-6000",
-    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-blackwell",
-    "Orin (nvgpu)": "orin",
-    "Graphics Device": "device",
-    "NVIDIA": "nvidia",
-    "": "gpu",
-    "…/…": "gpu",
-    "X" * 200: "x" * 60,
-}
+NAMES = dict(TABLES["names"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -428,38 +347,16 @@ print(json.dumps(cuda_device.describe()._asdict()))
 def test_a_gpu_is_described_with_all_that_its_results_may_depend_on(machine: Machine) -> None:
     script = DESCRIBE.format(loaded=LIBRARIES)
     gpu = in_python(machine.everything, script)
-    assert gpu == {
-        "name": "NVIDIA H100 80GB HBM3",
-        "words": "NVIDIA H100 80GB HBM3, compute capability 9.0",
-        "adapter": "h100",
-        "versions": {
-            "driver": "580.65.06",
-            "cuda_driver": "13.0",
-            "cuda_runtime": "13.0",
-            "cublas": "13.10.20",
-            "cudnn": "9.28.1",
-            "libcudart": str(machine.libraries / "libcudart.so.13"),
-            "libcublas": str(machine.libraries / "libcublas.so.13"),
-            "libcudnn": str(machine.libraries / "libcudnn.so.9"),
-            "gpu": "NVIDIA H100 80GB HBM3",
-            "compute_capability": "9.0",
-            "gpu_memory": "79.6 GiB",
-            "clock_sm_max": "1980 MHz",
-            "clock_sm_application": "1755 MHz",
-            "clock_memory_max": "2619 MHz",
-            "power_limit": "700 W",
-            "persistence_mode": "on",
-            "ecc": "on",
-        },
-    }
+    libraries = {name.partition(".so")[0]: str(machine.libraries / name) for name in LIBRARIES}
+    versions = TABLES["gpu"]["versions"] | libraries
+    assert gpu == TABLES["gpu"] | {"versions": versions}
     # A process must describe itself as the one before did.
     assert in_python(machine.everything, script) == gpu
 
 
 @linux
-def test_a_gpu_without_cudnn_and_without_the_management_library(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_gpu_without_cudnn_and_management_library(machine: Machine, tmp_path: Path) -> None:
+    """A GPU without cuDNN and without the management library."""
     (tmp_path / "libcuda.so.1").symlink_to(machine.driver / "libcuda.so.1")
     environment = machine.with_folders(tmp_path)
     gpu = in_python(environment, DESCRIBE.format(loaded=()))

@@ -43,14 +43,12 @@ from spoken_runner import (
 )
 
 from conformance.base.signature import OP_TYPE
-from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
+from conformance.harness.protocol import DescribeRequest, parse_answer
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
-)
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
 FOLDER = RUNNERS / "onnxruntime"
 RUNNER = FOLDER / "runner.py"
@@ -74,7 +72,7 @@ def plain_session(content: bytes) -> Any:
 # describe
 
 
-def test_describe_reports_the_runtime(cpu: Runner) -> None:
+def test_describe_names_runtime(cpu: Runner) -> None:
     answer = cpu.ask(cmd="describe")
     assert answer["version"] == onnxruntime.__version__
     assert {"python", "numpy", "onnxruntime", "package", "build"} <= answer["versions"].keys()
@@ -83,9 +81,7 @@ def test_describe_reports_the_runtime(cpu: Runner) -> None:
 def test_describe_reports_the_operator_and_a_case_can_call_all_of_it(cpu: Runner) -> None:
     """If this fails with a new release, CONTRIBUTING.md has the steps."""
     answer = parse_answer(json.dumps({"id": 1, **cpu.ask(cmd="describe")}), DescribeRequest(id=1))
-    assert isinstance(answer, DescribedAnswer)
     operator = answer.operator
-    assert operator is not None
     state = onnxruntime.capi.onnxruntime_pybind11_state
     (schema,) = (one for one in state.get_all_operator_schema() if one.name == OP_TYPE)
     assert operator.declared_by == f"onnxruntime {onnxruntime.__version__}"
@@ -188,9 +184,8 @@ class WritingSession:
         return [onnxruntime.OrtValue.ortvalue_from_numpy(array)._ortvalue]
 
 
-def test_an_input_that_a_kernel_changed_is_restored_and_reported(
-    module: Modules, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_input(module: Modules, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An input that a kernel changed is restored and reported."""
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
     tensor = execution.Tensor("x", 1, (1,), np.array([5], np.float32).tobytes())
@@ -210,9 +205,8 @@ class WritingAndRefusingSession(WritingSession):
         raise RuntimeError("too late")
 
 
-def test_a_rejection_after_which_a_shared_buffer_is_another_says_so(
-    module: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaced_buffer(module: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejection after which a shared buffer is another says so."""
     execution = module("ort_execution")
     runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
     tensors = {
@@ -418,9 +412,7 @@ BAD_TENSORS = {
 
 
 @pytest.mark.parametrize("text", BAD_TENSORS)
-def test_a_file_that_is_not_a_tensor_is_reported(
-    module: Modules, tmp_path: Path, text: str
-) -> None:
+def test_a_file_that_is_no_tensor_is_reported(module: Modules, tmp_path: Path, text: str) -> None:
     files = module("tensor_file")
     path = tmp_path / "tensor.pb"
     path.write_bytes(BAD_TENSORS[text])

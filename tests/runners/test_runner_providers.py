@@ -28,15 +28,16 @@ from spoken_runner import (
     starting,
     step,
 )
+from tables import tables
 
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
 from conformance.targets.registry import target_for
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
-)
+TABLES = tables(__file__)
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 
 RUNNER = RUNNERS / "onnxruntime" / "runner.py"
 start = starting(RUNNER, scope="module")
@@ -82,20 +83,7 @@ def test_a_node_that_the_plugin_does_not_take_is_rejected(plugin: Runner, tmp_pa
     assert (answer["outcome"], answer["stage"]) == ("rejected", "load")
 
 
-@pytest.mark.parametrize(
-    ("word", "reason"),
-    [
-        ("no_such_module", "the Python module no_such_module is not installed in "),
-        ("/no/such/lib.so", "the plugin library /no/such/lib.so does not exist."),
-        ("json", "the Python module json has no library and no get_library_path();"),
-        ("TensorrtExecutionProvider", "was built without TensorrtExecutionProvider; it has "),
-        ("cpuexecutionprovider", "; did you mean ort-plugin:CPUExecutionProvider?"),
-        ("cpu", "; did you mean ort-plugin:CPUExecutionProvider?"),
-        ("typing-extension", "; did you mean ort-plugin:typing_extensions?"),
-        ("README.md", "the Python module README.md is not installed in "),
-        ("/usr", "/usr is a folder, not the library of a plugin."),
-    ],
-)
+@pytest.mark.parametrize(("word", "reason"), TABLES["plugins"])
 def test_a_plugin_that_is_not_there(start: Start, word: str, reason: str) -> None:
     answer = start("--plugin", word).ask(cmd="describe")
     assert answer["outcome"] == "unavailable"
@@ -118,11 +106,7 @@ def test_a_device_that_the_plugin_does_not_have(start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("word", "name"),
-    [
-        ("nxrt_ep_cpu", "nxrt_ep_cpu"),
-        ("/opt/lib/libMy EP.so.1", "my-ep"),
-        ("./9.dll", "ep-9"),
-    ],
+    [("nxrt_ep_cpu", "nxrt_ep_cpu"), ("/opt/lib/libMy EP.so.1", "my-ep"), ("./9.dll", "ep-9")],
 )
 def test_what_results_call_a_plugin(module: Modules, word: str, name: str) -> None:
     assert module("ort_providers").plain_name(word) == name
@@ -203,9 +187,7 @@ class Placed:
     ],
 )
 @pytest.mark.parametrize("reports", [True, False])
-def test_nodes_beside_the_operator_may_run_on_the_cpu(
-    module: Modules, nodes: dict[str, str], loads: bool, reports: bool
-) -> None:
+def test_nodes_on_cpu(module: Modules, nodes: dict[str, str], loads: bool, reports: bool) -> None:
     """Only if the session proves before it runs that the operator's own do not."""
     execution = module("ort_execution")
     session = Placed(nodes)
@@ -248,10 +230,7 @@ def on_a_device(module: Modules, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_case_in_the_memory_of_a_device(
-    on_a_device: Callable[[], Any],
-    module: Modules,
-    tmp_path: Path,
-    shared: bool,
+    on_a_device: Callable[[], Any], module: Modules, tmp_path: Path, shared: bool
 ) -> None:
     arrays = gqa_inputs(past=8, total=8) if shared else gqa_inputs(past=4, total=5)
     [files] = bundle(tmp_path, gqa_model(), arrays)
@@ -272,9 +251,8 @@ def test_a_case_in_the_memory_of_a_device(
 
 
 @pytest.mark.parametrize("data_type", [1, 10, 16, 3, 2, 17, 6, 7])
-def test_copies_keep_the_bits_of_every_dtype(
-    on_a_device: Callable[[], Any], module: Modules, data_type: int
-) -> None:
+def test_copies_keep_bits(on_a_device: Callable[[], Any], module: Modules, data_type: int) -> None:
+    """Copies keep the bits of every dtype."""
     runtime, execution = on_a_device(), module("ort_execution")
     carrier = execution.CARRIERS[data_type]
     raw = np.arange(6).astype(carrier).tobytes()
@@ -287,8 +265,6 @@ def test_copies_keep_the_bits_of_every_dtype(
 
 
 @pytest.mark.push
-def test_an_output_without_a_value_is_an_empty_tensor(
-    module: Modules,
-) -> None:
+def test_an_output_without_a_value_is_an_empty_tensor(module: Modules) -> None:
     nothing = SimpleNamespace(has_value=lambda: False)
     assert module("ort_memory").content_of("y", nothing).dims == (0,)

@@ -32,6 +32,7 @@ from spoken_runner import (
     starting,
     step,
 )
+from tables import tables
 
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import TimedOut
@@ -39,6 +40,8 @@ from conformance.harness.protocol import StepFiles
 from conformance.harness.runner import Command, Limits
 from conformance.harness.session import Session
 from conformance.targets.tools import find_tract
+
+TABLES = tables(__file__)
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -91,9 +94,7 @@ def tried(start: Start, fake: Path, relu: Bundle) -> Tried:
 
 
 @pytest.mark.parametrize(("option", "runtime"), [([], "cpu"), (["--plain"], "unoptimized")])
-def test_describe_reports_the_runtime(
-    start: Start, fake: Path, option: list[str], runtime: str
-) -> None:
+def test_describe_names_runtime(start: Start, fake: Path, option: list[str], runtime: str) -> None:
     answer = start("--tract", fake, *option).ask(cmd="describe")
     assert (answer["runtime"], answer["version"]) == ("tract", "0.23.9")
     assert answer["execution_provider"] == runtime
@@ -116,9 +117,7 @@ def test_tracts_own_environment_variables_are_recorded(start: Start, fake: Path)
 
 
 @pytest.mark.parametrize(("word", "threads"), [("4", 4), ("0", "default"), ("many", "default")])
-def test_the_number_of_threads_is_recorded(
-    start: Start, fake: Path, word: str, threads: object
-) -> None:
+def test_its_threads_are_recorded(start: Start, fake: Path, word: str, threads: object) -> None:
     assert start("--tract", fake).ask(cmd="describe")["threads"] == 1
     assert start("--tract", fake, RAYON_NUM_THREADS=word).ask(cmd="describe")["threads"] == threads
 
@@ -132,19 +131,9 @@ def test_without_a_binary_the_fix_is_to_install_one(start: Start) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("no_tract", "is no tract: to --version it says 'grep 3.8'."),
-        ("silent", "is no tract: to --version it says ''."),
-        ("older", "for 0.22 and 0.23: error: unexpected argument '--save-outputs-nnef' found"),
-        ("unready", "for 0.22 and 0.23: its log does not say 'Model ready'"),
-        ("lossy", "for 0.22 and 0.23: the Relu of -1, 0, 1, 2 in float16 comes back as Tensor("),
-    ],
-)
-def test_a_program_with_another_command_line_is_unavailable(
-    start: Start, fake: Path, fault: str, said: str
-) -> None:
+@pytest.mark.parametrize(("fault", "said"), TABLES["other programs"])
+def test_other_programs_are_unavailable(start: Start, fake: Path, fault: str, said: str) -> None:
+    """A program with another command line is unavailable."""
     answer = start("--tract", fake, FAKE_TRACT=fault).ask(cmd="describe")
     assert answer["outcome"] == "unavailable"
     assert said in answer["reason"]
@@ -222,28 +211,9 @@ def test_a_panic_is_a_crash_and_not_a_rejection(tried: Tried) -> None:
     assert "somebody/.cargo" in runner.stderr()
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("SIGTERM", "tract was ended from outside, by SIGTERM"),
-        ("SIGKILL", "tract was ended from outside, by SIGKILL"),
-        ("SIGXCPU", "tract was ended from outside, by SIGXCPU"),
-        ("broken_pipe", "tract ended with status 141"),
-        ("panic_full", "tract had trouble with the system: panicked at tract-core"),
-        ("odd", "tract ended with status 7: something odd"),
-        ("full", "tract had trouble with the system: Error at stage"),
-        ("speechless", "tract ended with status 1: status 1, and not a word"),
-        ("no_folder", "tract ended well and wrote no outputs"),
-        ("no_file", "tract ended well and wrote no y"),
-        ("stranger", "tract wrote ['z.dat'], and the model's outputs are ['y']"),
-        ("garbage", "y.dat is no NNEF tensor: it does not start with a header of 128 bytes"),
-        ("short", "y.dat is an NNEF tensor of dims [1, 4], which need 8 bytes; its header says 8"),
-        ("folder", "y.dat: Is a directory"),
-    ],
-)
-def test_an_end_that_says_nothing_about_tract_ends_the_runner(
-    start: Start, fake: Path, relu: Bundle, fault: str, said: str
-) -> None:
+@pytest.mark.parametrize(("fault", "said"), TABLES["ends"])
+def test_a_silent_end(start: Start, fake: Path, relu: Bundle, fault: str, said: str) -> None:
+    """An end that says nothing about tract ends the runner."""
     runner = start("--tract", fake, FAKE_TRACT=fault)
     assert runner.run_to_its_end(relu[0], step(relu[1])) == 1
     assert said in runner.stderr()
@@ -323,9 +293,7 @@ def test_nnef_tensors_round_trip(module: Modules, shape: Any) -> None:
         assert nnef.decode(content, "t", "t.dat") == tensor
 
 
-def test_the_item_types_that_tract_writes_for_integers_are_read(
-    module: Modules,
-) -> None:
+def test_the_item_types_that_tract_writes_for_integers_are_read(module: Modules) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
     for data_type, written in ((6, 3), (7, 3), (2, 2)):
         size = files.ITEM_BYTES[data_type]
@@ -334,20 +302,9 @@ def test_the_item_types_that_tract_writes_for_integers_are_read(
         assert nnef.decode(bytes(content), "t", "t.dat").data_type == data_type
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "said"),
-    [
-        (0, 0, "is no NNEF tensor"),
-        (8, 9, "rank 9"),
-        (44, 7, "7 bits"),
-        (48, 9, "item type 9"),
-        (50, 1, "of vendor 1"),
-        (12, 2, "which need 8 bytes"),
-    ],
-)
-def test_a_file_that_is_not_an_nnef_tensor_is_reported(
-    module: Modules, at: int, value: int, said: str
-) -> None:
+@pytest.mark.parametrize(("at", "value", "said"), TABLES["no tensor"])
+def test_what_is_no_nnef_tensor_is_told(module: Modules, at: int, value: int, said: str) -> None:
+    """A file that is not an NNEF tensor is reported."""
     nnef, files = module("nnef_tensor"), module("tensor_file")
     content = bytearray(nnef.encode(files.Tensor("t", 1, (1,), b"\0\0\0\0")))
     content[at] = value

@@ -90,9 +90,7 @@ def test_rejected_at_load_with_only_the_chain_of_causes(wheel: Runner, tmp_path:
     assert wheel.stderr() == ""
 
 
-def test_a_message_loses_its_backtrace_and_its_colours(
-    module: Modules,
-) -> None:
+def test_a_message_loses_its_backtrace_and_its_colours(module: Modules) -> None:
     causes = module("wheel_execution").causes
     text = "\x1b[31mBuilding\x1b[0m node\n\nCaused by:\n    no\n\nStack backtrace:\n   0: f\n  at x"
     assert causes(text) == "Building node\n\nCaused by:\n    no"
@@ -159,9 +157,7 @@ def test_a_dtype_that_the_binding_lacks_is_unavailable(wheel: Runner, tmp_path: 
 
 
 @pytest.mark.usefixtures("tract")
-def test_an_output_that_the_binding_cannot_return_ends_the_runner(
-    start: Start, tmp_path: Path
-) -> None:
+def test_an_output_that_cannot_be_returned_ends_the_runner(start: Start, tmp_path: Path) -> None:
     """Shape returns a type of tract's own; no output of the operator is declared so."""
     content = one_node("Shape", FLOAT, 1, TensorProto.INT64)
     [files] = bundle(tmp_path, content, {"x": np.ones(2, np.float32)})
@@ -170,9 +166,7 @@ def test_an_output_that_the_binding_cannot_return_ends_the_runner(
     assert "does not hand output 'y' over: Unsupported DatumType" in runner.stderr()
 
 
-def test_an_input_that_tract_turned_into_a_constant_is_unavailable(
-    wheel: Runner, tmp_path: Path
-) -> None:
+def test_an_input_that_became_a_constant_is_unavailable(wheel: Runner, tmp_path: Path) -> None:
     """The computation would use its default, not the case's value."""
     one = numpy_helper.from_array(np.ones(2, np.float32), "z")
     graph = oh.make_graph(
@@ -195,9 +189,7 @@ def test_an_input_that_tract_turned_into_a_constant_is_unavailable(
 
 @pytest.mark.usefixtures("tract")
 @pytest.mark.parametrize(("asked", "threads"), [(None, 2), ("3", 4)], ids=["default", "asked"])
-def test_computing_uses_one_thread(
-    start: Start, tmp_path: Path, asked: str | None, threads: int
-) -> None:
+def test_it_uses_one_thread(start: Start, tmp_path: Path, asked: str | None, threads: int) -> None:
     """The engine keeps its own threads beside the runner's; the caller may request more."""
     if not Path("/proc/self/task").is_dir():
         pytest.skip("needs /proc")

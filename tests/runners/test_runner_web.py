@@ -31,9 +31,12 @@ from spoken_runner import (
     step,
     value,
 )
+from tables import tables
 
 from conformance.base.paths import CACHE_VARIABLE
 from conformance.targets.tools import find_onnxruntime_web
+
+TABLES = tables(__file__)
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
 start = starting(LAUNCH)
@@ -141,9 +144,7 @@ def faulty(start: Start, fake: Path) -> Callable[[str], Runner]:
     return lambda fault: described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
 
 
-def test_printed_text_never_mixes_with_an_answer(
-    faulty: Callable[[str], Runner], identity: Bundle
-) -> None:
+def test_prints_never_mix_with_answers(faulty: Callable[[str], Runner], identity: Bundle) -> None:
     runner = faulty("prints")
     answer = runner.run(identity[0], step(identity[1]))
     for [got] in answer["arrays"]:
@@ -157,15 +158,7 @@ def test_printed_text_never_mixes_with_an_answer(
     assert runner.end() == 0
 
 
-@pytest.mark.parametrize(
-    ("fault", "stage", "code", "message"),
-    [
-        ("load", "load", "NOT_IMPLEMENTED", "Can't create a session. ERROR_CODE: 9, no"),
-        ("refuse", "run", "INVALID_ARGUMENT", "no such head"),
-        ("memory", "run", None, "Array buffer allocation failed"),
-        ("number", "run", None, "123456"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "stage", "code", "message"), TABLES["exceptions"])
 def test_an_exception_of_onnxruntime_is_a_rejection(
     faulty: Callable[[str], Runner],
     identity: Bundle,
@@ -268,9 +261,7 @@ def test_an_unsupported_node_ran_on_the_cpu(webgpu: Runner, folder: Path) -> Non
         np.testing.assert_array_equal(got["y"], [[0, 1, 2], [0, 1, 2]])
 
 
-def test_a_model_that_was_computed_while_it_was_loaded_ran_on_the_cpu(
-    webgpu: Runner, folder: Path
-) -> None:
+def test_a_model_computed_while_loading_ran_on_the_cpu(webgpu: Runner, folder: Path) -> None:
     """No node remains that could fall back, which does not prove that the adapter computed it."""
     [files] = bundle(folder, of_constants(), {"x": np.zeros(2, np.float32)})
     answer = webgpu.run(folder, step(files))
@@ -279,9 +270,7 @@ def test_a_model_that_was_computed_while_it_was_loaded_ran_on_the_cpu(
         np.testing.assert_array_equal(got["y"], [4, 6])
 
 
-def test_only_the_operator_counts_where_another_node_ran_on_the_cpu(
-    webgpu: Runner, folder: Path
-) -> None:
+def test_only_the_operator_counts_if_others_ran_on_the_cpu(webgpu: Runner, folder: Path) -> None:
     content = onnx.load_model_from_string(gqa_model())
     content.graph.node.append(oh.make_node("NonZero", ["query"], ["places"]))
     content.graph.output.append(value("places", TensorProto.INT64, 2))
@@ -291,9 +280,7 @@ def test_only_the_operator_counts_where_another_node_ran_on_the_cpu(
     assert "fallback to CPU EP has been explicitly disabled" in webgpu.stderr()
 
 
-def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
-    webgpu: Runner, folder: Path
-) -> None:
+def test_a_tensor_without_elements_is_rejected_and_no_crash(webgpu: Runner, folder: Path) -> None:
     """Dawn in Node ends the process where a browser throws; the next case is not affected."""
     inputs = gqa_inputs(past=0, total=1)
     del inputs["past_key"], inputs["past_value"]
@@ -310,9 +297,7 @@ def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
 
 
 @pytest.mark.night
-def test_no_case_runs_a_shader_of_an_earlier_case(
-    start: Start, webgpu: Runner, packages: Path, tmp_path: Path
-) -> None:
+def test_no_shader_is_reused(start: Start, webgpu: Runner, packages: Path, tmp_path: Path) -> None:
     """The older kernels reuse the shader of an MHA model for a GQA model."""
     (tmp_path / "gqa").mkdir()
     (tmp_path / "mha").mkdir()

@@ -46,9 +46,8 @@ def with_packages(folder: Path, *packages: str) -> Path:
         ("wasm", []),
     ],
 )
-def test_the_process_is_replaced_by_the_runner_in_node(
-    start: Start, node: Path, folder: Path, ep: str, adapter: list[str]
-) -> None:
+def test_runs_in_node(start: Start, node: Path, folder: Path, ep: str, adapter: list[str]) -> None:
+    """The process is replaced by the runner in Node."""
     runner = start("--ep", ep, "--modules", folder, *adapter)
     answer = runner.ask(cmd="describe")
     assert answer["runtime"] == "onnxruntime-web"
@@ -64,9 +63,7 @@ def test_the_process_is_replaced_by_the_runner_in_node(
     assert runner.end() == 0
 
 
-def test_a_missing_runtime_folder_is_created(
-    start: Start, node: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_a_runtime_folder_is_made(start: Start, node: Path, folder: Path, tmp_path: Path) -> None:
     arguments = ("--ep", "wasm", "--modules", folder)
 
     def used(**environment: str) -> str:

@@ -50,7 +50,6 @@ class Place:
         # Nothing else is on PATH, so no mistake can start a real installer.
         for name in ("cat", "chmod", "cp", "mkdir", "sed", "sh", "sleep"):
             found = shutil.which(name)
-            assert found is not None
             (self.programs / name).symlink_to(found)
         for program in (Path(__file__).parents[1] / "support" / "installers").iterdir():
             shutil.copy(program, self.programs)
@@ -102,9 +101,7 @@ def gqa(
     "name",
     [name if name == "webgpu" else pytest.param(name, marks=pytest.mark.night) for name in FOLDERS],
 )
-def test_an_interruption_ends_what_was_started(
-    desk: Desk, place: Place, gqa: Gqa, name: str
-) -> None:
+def test_interruption_ends_what_was_started(desk: Desk, place: Place, gqa: Gqa, name: str) -> None:
     environment = {
         **place.environment,
         "BEFORE": f"sleep 61.5 & echo $! > {place.tools.parent}/child; sleep 61.5",
@@ -174,9 +171,8 @@ SYSTEM = {
 
 
 @pytest.mark.parametrize("root", [True, False])
-def test_lavapipe_is_installed_by_root_and_else_its_command_is_printed(
-    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, root: bool
-) -> None:
+def test_gets_lavapipe(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
+    """Lavapipe is installed by root and else its command is printed."""
     for name, script in SYSTEM.items():
         program = place.programs / name
         program.write_text(f"#!/bin/sh\n{script}\n")

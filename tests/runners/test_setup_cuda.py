@@ -45,9 +45,8 @@ def test_a_build_in_pythonpath_is_found_and_not_imported(
     assert has_cuda(sys.executable) is has
 
 
-def test_the_current_folder_is_not_searched_as_runners_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_current_folder_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder is not searched as runners do not."""
     pytest.importorskip("onnxruntime")
     if has_cuda(sys.executable):
         pytest.skip("this Python's onnxruntime has CUDA")
@@ -56,9 +55,9 @@ def test_the_current_folder_is_not_searched_as_runners_do_not(
     assert not has_cuda(sys.executable)
 
 
-def test_this_python_comes_first_and_then_that_of_setup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_python_comes_before_setups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This Python comes first and then that of setup."""
+
     def taken(**given: str) -> tuple[str, str | None, object]:
         target = target_for("cuda", Programs(**given))
         found = target.program and target.program.found_by

@@ -51,9 +51,8 @@ def output_of(ep: str, bundle: Prepared) -> bytes:
         session.close()
 
 
-def test_cpu_noflash_uses_the_other_kernels_in_any_environment(
-    bundle: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cpu_noflash_uses_other_kernels(bundle: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``cpu-noflash`` uses the other kernels in any environment."""
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     usual, other = output_of("cpu", bundle), output_of("cpu-noflash", bundle)
     assert usual != other  # the order of summation differs, so the last bits do

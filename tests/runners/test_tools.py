@@ -68,9 +68,8 @@ def packages(folder: Path) -> Path:
     return folder
 
 
-def test_onnxruntime_web_is_named_by_folder_or_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_web_is_named_by_folder_or_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime-web is named by folder or release."""
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     assert find_onnxruntime_web() is None
     packages(built_onnxruntime_web("1.27.0"))
@@ -89,13 +88,11 @@ def test_onnxruntime_web_is_named_by_folder_or_release(
         assert find_onnxruntime_web(release) == Program(there, option, True, release)
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "1.27.0")
     found = find_onnxruntime_web()
-    assert found is not None
     assert (found.release, found.found_by) == ("1.27.0", variable)
 
 
-def test_the_runner_of_onnxruntime_web_gets_the_named_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_runner_gets_the_named_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner of onnxruntime-web gets the named package."""
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     driver = tmp_path / "driver.json"
     driver.write_text("{}")

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,8 @@ from conformance.bundle.prepare import digest_of
 from conformance.case import load
 from conformance.cli.commands import COMMANDS, command
 from conformance.cli.main import main
+
+has_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs onnxruntime")
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
 

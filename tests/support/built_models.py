@@ -8,9 +8,7 @@ import onnx
 
 from conformance.bundle.model import build_model
 from conformance.case.call import Call
-from conformance.case.tensors import (
-    steps_of,
-)
+from conformance.case.tensors import steps_of
 
 
 def model(**fields: Any) -> onnx.ModelProto:

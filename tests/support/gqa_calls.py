@@ -20,15 +20,8 @@ Attributes = dict[str, Any]
 ALL = ("output", "present_key", "present_value")
 
 KINDS = (
-    "prompt",
-    "prompt_into_static",
-    "decode",
-    "decode_static",
-    "several_tokens",
-    "several_tokens_static",
-    "borrowed",
-    "borrowed_static",
-    "borrowed_whole",
+    *("prompt", "prompt_into_static", "decode", "decode_static", "several_tokens"),
+    *("several_tokens_static", "borrowed", "borrowed_static", "borrowed_whole"),
 )
 
 
@@ -47,17 +40,11 @@ def inputs_of(*arrays: Any, lengths: Sequence[int], total: int | None = None) ->
 
 
 def random_call(
-    rng: RandomState,
-    kind: str,
-    dtype: Any = np.float32,
-    *,
-    ragged_several: bool = False,
-    sink: bool | None = None,
+    rng: RandomState, kind: str, dtype: Any = np.float32, *, ragged_several: bool = False
 ) -> tuple[Arrays, Attributes]:
     """Return a valid call with random sizes and features.
 
-    ``ragged_several`` allows batches of several tokens on a cache, which ONNX Runtime rejects;
-    ``sink`` True or False requires or excludes a sink, None leaves it to chance.
+    ``ragged_several`` allows batches of several tokens on a cache, which ONNX Runtime rejects.
     """
 
     def pick(*choices: Any) -> Any:
@@ -104,7 +91,7 @@ def random_call(
     if chance(0.3):
         rows_ = (pick(1, batch_size), pick(1, num_heads))
         inputs["attention_bias"] = values(*rows_, queries, total)
-    if sink is True or (sink is None and chance(0.4)):
+    if chance(0.4):
         if chance(0.5):
             attributes["smooth_softmax"] = 1
         else:

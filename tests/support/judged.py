@@ -15,11 +15,7 @@ from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.load import load
-from conformance.harness.outcomes import (
-    Outcome,
-    Ran,
-    Rejected,
-)
+from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.judge.verdict import Judgement, judge
 
 #: For each step of a case, each output's values.

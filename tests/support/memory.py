@@ -13,7 +13,6 @@ def peak_kib() -> int:
     """
     if sys.platform == "linux":
         found = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
-        assert found is not None
         return int(found[1])
     counted = 1024 if sys.platform == "darwin" else 1  # bytes, or KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // counted

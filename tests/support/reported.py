@@ -54,7 +54,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
     one = target(HOSTILE, fix=HOSTILE)
     parts = UncalledParts(declared_by=HOSTILE, inputs=(HOSTILE,), types={HOSTILE: (HOSTILE,)})
-    assert one.describe is not None
     described = one.describe.model_copy(update={"uncalled": parts})
     one = one.model_copy(update={"describe": described})
     judged = result(
@@ -147,4 +146,21 @@ class Parsed(HTMLParser):
 
 
 def _unpacked(data: str) -> Any:
-    return json.loads(gzip.decompress(base64.b64decode(data)))
+    return decoded(json.loads(gzip.decompress(base64.b64decode(data))))
+
+
+def decoded(encoded: dict[str, Any]) -> Any:
+    """The value that `report.encoding` has encoded."""
+    made: list[Any] = []
+
+    def part(one: Any) -> Any:
+        return made[int(one, 36)] if isinstance(one, str) else one
+
+    for value in encoded["values"]:
+        if isinstance(value, list):
+            made.append([*map(part, value)])
+        elif isinstance(value, dict):
+            made.append({name: part(one) for name, one in value.items()})
+        else:
+            made.append(value)
+    return part(encoded["root"])

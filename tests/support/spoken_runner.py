@@ -60,8 +60,6 @@ class Runner:
 
     def tell(self, request: Message) -> bytes:
         """Send ``request`` unchanged; returns the answer's line, empty if the runner ends."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
         self.process.stdin.flush()
         return self.process.stdout.readline()
@@ -77,7 +75,6 @@ class Runner:
         answer = self.hear(self.tell(request))
         if request["cmd"] == "run" and answer["outcome"] == "compiling":
             self.compiled += 1
-            assert self.process.stdout is not None
             answer = self.hear(self.process.stdout.readline())
         assert answer["outcome"] != "compiling"
         return answer
@@ -116,8 +113,6 @@ class Runner:
 
     def end(self) -> int:
         """End its input; its exit status."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.close()
         status = self.process.wait(60)
         assert self.process.stdout.read() == b""

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.base.files import read_plain
 from conformance.base.paths import data_path
 from conformance.base.words import plural
-from conformance.base.yaml_source import MAX_BYTES, InputError, Problem, Source, read_yaml
+from conformance.base.yaml_source import InputError, Problem, Source
 from conformance.case.case import Case
-from conformance.harness.folders import temporary_folder
-from conformance.judge.expectations import (
-    Expectation,
-    check_stale,
-    load_expectations,
-    load_pinned,
-)
-from conformance.maintain.known.observed import observed
-from conformance.maintain.known.text import edited, new_items
-from conformance.maintain.known.update import TODO, TODO_WHY, Update, unexpected_in, update_for
+from conformance.expectations.known import TODO, TODO_WHY
+from conformance.expectations.match import Expectation, check_stale
+from conformance.expectations.observed import At, observed
+from conformance.expectations.read import load_expectations, read_lines
+from conformance.expectations.update import Update, unexpected_in, update_for
+from conformance.expectations.write import edited
 from conformance.targets.catalogue import entry_of
 
 
@@ -32,7 +27,7 @@ class Expected:
     change of a line, and for what could not be used.
     """
 
-    before: str | None
+    before: str
     text: str
     changed: bool
     update: Update
@@ -48,39 +43,33 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     `ResultsError` for results that cannot be read.
     """
     found = observed(target, results, corpus)
-    cases = found.cases
+    cases = [*found.cases.values()]
     shipped = file.parent == data_path("expectations")
     others = load_expectations(each for each in _shipped_files(target) if each != file)
-    before, source, own = _there(file, target)
+    source, own = _there(file, target)
     check_stale(own, cases, whole=shipped, later=others)
     update = update_for(found, own, others, file)
-    text = edited(source, before, update)
+    text = edited(source, update)
     # What comes out says what was meant, and a run judges no result of these as unexpected.
-    made, lines = _read(file, text)
-    if not update.empty and made.data["expectations"] != new_items(source, update):
+    _, lines = read_lines(file, text)
+    if [line.known for line in lines] != update.lines(own):
         sentence = "its list cannot be edited; write it with a line for each field, without anchors"
         raise InputError([Problem(file, 0, 0, sentence)])
     check_stale(lines, cases, whole=shipped, later=others)
     if left := unexpected_in(found, (*lines, *others)):
-        case, column = left[0]
-        first = f"{cases[case].id} on {target}@{found.columns[column].version}"
+        first = f"{min(left).case} on {target}@{min(left).version}"
         sentence = f"no line could be found for {plural(len(left), 'result')}, as {first}"
         raise InputError([Problem(file, 0, 0, sentence)])
     told = [*found.left_out, *update.told]
     if found.unstable:
         told.append(
-            f"{plural(found.unstable, 'result')} did not recur when run alone; a line under "
-            "`instability:` can explain this (docs/verdicts.md)."
+            f"{plural(found.unstable, 'result')} did not recur when run alone; a line with "
+            "`varies: alone` can explain this (docs/expectations.md)."
         )
-    return Expected(
-        before if file.exists() else None,
-        text,
-        # A shipped file without a line need not be there.
-        text != before or not (file.exists() or shipped),
-        update,
-        sum(map(bool, found.at.values())),
-        tuple(told),
-    )
+    # A shipped file without a line need not be there.
+    changed = text != source.text or not (file.exists() or shipped)
+    before = source.text if file.exists() else ""
+    return Expected(before, text, changed, update, len(found.at), tuple(told))
 
 
 def pinned_text(
@@ -96,18 +85,17 @@ def pinned_text(
     ``reasons`` has why a case is so, and the link, for new lines. Raises as :func:`expect`.
     """
     found = observed(target, [results], ())
-    for (case, column), observations in found.at.items():
-        on = found.columns[column]
-        red = (found.cases[case].id, on.version, on.adapter) in pins
-        found.at[case, column] = tuple(replace(one, red=red) for one in observations)
-    before, source, own = _there(file, target)
+    pinned = {At.of(*pin) for pin in pins}
+    for at, there in found.at.items():
+        found.at[at] = [one.model_copy(update={"unexpected": at in pinned}) for one in there]
+    source, own = _there(file, target)
     update = update_for(found, own, (), file)
     for number, (place, known) in enumerate(update.new):
         line = Expectation(known, file, 0, found.execution_provider, target)
-        cases = (one.id for one in found.cases if line.covers(one))
+        cases = (one.id for one in found.cases.values() if line.covers(one))
         why, link = next((reasons[case] for case in cases if case in reasons), (TODO_WHY, TODO))
         update.new[number] = place, known.model_copy(update={"why": why, "link": link})
-    return edited(source, before, update)
+    return edited(source, update)
 
 
 def _shipped_files(target: str) -> list[Path]:
@@ -119,32 +107,15 @@ def _shipped_files(target: str) -> list[Path]:
     return [folder / f"{name}.yaml" for name in dict.fromkeys(names) if name is not None]
 
 
-def _there(file: Path, target: str) -> tuple[str, Source, list[Expectation]]:
-    """The text of ``file`` or, where there is none, of a new one, and its lines.
+def _there(file: Path, target: str) -> tuple[Source, list[Expectation]]:
+    """``file`` or, where there is none, a new one, and its lines.
 
     Raises :class:`InputError` for a file with errors, or of another target.
     """
-    text = f"target: {target}\nexpectations: []\n"
-    if file.exists():
-        read_yaml(file)  # its errors name their line
-        text = read_plain(file, MAX_BYTES).decode("utf-8-sig")
-    source, lines = _read(file, text)
+    new = f"target: {target}\nexpectations: []\n"
+    source, lines = read_lines(file, None if file.exists() else new)
     named = source.data["target"]
     if named != target:
         sentence = f"the file is for the target '{named}', and the results are for '{target}'"
         raise InputError([source.problem(("target",), sentence)])
-    return text, source, lines
-
-
-def _read(file: Path, text: str) -> tuple[Source, list[Expectation]]:
-    """What ``file`` says if it has this text. Raises :class:`InputError`."""
-    with temporary_folder() as folder:
-        copy = folder / file.name
-        copy.write_text(text, encoding="utf-8")
-        try:
-            source, lines = read_yaml(copy), load_pinned([copy])
-        except InputError as error:
-            moved = [replace(problem, file=file) for problem in error.problems]
-            raise InputError(moved) from None
-    source.file = file
-    return source, [replace(line, file=file) for line in lines]
+    return source, lines

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.version import Version
 
-from conformance.base.versions import ordered_version
 from conformance.targets.releases import is_in_range
 
 
@@ -16,27 +15,28 @@ class Releases:
     """The releases that were tried, oldest first; a release is named by its place, from 0."""
 
     versions: tuple[str, ...]
-    """As results name them."""
+    """Without their local parts, which bounds cannot have."""
+
+    @classmethod
+    def of(cls, versions: Iterable[str]) -> Releases:
+        """Those ``versions``, each once."""
+        return cls(tuple(sorted({*versions}, key=Version)))
 
     def place(self, version: str) -> int:
-        """The place of the release of ``version``; local parts count not."""
-        return [*map(_public, self.versions)].index(_public(version))
+        """The place of the release of ``version``."""
+        return self.versions.index(version)
 
     def before(self, place: int) -> str:
         """The shortest version between release ``place - 1`` and release ``place``, or equal to the
         latter: ``1.31`` between 1.30.2 and 1.31.1. For the oldest, that release itself."""
-        version = _public(self.versions[place])
+        version = Version(self.versions[place])
         for parts in range(2, len(version.release) + 1):
             bound = ".".join(map(str, version.release[:parts]))
             # Nothing is known of those before the oldest.
             exact = place or Version(bound) == version
             if exact and self.inside(f">={bound}") == [*range(place, len(self.versions))]:
                 return bound
-        return str(version)
-
-    def range_of(self, first: int, last: int) -> str:
-        """The range from release ``first`` to ``last``; open if ``last`` is the newest."""
-        return self.moved("", first, last + 1)
+        return self.versions[place]
 
     def inside(self, versions: str) -> list[int]:
         """The releases in a range."""
@@ -55,19 +55,3 @@ class Releases:
             bounds = [bound for bound in bounds if not bound.startswith("<")]
             bounds += [f"<{self.before(upper)}"] if upper < len(self.versions) else []
         return ",".join(bounds)
-
-
-def releases_of(versions: Sequence[str]) -> Releases:
-    """The releases of those ``versions`` that can be ordered, each once; local parts count not."""
-    found: dict[Version, str] = {}
-    for version in versions:
-        if ordered_version(version) is not None:
-            found.setdefault(_public(version), version)
-    return Releases(tuple(found[each] for each in sorted(found)))
-
-
-def _public(version: str) -> Version:
-    """A version without its local part, which bounds cannot have."""
-    ordered = ordered_version(version)
-    assert ordered is not None, version
-    return Version(ordered.public)

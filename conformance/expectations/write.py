@@ -13,62 +13,44 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.base.yaml_source import InputError, Source
-from conformance.judge.expectations import Known
-from conformance.maintain.known.update import Update
+from conformance.expectations.known import Known
+from conformance.expectations.update import Update
 
 _ITEMS: Final = "expectations"
+#: Texts that need no quotes: a value, and a value in brackets or braces.
 _PLAIN: Final = re.compile(r"[A-Za-z][\w /.+=\[,*\]-]*(?<! )")
-_PLAIN_IN_BRACES: Final = re.compile(r"[A-Za-z][\w /.+-]*(?<! )")
+_PLAIN_INSIDE: Final = re.compile(r"[A-Za-z][\w /.+-]*(?<! )")
 _NO_TEXT: Final = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
-#: In this order, and `why` last, as people write them.
-_FIELDS: Final = (
-    "cases", "features", "versions", "adapters", "verdict", "stage", "message", "fault", "wrong",
-    "placement", "varies", "may_crash", "flaky", "link", "why",
-)  # fmt: skip
 
-
-def edited(source: Source, text: str, update: Update) -> str:
-    """``text``, which was read as ``source``, with the changes of ``update``.
+def edited(source: Source, update: Update) -> str:
+    """The text of ``source`` with the changes of ``update``.
 
     Raises :class:`InputError` if a range cannot be replaced where it is. What else cannot be
-    edited, as a list within brackets, comes out wrong: compare it with `new_items`.
+    edited, as a list within brackets, comes out wrong: compare it with `Update.lines`.
     """
-    if update.empty:
-        return text
-    lines = text.split("\n")
-    ending = "\r" if text.count("\r\n") > text.count("\n") / 2 else ""
-    items = (source.data or {}).get(_ITEMS) or []
+    if not (update.ranges or update.new):
+        return source.text
+    ending = "\r\n" if "\r\n" in source.text else "\n"
+    lines = source.text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    items = source.data.get(_ITEMS) or []
     for place, versions in update.ranges.items():
         _replace_range(source, lines, place, items[place]["versions"], versions)
-    if not items:
-        _open_list(source, lines, ending)
+    if not items:  # it may be [], which no item can follow
+        lines = [line for line in lines if not line.startswith(f"{_ITEMS}:")] + [f"{_ITEMS}:"]
     starts = [source.values[_ITEMS, place] for place in range(len(items))]
     indent = " " * (max(starts[0][1] - 3, 0) if starts else 2)
     inserted: dict[int, list[str]] = {}
     for place, known in update.new:
-        block = [f"{line}{ending}" for line in _block(known, indent)]
+        block = [*_block(known, indent)]
         if place < len(items):
-            at, block = _above(lines, starts[place][0] - 1), [*block, ending]
+            at, block = _above(lines, starts[place][0] - 1), [*block, ""]
         else:
-            at, block = _end(source, lines), [ending, *block]
+            at, block = _end(source, lines), ["", *block]
         inserted.setdefault(at, []).extend(block)
     for at, block in sorted(inserted.items(), reverse=True):
         lines[at:at] = block if items else block[1:]
-    made = "\n".join(lines)
-    return made if made.endswith("\n") else f"{made}\n"
-
-
-def new_items(source: Source, update: Update) -> list[Any]:
-    """The data of the list as it must be after the changes."""
-    items = [dict(item) for item in (source.data or {}).get(_ITEMS) or ()]
-    for place, versions in update.ranges.items():
-        items[place]["versions"] = versions
-    made: list[Any] = []
-    for place in range(len(items) + 1):
-        made += [_data(known) for at, known in update.new if at == place]
-        made += items[place : place + 1]
-    return made
+    return ending.join([*lines, ""])
 
 
 def _above(lines: list[str], at: int) -> int:
@@ -88,17 +70,6 @@ def _end(source: Source, lines: list[str]) -> int:
     return at
 
 
-def _open_list(source: Source, lines: list[str], ending: str) -> None:
-    """Make an empty list one that items can follow: ``expectations:`` without ``[]``."""
-    if (_ITEMS,) in source.keys:
-        at = source.keys[_ITEMS,][0] - 1
-        lines[at] = re.sub(rf"^({_ITEMS}\s*:)\s*\[\s*\]", r"\1", lines[at])
-        return
-    while lines and not lines[-1].strip():
-        lines.pop()
-    lines += [f"{_ITEMS}:{ending}"]
-
-
 def _replace_range(source: Source, lines: list[str], place: int, old: str, new: str) -> None:
     """Replace the range of an item where it is. Raises :class:`InputError` if it cannot be."""
     at, column = source.values[_ITEMS, place, "versions"]
@@ -112,9 +83,13 @@ def _replace_range(source: Source, lines: list[str], place: int, old: str, new: 
 
 
 def _block(known: Known, indent: str) -> Iterator[str]:
-    """The lines of a new item."""
+    """The lines of a new item: its fields that are not as usual, as a person would write them."""
     lead = f"{indent}- "
-    for name, value in _data(known).items():
+    for name, value in known.model_dump(mode="json", exclude_defaults=True).items():
+        if name in ("cases", "wrong", "varies") and len(value) == 1:
+            value = value[0]
+        elif name == "fault":
+            value = value["kind"]  # no new line has another part
         if name == "cases" and isinstance(value, list):
             yield f"{lead}cases:"
             yield from (f"{indent}    - {_scalar(pattern, _PLAIN)}" for pattern in value)
@@ -123,25 +98,14 @@ def _block(known: Known, indent: str) -> Iterator[str]:
         lead = f"{indent}  "
 
 
-def _data(known: Known) -> dict[str, Any]:
-    """The fields of an expectation that are not as usual, as a person would write them."""
-    dumped = known.model_dump(mode="json", exclude_defaults=True)
-    for name in ("cases", "wrong"):
-        if len(dumped.get(name, ())) == 1:
-            (dumped[name],) = dumped[name]
-    if list(dumped.get("fault", ())) == ["kind"]:
-        dumped["fault"] = dumped["fault"]["kind"]
-    return {name: dumped[name] for name in _FIELDS if name in dumped}
-
-
-def _flow(value: Any, plain: re.Pattern[str] = _PLAIN) -> str:
+def _flow(value: Any) -> str:
     """A value on one line."""
     if isinstance(value, dict):
-        fields = (f"{name}: {_flow(each, _PLAIN_IN_BRACES)}" for name, each in value.items())
+        fields = (f"{name}: {_scalar(each, _PLAIN_INSIDE)}" for name, each in value.items())
         return f"{{{', '.join(fields)}}}"
     if isinstance(value, list):
-        return f"[{', '.join(_flow(each, _PLAIN_IN_BRACES) for each in value)}]"
-    return _scalar(value, plain)
+        return f"[{', '.join(_scalar(each, _PLAIN_INSIDE) for each in value)}]"
+    return _scalar(value, _PLAIN)
 
 
 def _scalar(value: object, plain: re.Pattern[str]) -> str:

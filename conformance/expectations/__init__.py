@@ -1,0 +1,1 @@
+"""Known verdicts of cases: read, compared with results, checked, and written from results."""

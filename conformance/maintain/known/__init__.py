@@ -1,1 +1,0 @@
-"""Writes expectations from results: ``gqa expect``."""
