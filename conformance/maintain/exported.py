@@ -64,6 +64,15 @@ def family_of(recipe: dict[str, Any]) -> str:
     return of.partition(",")[0]
 
 
+def groups_in(graph: str) -> list[Group]:
+    """The groups of one of the graphs in ``cases/exported``; none if it is without the operator."""
+    try:
+        model = read_model(data_path("cases") / "exported" / "graphs" / f"{graph}.onnx")
+        return groups_of(nodes_of(model).nodes, Configuration())[0]
+    except ModelError:
+        return []
+
+
 def profile_name(family: str) -> str:
     """``Llama 3.2 1B`` as the name of a file and a theme: ``llama_3_2_1b``."""
     return re.sub(r"[^a-z0-9]+", "_", family.lower()).strip("_")
@@ -116,12 +125,7 @@ def _entries(
     seen: set[str] = set()
     contracts: dict[str, dict[str, Any]] = {}
     for name in graphs:
-        try:
-            model = read_model(data_path("cases") / "exported" / "graphs" / f"{name}.onnx")
-            groups = groups_of(nodes_of(model).nodes, Configuration())[0]
-        except ModelError:  # a graph without the operator
-            continue
-        for group in groups:
+        for group in groups_in(name):
             stages = stages_of_group(group)
             if stages and key(group.form) not in seen:
                 seen.add(key(group.form))

@@ -24,12 +24,9 @@ from conformance.base.versions import release_key
 from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
 from conformance.maintain import run_command
-from conformance.maintain.exported import family_of, real_models, recipes
-from conformance.model.configuration import Configuration
+from conformance.maintain.exported import family_of, groups_in, real_models, recipes
 from conformance.model.forms import Form
-from conformance.model.groups import groups_of, ranges
-from conformance.model.nodes import nodes_of
-from conformance.model.reading import ModelError, read_model
+from conformance.model.groups import ranges
 from conformance.report.model_table import DRAWN, USES, WORDS
 from conformance.report.models import (
     CUDA,
@@ -67,11 +64,7 @@ def row(name: str) -> dict[str, Any]:
         match[1] if (match := pattern.search(commands)) else ""
         for pattern in (_PRECISION, _PROVIDER)
     )
-    try:
-        model = read_model(data_path("cases") / "exported" / "graphs" / f"{name}.onnx")
-        groups = groups_of(nodes_of(model).nodes, Configuration())[0]
-    except ModelError:
-        return {}
+    groups = groups_in(name)
     if not groups:
         return {}
     tool, _, version = all_recipes["tools"][recipe["tool"]][0].partition("==")
