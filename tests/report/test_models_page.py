@@ -122,12 +122,12 @@ def test_the_address_keeps_the_search_and_enter_goes_to_the_found(show: Open, pa
     assert tab.locator("#found").inner_text() == "1 model, 7 calls"
     tab.locator("#find").press("Enter")
     assert 0 <= tab.locator("#which-model").bounding_box()["y"] < 150
+    tab.locator("#to-calls").click()
+    assert 0 <= tab.locator("#matrix").bounding_box()["y"] < 150
     tab.locator("#find").fill("shared_kv/other")
     assert tab.locator("#no-models").inner_text().startswith("No recorded model has these words.")
     assert (shown(tab), rows(tab, "theme")) == ([], ["shared_kv"])
     assert unquote(tab.evaluate("location.hash")) == "#?q=shared_kv/other"
-    tab.locator("#to-calls").click()
-    assert 0 <= tab.locator("#matrix").bounding_box()["y"] < 150
     tab.locator("#find").press("Enter")
     assert 0 <= tab.locator("#matrix").bounding_box()["y"] < 150
 
