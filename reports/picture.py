@@ -19,7 +19,8 @@ from playwright.sync_api import sync_playwright
 
 from conformance.base.paths import ROOT
 from conformance.report.html import render
-from conformance.results.reader import Judged, Run, read
+from conformance.results.reader import Run, read
+from conformance.results.store import Store
 
 TARGETS = ("cpu", "tract-wheel", "webgpu", "wasm")
 #: The query that the picture shows: layers that borrow a cache, those of models first.
@@ -43,8 +44,10 @@ def _in_float32(run: Run) -> Run:
         update={"text": "float32", "cases": len(cases), "results": len(results)}
     )
     header = run.header.model_copy(update={"selection": selection})
-    judged = Judged(results)
-    return replace(run, header=header, cases=cases, judged=judged, footer=None, instability=[])
+    store = Store()
+    for result in results:
+        store.add_result(result, file=str(run.path))
+    return replace(run, header=header, cases=cases, store=store, footer=None, instability=[])
 
 
 def main() -> None:

@@ -139,21 +139,21 @@ class Store:
 
 
 Key = TypeVar("Key")
-Kept = TypeVar("Kept")
+Kind = TypeVar("Kind")
 
 
-class _Records(Mapping[Key, Kept]):
+class _Records(Mapping[Key, Kind]):
     """The records of a table by ``names``, the columns of the key."""
 
     def __init__(
-        self, store: Store, table: str, names: tuple[str, ...], parse: Callable[[bytes], Kept]
+        self, store: Store, table: str, names: tuple[str, ...], parse: Callable[[bytes], Kind]
     ) -> None:
         self._store = store
         self._table = table
         self._names = names
         self._parse = parse
 
-    def __getitem__(self, key: Key) -> Kept:
+    def __getitem__(self, key: Key) -> Kind:
         where = " AND ".join(f"{name} = ?" for name in self._names)
         values = key if isinstance(key, tuple) else (key,)
         return self._parse(self._store.value(f"line FROM {self._table} WHERE {where}", *values))
@@ -164,11 +164,11 @@ class _Records(Mapping[Key, Kept]):
     def __len__(self) -> int:
         return int(self._store.value(f"count(*) FROM {self._table}"))
 
-    def items(self) -> ItemsView[Key, Kept]:
+    def items(self) -> ItemsView[Key, Kind]:
         """As of any mapping, in one statement."""
         return _Items(self)
 
-    def each(self) -> Iterator[tuple[Key, Kept]]:
+    def each(self) -> Iterator[tuple[Key, Kind]]:
         """Every key with its record."""
         for *key, line in self._rows(*self._names, "line"):
             yield self._key(key), self._parse(line)
@@ -180,10 +180,10 @@ class _Records(Mapping[Key, Kept]):
         return cast(Key, tuple(row) if len(self._names) > 1 else row[0])
 
 
-class _Items(ItemsView[Key, Kept]):
-    def __init__(self, records: _Records[Key, Kept]) -> None:
+class _Items(ItemsView[Key, Kind]):
+    def __init__(self, records: _Records[Key, Kind]) -> None:
         super().__init__(records)
         self._records = records
 
-    def __iter__(self) -> Iterator[tuple[Key, Kept]]:
+    def __iter__(self) -> Iterator[tuple[Key, Kind]]:
         return self._records.each()

@@ -7,6 +7,7 @@ from pathlib import Path
 from reported import decoded
 from synthetic_runs import case, of_results, result, small, target
 
+from conformance.report.encoding import Encoder
 from conformance.report.html import render
 from conformance.report.view import page
 from conformance.results.compare import changes
@@ -59,3 +60,14 @@ def test_a_broken_case_is_listed_as_broken(tmp_path: Path) -> None:
     )
     _, data, _ = page(new, changes(new, old))
     assert decoded(data)["cases"][0]["results"][0]["change"]["kind"] == "broken"
+
+
+def test_equal_parts_are_written_once_and_others_stay_what_they_are() -> None:
+    part = {"text": "a", "numbers": [1, 1.0, True, -0.0, 0.0, None], "2": "1"}
+    value = {"first": part, "again": [dict(part), "a", [], {}, ""], "number": 1}
+    encoder = Encoder()
+    place = encoder.add(part)
+    encoded = encoder.whole({**value, "first": place})
+    assert repr(decoded(encoded)) == repr(value)
+    assert [*map(repr, encoded["values"])].count(repr("a")) == 1
+    assert len({repr(each) for each in encoded["values"]}) == len(encoded["values"])
