@@ -31,7 +31,7 @@ BUDGETS = {
     "conformance/targets": 1356,
     "runners": 2658,
     "mutants": 3212,
-    "tests": 22497,
+    "tests": 22498,
     ".ci": 692,
     "benchmarks": 697,
 }
