@@ -7,14 +7,18 @@ is the place of a value, in base 36; all else stands for itself. A value comes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, cast
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Place(str):
     """The place of a value that is encoded already."""
+
+
+#: Types of what stands for itself: numbers, true, false and null, and a place.
+_AS_IT_IS: Final = frozenset({Place, int, float, bool, type(None)})
 
 
 class Encoder:
@@ -26,15 +30,18 @@ class Encoder:
 
     def add(self, value: object) -> Any:
         """The place of a text, an array or an object; any other value, and a place, as it is."""
-        if isinstance(value, Place) or not isinstance(value, str | list | tuple | Mapping):
+        if type(value) in _AS_IT_IS:
             return value
         if isinstance(value, str):
             return self._place(value, value)
-        if isinstance(value, Mapping):
-            fields = {name: self.add(part) for name, part in value.items()}
-            return self._place((*fields, *map(_key, fields.values())), fields)
-        parts = [self.add(part) for part in value]
-        return self._place((None, *map(_key, parts)), parts)
+        if isinstance(value, dict):
+            parts = self._parts(value.values())
+            return self._place((*value, *_keys(parts)), dict(zip(value, parts, strict=True)))
+        parts = self._parts(cast(Iterable[object], value))
+        return self._place((None, *_keys(parts)), parts)
+
+    def _parts(self, values: Iterable[object]) -> list[object]:
+        return [part if type(part) in _AS_IT_IS else self.add(part) for part in values]
 
     def _place(self, key: object, value: object) -> Place:
         place = self._places.get(key)
@@ -49,9 +56,9 @@ class Encoder:
         return {"values": self._values, "root": root}
 
 
-def _key(part: object) -> object:
+def _keys(parts: Iterable[object]) -> list[object]:
     """The same for parts that are written the same: 1, 1.0 and true are not."""
-    return part if isinstance(part, str) else (type(part), repr(part))
+    return [part if type(part) is Place else (type(part), repr(part)) for part in parts]
 
 
 def _in_base_36(number: int) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -158,7 +158,8 @@ def page(
     listed = causes(marked, lambda cell: cell.result, lambda cell: cell.label)
     known = [cause for cause in listed if cause.example.known]
     links = {clean(cause.known.link) for cause in known}
-    rows = _cases(table, cases, release_histories)
+    encoder = Encoder()
+    rows = _cases(table, cases, release_histories, encoder)
     shown = Page(
         heads=heads,
         histories=release_histories,
@@ -180,7 +181,7 @@ def page(
         filters=_filters(rows.values(), cases),
         wrong={tuple(cell.result.wrong_outputs) for cell in table.cells},
     )
-    return shown, *_cells(table, heads, cases, rows, changed, series)
+    return shown, *_cells(table, heads, cases, rows, changed, series, encoder)
 
 
 #: The themes that come first: real models, calls of exported models, and layers that share a cache.
@@ -247,14 +248,18 @@ def _head(table: Table, column: Column, shared: Score | None, series: str, newes
 
 
 def _cases(
-    table: Table, cases: Mapping[str, CaseRecord | None], release_histories: Sequence[History]
+    table: Table,
+    cases: Mapping[str, CaseRecord | None],
+    release_histories: Sequence[History],
+    encoder: Encoder,
 ) -> dict[str, dict[str, Any]]:
-    """The row of each case, without its results."""
+    """The row of each case, without its results; inputs and outputs are encoded already."""
+    port = lru_cache(maxsize=None)(partial(_port, encoder))
     entries = dict.fromkeys(_entry(id, case) for id, case in cases.items())
     groups = {entry: number for number, entry in enumerate(entries)}
     rows = {}
     for id, case in cases.items():
-        rows[id] = {**_case_details(id, case), "group": groups[_entry(id, case)]}
+        rows[id] = {**_case_details(id, case, port), "group": groups[_entry(id, case)]}
         if release_histories:
             rows[id]["history"] = [
                 _history_details(one.cases[id], one.series.name) for one in release_histories
@@ -284,8 +289,8 @@ def _cells(
     rows: Mapping[str, dict[str, Any]],
     changes: Mapping[tuple[str, str], Change],
     series: Sequence[Mapping[str, Any]],
+    encoder: Encoder,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    encoder = Encoder()
     reports: list[list[list[str]]] = []
     texts: dict[str, str] = {}  # of the reports, each once
     colours: dict[str, int] = {}  # with the severity of the worst result that has it
@@ -404,17 +409,21 @@ def _group(
 _CASE = {"id", "axes", "call", "file", "why", "tags", "links", "contract", "relation"}
 
 
-@lru_cache(maxsize=4096)
 def _port(
-    name: str, state: str, shape: tuple[int, ...] | None, dtype: str | None, values: str | None
-) -> dict[str, Any]:
-    """The fields that the page shows for an input or output."""
+    encoder: Encoder,
+    name: str,
+    state: str,
+    shape: tuple[int, ...] | None,
+    dtype: str | None,
+    values: str | None = None,
+) -> Any:
+    """The place of the fields that the page shows for an input or output."""
     fields = {"name": name, "state": state, "shape": shape, "dtype": dtype, "values": values}
-    shown: dict[str, Any] = {name: of for name, of in fields.items() if of is not None}
-    return {name: deep_clean(of) for name, of in shown.items()}
+    shown = {name: deep_clean(of) for name, of in fields.items() if of is not None}
+    return encoder.add(shown)
 
 
-def _case_details(id: str, case: CaseRecord | None) -> dict[str, Any]:
+def _case_details(id: str, case: CaseRecord | None, port: Callable[..., Any]) -> dict[str, Any]:
     if case is None:
         return {"id": clean(id)}
     hidden: Any = {
@@ -428,12 +437,9 @@ def _case_details(id: str, case: CaseRecord | None) -> dict[str, Any]:
     query = next(iter(dtypes), "")
     dtype = details["axes"].get("dtype", query)  # an axis takes precedence
     call["inputs"] = [
-        _port(port.name, port.state, port.shape, port.dtype, port.values)
-        for port in case.call.inputs
+        port(one.name, one.state, one.shape, one.dtype, one.values) for one in case.call.inputs
     ]
-    call["outputs"] = [
-        _port(port.name, port.state, port.shape, port.dtype, None) for port in case.call.outputs
-    ]
+    call["outputs"] = [port(one.name, one.state, one.shape, one.dtype) for one in case.call.outputs]
     shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
     if call.get("graph"):
         shown["graph"] = {name: call["graph"][name] for name in ("file", "nodes")}

@@ -104,13 +104,14 @@ def read(path: Path | str, store: Store | None = None, *, bounded: bool = True) 
 def take(path: Path, store: Store, *, bounded: bool = False) -> Run:
     """Read a results file and add its content to ``store``.
 
-    Its size is limited only if ``bounded``. The ``problems`` say only whether it ends too early.
-    Raises `ResultsError` as `read` does.
+    Its size is limited only if ``bounded``; its cases are then kept in memory. The ``problems`` say
+    only whether it ends too early. Raises `ResultsError` as `read` does.
     """
     problems: list[str] = []
     records = stream(path, problems, bounded=bounded)
     header = cast(Header, next(records)[1])
-    run = Run(path, header, store, store.cases)
+    in_memory: dict[str, CaseRecord] = {}
+    run = Run(path, header, store, in_memory if bounded else store.cases)
     described, judged = set[str](), dict[str, None]()
     targets = {target.name for target in header.targets}
     for line, record in records:
@@ -119,6 +120,8 @@ def take(path: Path, store: Store, *, bounded: bool = False) -> Run:
             case CaseRecord():
                 described.add(record.id)
                 first = store.add_case(record, line)
+                if bounded:
+                    in_memory.setdefault(record.id, first)
                 if first != record and not is_same_case(first, record):
                     run.redescribed.append(record.id)
             case ResultRecord():
