@@ -186,6 +186,8 @@ class Parts:
         found: tuple[tuple[int, ...], Mask, float] | None = None
         beam: list[tuple[tuple[int, ...], Mask, float]] = [((), left, 0.0)]
         for _ in range(MAX_PARTS):
+            if not beam or not self._texts:
+                break
             longer: dict[tuple[int, ...], tuple[float, Mask, float]] = {}
             masks = np.array([mask for _, mask, _ in beam])
             counted = self._numbers @ np.concatenate((masks, masks & fails)).T.astype(np.float32)

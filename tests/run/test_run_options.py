@@ -85,7 +85,7 @@ def test_diff_as_table_and_markdown(desk: Desk, gqa: Gqa, monkeypatch: pytest.Mo
         gqa("run", "three.yaml", "--ep", desk.runner("rejects"), "--results", f"{name}.jsonl")
     piped = gqa("diff", "old.jsonl", "new.jsonl")
     assert piped.out.startswith("# Worse than the baseline\n")
-    assert "three/faulty" in piped.out
+    assert "three.yaml::one" in piped.out
     gqa("diff", "old.jsonl", "new.jsonl", "--markdown", "d.md")
     status, text = in_terminal(desk, "diff", "old.jsonl", "new.jsonl", COLUMNS="40")
     plain = re.sub(r"\x1b\[[0-9;?]*m", "", text).replace("\r", "")

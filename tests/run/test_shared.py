@@ -79,6 +79,11 @@ def test_failures_by_chance_share_nothing() -> None:
     assert (found.patterns, len(found.left), found.sentences) == ((), 40, ())
 
 
+def test_calls_that_no_word_tells_apart_share_nothing() -> None:
+    call = shipped_cases()[0]
+    assert shared([call] * 3, [call]).patterns == ()
+
+
 def test_a_failure_of_another_kind_is_named() -> None:
     cases = cases_of_nodes()
     ragged = selected("ragged")
