@@ -13,6 +13,7 @@ import click
 
 from conformance import __version__
 from conformance.base import interrupts
+from conformance.base.interrupts import undisturbed
 from conformance.base.text import safe_name
 from conformance.base.tuning import one_thread
 from conformance.cli.common import BadArgument, Status, say
@@ -63,7 +64,7 @@ ERRORS: Final = {
 
 def command(name: str) -> click.Command:
     """The command with this name."""
-    with one_thread():
+    with one_thread(), undisturbed():  # pydantic makes an interrupt an error of its own
         module = import_module(f"conformance.cli.{_ELSEWHERE.get(name, name)}")
     members = (each for each in vars(module).values() if isinstance(each, click.Command))
     return next(each for each in members if each.name == name)

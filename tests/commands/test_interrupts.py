@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from conformance.base import interrupts
 from conformance.base.interrupts import undisturbed
 from conformance.bundle.prepare import digest_of
 from conformance.case.call import Call
+from conformance.cli import commands
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +61,19 @@ def test_no_interrupt_is_lost_while_the_digest_of_a_call_is_made() -> None:
         interrupts.install()
         with pytest.raises(KeyboardInterrupt):
             interrupted(5e-5 + delay * 5e-6)
+
+
+def test_an_interrupt_waits_until_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pydantic makes it an error of a model that is being defined."""
+    interrupts.install()
+    done = []
+
+    def interrupted(name: str) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(name)
+        return import_module(name)
+
+    monkeypatch.setattr(commands, "import_module", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        commands.command("doctor")
+    assert done == ["conformance.cli.doctor"]
