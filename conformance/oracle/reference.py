@@ -32,8 +32,8 @@ class Reference:
     not be compared. ``watched`` has masks of some undefined elements, each of the output's shape
     and never empty: a value that differs from ``value`` there is reported. All other undefined
     elements are 0 in ``value``. ``dtype`` is the dtype that the runtime must return. The other
-    fields are for the error model: ``work`` holds the intermediate results of output and output_qk,
-    where ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the rows of a
+    fields are for the error model: ``work`` holds the intermediate results of the call;
+    ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the rows of a
     present before they are stored in the tensor's format.
     """
 
@@ -203,7 +203,8 @@ def outputs_of(work: Computation, outputs: Collection[str]) -> dict[str, Referen
         "present_value": lambda: _present(call, cache.value),
         "output_qk": lambda: _of_blocks(work, _output_qk, axis=2),
     }
-    return {name: make() for name, make in makers.items() if name in outputs}
+    made = {name: make() for name, make in makers.items() if name in outputs}
+    return {name: replace(each, work=work) for name, each in made.items()}
 
 
 def _of_blocks(
@@ -211,7 +212,7 @@ def _of_blocks(
 ) -> Reference:
     """Return an output of the attention, computed in blocks along the ``axis`` of queries."""
     parts = [make(work.call, attention) for attention in work.blocks()]
-    whole = replace(parts[0], work=work)
+    whole = parts[0]
     if len(parts) == 1:
         return whole
     reasons = {why: None for part in parts for why in part.watched}

@@ -284,6 +284,12 @@ def test_options_go_before_the_element(tmp_path: Path) -> None:
         assert place_of(shown(case, asked, returned)) == place
 
 
+def test_a_call_without_its_output_has_the_tables_of_the_presents() -> None:
+    (case,) = find(["bounds_shapes/missing[dtype=float32,what=output]"]).named
+    titles = [grid.title for grid in grids(values_of(prepare(case.call), QueryPlace(), None))]
+    assert any(title.startswith("present_key[") for title in titles)
+
+
 def test_a_step_of_a_loop() -> None:
     (case,) = find(["loop/chunks[dtype=float16]"]).named
     assert shown(case).step == 4
