@@ -16,9 +16,10 @@ import numpy as np
 
 from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
-from conformance.case.call import Call, GivenCall, Values
 from conformance.case.given import given_inputs
-from conformance.case.tensors import Step, Tensor, token_values
+from conformance.operator.call import Call, GivenCall, Values
+from conformance.operator.parts.key_value import token_values
+from conformance.operator.tensors import Step, Tensor
 
 #: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
 #: but neither is the usual one (10,000 and 1), so a kernel that computes the angles itself instead

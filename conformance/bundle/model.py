@@ -10,10 +10,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from conformance.base.array_types import ONNX, ONNX_OF_NUMPY
-from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION
-from conformance.case.call import Call
 from conformance.case.graph import parsed
-from conformance.case.tensors import Step, Tensor, attributes_of
+from conformance.operator.call import Call
+from conformance.operator.signature import DOMAIN, OP_TYPE, OPSET_VERSION
+from conformance.operator.tensors import Step, Tensor, attributes_of
 
 #: Supported by ONNX Runtime 1.20 and by tract, and recent enough for bfloat16 and float8.
 IR_VERSION: Final = 10

@@ -24,15 +24,16 @@ import numpy as np
 
 from conformance.base.array_types import NUMPY
 from conformance.base.interrupts import undisturbed
-from conformance.base.readings import ReadingName
 from conformance.bundle.expected import Expected
 from conformance.bundle.model import tensor_of
 from conformance.bundle.script import Script, script_of
 from conformance.bundle.variants import variant_script
-from conformance.case.call import Call, GraphCall
-from conformance.case.tensors import Step, steps_of
+from conformance.case.tensors import steps_of
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
+from conformance.operator.call import Call, GraphCall
+from conformance.operator.readings import ReadingName
+from conformance.operator.tensors import Step
 from conformance.oracle import OracleError, Reference
 from conformance.oracle.tolerance import PastErrors, budgets, past_errors
 

@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 import onnx
 
-from conformance.base.readings import ReadingName
 from conformance.bundle.inputs import draw_inputs, draw_weights
 from conformance.bundle.model import build_model, filled_model
-from conformance.case.call import Call, GraphCall
 from conformance.case.graph import parsed, shared_pasts
-from conformance.case.tensors import Step, attributes_of, steps_of
+from conformance.case.tensors import steps_of
+from conformance.operator.call import Call, GraphCall
+from conformance.operator.readings import ReadingName
+from conformance.operator.tensors import Step, attributes_of
 from conformance.oracle import Reference, reference
 
 Array = np.ndarray

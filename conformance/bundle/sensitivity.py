@@ -27,23 +27,15 @@ from typing import Final
 import numpy as np
 
 from conformance.base.paths import data_path
-from conformance.base.signature import INPUT_NAMES
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import answers_to
-from conformance.bundle.replacements import (
-    REPLACEMENTS,
-    THRESHOLD,
-    Changes,
-    Given,
-    Replacement,
-    equals,
-    last_heads,
-    last_part,
-)
+from conformance.bundle.replacements import REPLACEMENTS, equals, last_heads, last_part
 from conformance.bundle.script import script_of
-from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
+from conformance.operator.call import Call, GivenCall, GraphCall
+from conformance.operator.replacement import THRESHOLD, Changes, ConnectedCall, Replacement
+from conformance.operator.signature import INPUT_NAMES
 from conformance.oracle import Attention, OracleError, Reference
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float
@@ -64,7 +56,7 @@ REPLACED: Final[Mapping[str, Replacement]] = {one.key: one for one in REPLACEMEN
 
 #: The effects that a case must show: the threshold of each, by its name.
 THRESHOLDS: Final[Mapping[str, float]] = {
-    **{name: one.threshold for name, one in REPLACED.items() if one.part},
+    **{name: one.threshold for name, one in REPLACED.items() if one.effect},
     "past": THRESHOLD,
 }
 
@@ -72,7 +64,7 @@ THRESHOLDS: Final[Mapping[str, float]] = {
 def part_of(name: str) -> str:
     """The part of a call, as in ``insensitive_to``, that the effect with this name concerns."""
     replaced = REPLACED.get(name)
-    return name if replaced is None or replaced.part is None else replaced.part
+    return name if replaced is None or replaced.effect is None else replaced.effect
 
 
 def effects(call: Call, *, every: bool = False) -> dict[str, float]:
@@ -122,8 +114,8 @@ def effects_of_step(
     # or quantised keys, so its budget is wide and its output shows little. Compare the present too.
     quantised = any(f"{side}_scale" in inputs for side in "kv")
     stored = ("present_key",) if quantised and call.prompts.any() else ()
-    given = Given(call, inputs, references)
-    wanted = [one for one in REPLACEMENTS if (one.part or every) and one.key not in skipped]
+    given = ConnectedCall(call, inputs, references)
+    wanted = [one for one in REPLACEMENTS if (one.effect or every) and one.key not in skipped]
     found = _replaced_effects(given, expected, stored, wanted)
     if "past" not in skipped:
         found |= _past_effects(call, output, expected["output"].units, every)
@@ -141,7 +133,7 @@ _TOKEN_ELEMENTS: Final = 1 << 26
 
 
 def _replaced_effects(
-    given: Given,
+    given: ConnectedCall,
     expected: Mapping[str, Expected],
     stored: Sequence[str],
     wanted: Sequence[Replacement],
@@ -160,7 +152,7 @@ def _replaced_effects(
             continue
         if not equals(call, changes):
             pending.append((one, changes, compared))
-        elif one.part:
+        elif one.effect:
             found[one.key] = 0.0
     right = {
         name: (expected[name].value, expected[name].reference.computed, expected[name].units)

@@ -20,9 +20,10 @@ from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.bundle.inputs import draw_inputs, positions
 from conformance.bundle.model import DEFAULT_OPSET, declare, model_of, node_of
 from conformance.bundle.script import CARRY, Array, Arrays, Script, ScriptStep, script_with
-from conformance.case.call import Call
-from conformance.case.tensors import Step, attributes_of, steps_of
+from conformance.case.tensors import steps_of
 from conformance.case.variants import RelationName
+from conformance.operator.call import Call
+from conformance.operator.tensors import Step, attributes_of
 from conformance.oracle import Reference, reference
 
 #: The result of a run of all steps: for each step, output name to array.

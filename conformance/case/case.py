@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from conformance.base.explain import reason_of
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Problem
-from conformance.case.call import Call, CallError, Model
-from conformance.case.contract import Contract
-from conformance.case.contracts import contract_by_features
-from conformance.case.features import features_of
-from conformance.case.tensors import BIT_WIDTHS, Step, attributes_of, steps_of
+from conformance.case.contract import Contract, contract_by_features
+from conformance.case.tensors import steps_of
 from conformance.case.variants import RELATIONS, RelationName
-from conformance.case.wording import words
+from conformance.operator.call import Call, CallError, Model
+from conformance.operator.features import EFFECTS, PARTS, features_of
+from conformance.operator.part import Check
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
+from conformance.operator.tensors import Step
+from conformance.operator.wording import words
 
 #: pytest's own marks. Tags become marks, so a tag must not be one of them.
 PYTEST_MARKS: Final = ("filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail")
@@ -74,29 +75,11 @@ Title = Annotated[
 ]
 
 
-#: The parts of a call whose effect is measured (:mod:`conformance.bundle.sensitivity`).
-EffectName = Literal[
-    "rotary",
-    "rotary_interleaved",
-    "position_ids",
-    "window",
-    "window_edge",
-    "softcap",
-    "attention_bias",
-    "head_sink",
-    "smooth_softmax",
-    "causal",
-    "scale",
-    "ragged",
-    "past",
-    "qk_norm",
-    "norm_epsilon",
-    "query_seqlens",
-    "quantisation",
-    "dequantisation",
-    "channels",
-    "sliding_window_cache",
-]
+#: The name of an effect (:mod:`conformance.bundle.sensitivity`), one of `EFFECTS`.
+if TYPE_CHECKING:
+    EffectName = str
+else:
+    EffectName = Literal[EFFECTS]
 
 
 class Description(Model):
@@ -235,6 +218,10 @@ class Case:
         return self.id.partition("/")[2]
 
 
+#: The end of a sentence about a call that the operator's documentation excludes.
+ON_PURPOSE: Final = "; a call that is invalid on purpose needs the contract 'rejects' or 'either'"
+
+
 def misfits(
     call: Call, demands: str, relation: RelationName | None = None
 ) -> Iterator[tuple[str, str]]:
@@ -243,41 +230,8 @@ def misfits(
     A call that must be rejected may violate the operator's own rules on purpose. The rules that the
     suite needs in order to build a call hold for every contract.
     """
-    kind = call.cache_kind
-    if kind == "static" and call.max_sequence_length is None:
-        yield "cache", "a static cache needs max_sequence_length"
-    if kind != "static" and call.max_sequence_length is not None:
-        yield "max_sequence_length", f"only a static cache has a capacity; cache is {kind}"
-    if kind == "none" and call.past_sequence_length:
-        yield "past_sequence_length", "cache is none, so there are no past tokens"
-    if call.shared_buffer and kind != "static":
-        yield "shared_buffer", "only a static cache can share its buffer"
-    if (call.shared_buffer or call.loop) and call.presents != "both":
-        yield "presents", "a shared buffer and a loop need both presents"
-    if call.loop and call.sequence_length != 1:
-        yield "sequence_length", "a loop gives the sequence_length of each call itself"
-    if call.loop and kind == "none":
-        yield "cache", "a loop needs a cache"
-    if call.loop and (call.kv_sequence_length is not None or call.key_value == "omitted"):
-        yield "loop", "each call of a loop appends a key/value token for each query token, or none"
-    if call.key_value in ("packed", "zero_length") and call.kv_sequence_length is not None:
-        yield (
-            "kv_sequence_length",
-            f"key_value {call.key_value} decides the length of key and value",
-        )
-    lengths = call.total_sequence_lengths
-    if lengths is not None and len(lengths) != call.batch_size:
-        yield (
-            "total_sequence_lengths",
-            f"total_sequence_lengths has {len(lengths)} for a batch of {call.batch_size}",
-        )
-    if call.query_seqlens is not None and (call.key_value == "zero_length" or kind == "none"):
-        yield "query_seqlens", "query_seqlens needs new key and value, and a cache"
-    if call.rotary == "none" and call.position_ids:
-        yield "position_ids", "position_ids need rotary, which is none"
-    if call.rotary == "none" and (call.rotary_dim or call.rotary_cache_length):
-        field = "rotary_dim" if call.rotary_dim else "rotary_cache_length"
-        yield field, f"{field} is given, but rotary is none"
+    for part in PARTS:
+        yield from _wrong(part.impossible(call))
     if relation is not None:
         reason = RELATIONS[relation].misfit(call)
         if reason:
@@ -286,81 +240,10 @@ def misfits(
             yield "relation", "a call that must be rejected has no variant"
     if demands != "computes" and relation is None:
         return
-    for is_wrong, field, sentence in _exclusions(call):
-        if is_wrong:
+    for part in PARTS:
+        for field, sentence in _wrong(part.excluded(call)):
             yield field, f"{sentence}{ON_PURPOSE}"
 
 
-#: The end of a sentence about a call that the operator's documentation excludes.
-ON_PURPOSE: Final = "; a call that is invalid on purpose needs the contract 'rejects' or 'either'"
-#: The values that an attribute can have.
-_ALLOWED: Final = {
-    **dict.fromkeys(("causal", "sliding_window_cache"), (0, 1)),
-    "smooth_softmax": (-1, 0, 1),
-    "qk_output": (0, 1, 2),
-}
-
-
-def _exclusions(call: Call) -> Iterator[tuple[object, str, str]]:
-    """What the documentation excludes: whether ``call`` has it, a field, and a sentence."""
-    heads, kv_heads, size = call.num_heads, call.kv_num_heads, call.head_size
-    rotated, window = call.rotary_dim or 0, call.local_window_size
-    sentence = f"num_heads {heads} is not a multiple of kv_num_heads {kv_heads}"
-    yield heads % kv_heads, "num_heads", sentence
-    is_odd = call.rotary != "none" and (rotated or size) % 2
-    yield is_odd, "rotary_dim", "rotary_dim must be even, since pairs of elements rotate"
-    yield rotated > size, "rotary_dim", f"rotary_dim {rotated} is more than head_size {size}"
-    chunks = call.query_seqlens is not None
-    yield chunks and call.causal == 0, "query_seqlens", "causal must be 1 with query_seqlens"
-    if window is not None and window != -1:
-        sentence = "local_window_size must be -1 if causal is 0"
-        yield call.causal == 0, "local_window_size", sentence
-        sentence = "local_window_size must be -1 (no window) or at least 1"
-        yield window < 1, "local_window_size", sentence
-    if call.graph is not None:
-        return
-    attributes = attributes_of(call)
-    for name, allowed in _ALLOWED.items():
-        values = " or ".join(map(str, allowed))
-        yield attributes.get(name, 0) not in allowed, name, f"{name} must be {values}"
-    yield (call.softcap or 0) < 0, "softcap", "softcap must be 0 (none) or positive"
-    kinds = [attributes.get(f"{side}_quant_type", "NONE") != "NONE" for side in "kv"]
-    said = attributes.get("kv_cache_bit_width")
-    codes, width = call.cache_dtype, BIT_WIDTHS.get(call.cache_dtype or "")
-    if width is None:
-        sentence = "a quantised cache needs cache_dtype int8, uint8 or float8e4m3fn"
-        yield any(kinds), "k_quant_type", sentence
-        yield said, "kv_cache_bit_width", "only a quantised cache has a bit width"
-    else:
-        yield not all(kinds), "cache_dtype", f"{codes} needs k_quant_type and v_quant_type"
-        sentence = f"{codes} needs kv_cache_bit_width: {width}"
-        yield all(kinds) and said != width, "kv_cache_bit_width", sentence
-    if not call.inputs:  # which may have other lengths
-        yield from _lengths_excluded(call)
-
-
-def _lengths_excluded(call: Call) -> Iterator[tuple[object, str, str]]:
-    past, chunks = call.past_sequence_length, call.query_seqlens is not None
-    first, *further = call.loop or (call.sequence_length,)
-    no_new = call.key_value in ("zero_length", "omitted") or call.kv_sequence_length == 0
-    longest = past if no_new else past + (call.kv_sequence_length or first)
-    totals = max(call.total_sequence_lengths or (longest,))
-    keys = totals if no_new else totals + sum(further)
-    sliding, window = call.sliding_window_cache == 1, call.local_window_size or 0
-    yield (
-        first and not min(keys, longest),
-        "key_value",
-        "nothing to attend to: no past, no new keys",
-    )
-    if not chunks and call.cache_kind != "static":
-        sentence = f"the longest sequence has {longest} tokens, past and new, not {totals}"
-        yield totals != longest, "total_sequence_lengths", sentence
-        sentence = "only a static cache and query_seqlens have a total_sequence_length of their own"
-        yield call.total_sequence_length not in (None, keys), "total_sequence_length", sentence
-    held, rows = keys if call.shared_buffer else past, call.max_sequence_length or max(keys, past)
-    sentence = f"{rows} rows are too few for {held} tokens"
-    yield held > rows and not (chunks or sliding), "max_sequence_length", sentence
-    sentence = f"{rows} rows are fewer than local_window_size {window}"
-    yield sliding and rows < window, "max_sequence_length", sentence
-    table = call.rotary_cache_length or keys
-    yield table < keys, "rotary_cache_length", f"{keys} tokens need as many rows"
+def _wrong(checks: Iterable[Check]) -> Iterator[tuple[str, str]]:
+    return ((field, sentence) for is_wrong, field, sentence in checks if is_wrong)

@@ -12,10 +12,17 @@ from pydantic_core.core_schema import TaggedUnionSchema
 
 from conformance.base.json_schemas import WithDescriptions
 from conformance.base.yaml_source import read_yaml
-from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
 from conformance.case.case import Fields, Title
 from conformance.case.case import Tag as CaseTag
 from conformance.case.contract import Contract
+from conformance.operator.call import (
+    Call,
+    InputOverride,
+    Model,
+    OutputOverride,
+    Values,
+    alternative,
+)
 
 #: The name of the format in a case file.
 FORMAT: Final = "gqa-cases/2"

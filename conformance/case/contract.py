@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from functools import cache
+from typing import Final
 
 from pydantic import Field
 
-from conformance.base.readings import ReadingName
-from conformance.case.call import Model
+from conformance.operator.call import Call, GraphCall, Model
+from conformance.operator.contracts import contract_of
+from conformance.operator.features import features_of
+from conformance.operator.part import Basis, Demands
+from conformance.operator.readings import ReadingName
+from conformance.operator.tensors import Step
 
-Demands = Literal["computes", "rejects", "either"]
-Basis = Literal["specified", "established", "requested"]
 #: The meaning of each basis, as a sentence.
 BASES: Final[dict[Basis, str]] = {
     "specified": "A released text or a merged decision says it in words.",
     "established": "Undocumented; ONNX Runtime's kernels agree.",
     "requested": "An issue asks for it; nobody promised it.",
 }
+
+
+#: Features without a listed value that leave the contract of a call as it is: a window that is
+#: invalid, and scales that are not the same for keys and values.
+_MAY_BE_UNLISTED: Final = ("window", "quantised")
 
 
 class ProviderContract(Model):
@@ -71,3 +79,19 @@ class Contract(Model):
         if own is None:
             return self
         return self.model_copy(update={**own.model_dump(exclude_none=True), "providers": {}})
+
+
+def contract_by_features(call: Call, steps: tuple[Step, ...]) -> Contract | None:
+    """The contract of a call; None if one of its features has a value that is not listed."""
+    if isinstance(call, GraphCall):
+        return None
+    features = features_of(call, steps)
+    if any(value is None for name, value in features.items() if name not in _MAY_BE_UNLISTED):
+        return None
+    return _validated(tuple(features.items()))
+
+
+@cache
+def _validated(features: tuple[tuple[str, str | None], ...]) -> Contract:
+    row = {name: value for name, value in features if value is not None}
+    return Contract.model_validate(contract_of(row))

@@ -25,8 +25,9 @@ from conformance.base.array_types import NUMPY
 from conformance.base.files import open_plain, read_plain
 from conformance.base.text import safe_name, visible
 from conformance.base.words import listed
-from conformance.case.call import Call, CallError, GivenCall
-from conformance.case.tensors import MAX_INPUT_ELEMENTS, Step
+from conformance.case.tensors import MAX_INPUT_ELEMENTS
+from conformance.operator.call import Call, CallError, GivenCall
+from conformance.operator.tensors import Step
 
 #: The size of the values of a call, and of the other parts of the format.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)

@@ -25,7 +25,9 @@ from pydantic import ValidationError
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
 from conformance.base.onnx_models import check_inlined, make_names_safe
-from conformance.base.signature import (
+from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, node_steps
+from conformance.operator.call import GRAPH_FIELDS, Call, CallError, GraphCall, Values
+from conformance.operator.signature import (
     ATTRIBUTE_BY_NAME,
     DOMAIN,
     INPUT_NAMES,
@@ -34,8 +36,7 @@ from conformance.base.signature import (
     PLAIN_NAME,
     PRESENT,
 )
-from conformance.case.call import GRAPH_FIELDS, Call, CallError, GraphCall, Values
-from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, ShapeError, Step, Tensor, node_steps
+from conformance.operator.tensors import ShapeError, Step, Tensor
 
 #: Largest size of an ONNX file. A weightless decoder layer has about 20 kB.
 MAX_BYTES: Final = 4 << 20

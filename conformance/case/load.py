@@ -16,9 +16,10 @@ from pydantic_core import ErrorDetails
 
 from conformance.base.explain import did_you_mean, explain, explained
 from conformance.base.paths import PROFILES, is_case_file, shown
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
-from conformance.case.call import (
+from conformance.case.case import ON_PURPOSE, TARGET_AXIS, Case, Description, Fields, misfits
+from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at, synonyms
+from conformance.operator.call import (
     GRAPH_FIELDS,
     NOT_BESIDE_VALUES,
     Call,
@@ -26,10 +27,9 @@ from conformance.case.call import (
     GraphCall,
     InputOverride,
 )
-from conformance.case.case import ON_PURPOSE, TARGET_AXIS, Case, Description, Fields, misfits
-from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at, synonyms
-from conformance.case.features import why_excluded
-from conformance.case.tensors import attributes_of
+from conformance.operator.rules import why_excluded
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
+from conformance.operator.tensors import attributes_of
 
 #: The most cases of a file, and combinations of one matrix.
 MAX_CASES: Final = 4_000

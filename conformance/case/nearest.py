@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from conformance.case.call import Call
 from conformance.case.case import Case
-from conformance.case.features import features_of
-from conformance.case.tensors import Step, attributes_of
+from conformance.operator.call import Call
+from conformance.operator.features import features_of
+from conformance.operator.tensors import Step, attributes_of
 
 V = TypeVar("V")
 

@@ -13,11 +13,12 @@ from functools import cache
 from typing import Any, Final, Literal, Protocol, get_args, get_origin
 
 from conformance.base.explain import did_you_mean
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.text import one_line
-from conformance.case.call import Call, State
-from conformance.case.features import BY_NAME, FEATURES, Reader
-from conformance.case.tensors import Step, attributes_of
+from conformance.operator.call import Call, State
+from conformance.operator.features import BY_NAME, FEATURES
+from conformance.operator.part import Feature, Reader
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
+from conformance.operator.tensors import Step, attributes_of
 
 
 class Described(Protocol):
@@ -36,48 +37,13 @@ Test = Callable[[Described], bool]
 
 # Words
 
-#: The words of calls with a value of a feature. A plain value has no words, except where a feature
-#: has no plain value, and neither has a value that says nothing without its feature (``one_head``).
-WORDS: Final[dict[str, dict[str, str]]] = {
-    "phase": {value: value for value in BY_NAME["phase"].values},
-    "cache": {
-        "concatenated": "concatenated_cache",
-        "static": "static_cache",
-        "shared_buffer": "static_cache shared_buffer",
-        "sliding_window": "sliding_window_cache",
-    },
-    "key_value": {
-        "packed": "packed_qkv",
-        "zero_length": "zero_length_kv borrowed shared_kv",
-        "zero_valued": "zero_valued_kv",
-        "omitted": "omitted_kv borrowed shared_kv",
-    },
-    "lengths": {"ragged": "ragged"},
-    "heads": {value: value for value in BY_NAME["heads"].values},
-    "rotary": {value: f"rotary {value}" for value in BY_NAME["rotary"].values[1:]},
-    "position_ids": {"given": "position_ids", "implied": "position_ids implied"},
-    "qk_norm": {"given": "qk_norm"},
-    "causal": {"bidirectional": "bidirectional"},
-    "window": dict.fromkeys(BY_NAME["window"].values[1:], "window"),
-    "scale": {"given": "scale"},
-    "softcap": {"given": "softcap"},
-    "attention_bias": dict.fromkeys(BY_NAME["attention_bias"].values[1:], "attention_bias"),
-    "sink": {value: f"sink {value}" for value in BY_NAME["sink"].values[1:]},
-    "output_qk": {value: f"output_qk {value}" for value in BY_NAME["output_qk"].values[1:]},
-    "quantised": {value: f"quantised_cache {value}" for value in BY_NAME["quantised"].values[1:]},
-    "dtype": {value: value for value in BY_NAME["dtype"].values},
-    "dims": {"static": "static_dims"},
-    "query_seqlens": {
-        "unpadded": "query_seqlens",
-        "padded": "query_seqlens padded_chunk",
-        "idle": "query_seqlens idle",
-    },
-}
-
-#: All words, each once.
+#: All words of values, each once.
 VOCABULARY: Final = tuple(
     dict.fromkeys(
-        word for values in WORDS.values() for words in values.values() for word in words.split()
+        word
+        for feature in FEATURES
+        for value in feature.values.values()
+        for word in value.search.split()
     )
 )
 
@@ -91,7 +57,7 @@ def word_test(word: str) -> Test | None:
     wanted = [
         (feature.read, frozenset(values))
         for feature in FEATURES
-        if (values := [*values_meant(word, WORDS.get(feature.name, {}))])
+        if (values := [*values_meant(word, feature)])
     ]
     if not wanted:
         return None
@@ -103,11 +69,11 @@ def word_test(word: str) -> Test | None:
     return test
 
 
-def values_meant(word: str, words: dict[str, str]) -> Iterator[str]:
+def values_meant(word: str, feature: Feature) -> Iterator[str]:
     """The values of a feature that ``word`` means."""
-    for value, known in words.items():
-        if any(f"_{word}_" in f"_{one}_" for one in known.split()):
-            yield value
+    for name, value in feature.values.items():
+        if any(f"_{word}_" in f"_{known}_" for known in value.search.split()):
+            yield name
 
 
 # Comparisons

@@ -14,17 +14,19 @@ from functools import lru_cache, partial
 from typing import Final
 
 from conformance.base.dtypes import INTEGER_RANGE
-from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
-from conformance.case.call import (
+from conformance.operator.call import (
     Call,
-    CallError,
     GraphCall,
     InputOverride,
     OutputOverride,
     State,
     Values,
 )
-from conformance.case.positions import Positions, are_drawn, drawn, implied
+from conformance.operator.features import INPUT_RULES, OUTPUT_RULES
+from conformance.operator.parts.key_value import new_tokens
+from conformance.operator.positions import Positions, are_drawn, drawn, implied
+from conformance.operator.signature import INPUTS, NAMED_AXES, OUTPUTS, Parameter
+from conformance.operator.tensors import Elements, ShapeError, Step, Tensor
 
 #: Largest number of elements of a tensor (256 MiB of float32).
 MAX_ELEMENTS: Final = 1 << 26
@@ -40,118 +42,7 @@ MAX_SCORES: Final = 1 << 27
 #: Largest number of scores of a call with output_qk, which keeps them all in memory.
 MAX_SHOWN_SCORES: Final = 1 << 25
 
-#: Approximate largest absolute score of the drawn queries, unless a feature needs another range.
-SCORE: Final = 2.0
-
-#: The attributes that are fields of a call.
-_ATTRIBUTE_FIELDS: Final = tuple(a.name for a in ATTRIBUTES if a.name in Call.model_fields)
-
-#: The bits of a code in a quantised cache, by the cache's dtype.
-BIT_WIDTHS: Final = {"int8": 8, "float8e4m3fn": 8, "uint8": 4}
-
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
-
-
-#: Leading indices of an array, how many consecutive values the last of them takes, and the value
-#: of all elements below.
-Elements = tuple[tuple[int, ...], int, float]
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An input or output of one call.
-
-    ``shape`` is None if the tensor is not connected, and for outputs whose shape the graph does not
-    declare. ``values`` is None for inputs whose values follow from the call (lengths, positions,
-    cos and sin tables). ``dims`` holds the name of each dim in the graph, or None for a fixed dim.
-    ``elements`` holds ranges of elements, with the value of each. ``role`` is set for the inputs of
-    a graph: the input of an operator that gives them their values (:mod:`conformance.case.graph`),
-    and ``node`` is then the call of the node that takes it. ``constant``: it is a constant of the
-    model. ``same_as`` is the name of another input with the same tensor.
-    """
-
-    name: str
-    state: State
-    dtype: str
-    rank: int
-    shape: tuple[int, ...] | None = None
-    values: Values | None = None
-    data: object = None
-    dims: tuple[str | None, ...] = ()
-    elements: tuple[Elements, ...] = ()
-    role: str = ""
-    node: Call | None = None
-    constant: bool = False
-    same_as: str = ""
-
-    @property
-    def connected(self) -> bool:
-        """Whether the node has this input or output."""
-        return self.state == "connected"
-
-    @property
-    def fed(self) -> bool:
-        """Whether it is an input of the model: no constant, and not the tensor of another input."""
-        return self.connected and not self.constant and not self.same_as
-
-
-@dataclass(frozen=True)
-class Step:
-    """One execution of the model: its tensors in the signature's order, and its lengths.
-
-    ``total_lengths`` is the number of tokens of each sequence after the call, ``new_tokens`` the
-    number of new key/value tokens. ``query_lengths`` is the number of query tokens of each sequence
-    that are not padding, by query_seqlens, or None if that is not connected. ``positions`` are
-    those of position_ids, or the implied ones. ``carried``: the past is the present of the step
-    before. In a graph, ``inputs`` and ``outputs`` are those of the graph, ``weights`` are the
-    constants whose values are drawn, and ``node`` has the tensors of its main node.
-    """
-
-    index: int
-    sequence_length: int
-    new_tokens: int
-    total_lengths: tuple[int, ...]
-    total_sequence_length: int
-    positions: Positions
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    carried: bool
-    query_lengths: tuple[int, ...] | None = None
-    weights: tuple[Tensor, ...] = ()
-    node: Step | None = None
-
-    def input(self, name: str) -> Tensor:
-        """The input ``name``."""
-        return next(tensor for tensor in self.inputs if tensor.name == name)
-
-    @property
-    def connected_outputs(self) -> tuple[str, ...]:
-        """The names of the connected outputs."""
-        return tuple(tensor.name for tensor in self.outputs if tensor.connected)
-
-
-class ShapeError(CallError):
-    """A shape or the values given for it are impossible."""
-
-
-def attributes_of(call: Call) -> dict[str, int | float | str]:
-    """The attributes set on the node, in the signature's order.
-
-    Quantised caches of 8 bits say so by themselves; ``attributes`` can leave that out.
-    """
-    values: dict[str, int | float | str | None] = {
-        name: getattr(call, name) for name in _ATTRIBUTE_FIELDS
-    }
-    if call.kv_cache_bit_width is None and call.k_quant_type not in (None, "NONE"):
-        values["kv_cache_bit_width"] = {"int8": 8, "float8e4m3fn": 8}.get(call.cache_dtype or "")
-    values["do_rotary"] = 1 if call.rotary != "none" else None
-    values["rotary_interleaved"] = 1 if call.rotary == "interleaved" else None
-    values.update({str(name): value for name, value in call.attributes.items()})
-    return {
-        attribute.name: value
-        for attribute in ATTRIBUTES
-        if (value := values.get(attribute.name)) is not None
-    }
 
 
 def steps_of(call: Call) -> tuple[Step, ...]:
@@ -220,7 +111,7 @@ def _lengths_of(call: Call) -> Iterator[_Lengths]:
     positions_of = partial(drawn, call) if are_drawn(call) else implied
     past, total, totals = call.past_sequence_length, 0, call.total_sequence_lengths
     for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
-        new = _new_tokens(call, sequence_length)
+        new = new_tokens(call, sequence_length)
         queries = query_lengths(call, index)
         added = queries or (new,) * call.batch_size
         if index:
@@ -305,14 +196,6 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
                     raise ShapeError(f"inputs.{tensor.name}", sentence)
 
 
-def _new_tokens(call: Call, sequence_length: int) -> int:
-    if call.key_value in ("zero_length", "omitted"):
-        return 0
-    if call.kv_sequence_length is not None:
-        return call.kv_sequence_length
-    return sequence_length
-
-
 def _rows_needed(call: Call, steps: list[_Lengths]) -> int:
     """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end.
 
@@ -363,20 +246,13 @@ def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
         "hidden_size": heads * size,
         "kv_hidden_size": kv_heads * size,
     }
-    defaults = _input_defaults(call, names, rotary_rows)
-    connected = _connected_inputs(call)
+    sizes = names | {
+        "packed_hidden_size": names["hidden_size"] + 2 * names["kv_hidden_size"],
+        "rotary_cache_length": rotary_rows,
+        "rotary_pairs": (call.rotary_dim or size) // 2,
+    }
     cache_dtype = call.cache_dtype or call.dtype
-    inputs = [
-        _input(
-            call,
-            parameter,
-            defaults[parameter.name],
-            parameter.name in connected,
-            names,
-            cache_dtype,
-        )
-        for parameter in INPUTS
-    ]
+    inputs = [_input(call, parameter, names, sizes, cache_dtype) for parameter in INPUTS]
     inputs = _with_same_tensors(call, inputs)
     outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
     return Step(
@@ -417,158 +293,12 @@ def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tu
     return found
 
 
-#: The defaults of an input: shape, names of the dims (None: fixed), and its values.
-_InputDefaults = tuple[tuple[int, ...], tuple[str | None, ...], Values | None]
-
-
-# Created once, for speed: a step has a dozen inputs, and the corpus thousands of steps.
-_PLAIN: Final = Values()
-_MARKED: Final = Values(kind="marked")
-_ZEROS: Final = Values(kind="constant", value=0.0)
 _NO_OVERRIDE: Final = InputOverride()
 
 
 @lru_cache(maxsize=1024)
 def _unconnected(name: str, state: State, dtype: str, rank: int) -> Tensor:
     return Tensor(name, state, dtype, rank)
-
-
-@lru_cache(maxsize=1024)
-def _uniform(low: float, high: float, odd_heads: float = 1.0) -> Values:
-    return Values(low=low, high=high, odd_heads=odd_heads)
-
-
-def _input_defaults(
-    call: Call, names: Mapping[str, int], rotary_rows: int
-) -> dict[str, _InputDefaults]:
-    """Shape, dims and values of every input, as they are if the input is connected."""
-    batch, heads, size = call.batch_size, call.num_heads, call.head_size
-    kv_heads, sequence_length = call.kv_num_heads, names["sequence_length"]
-    keys = names["total_sequence_length"]
-    sink = keys.bit_length() / 2.0  # then its weight is about that of all keys together
-    hidden, kv_hidden = names["hidden_size"], names["kv_hidden_size"]
-    width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
-    zeros = _ZEROS if call.key_value == "zero_valued" else None
-    capacity = "max_sequence_length" if call.cache_kind == "static" else "past_sequence_length"
-    one_batch = call.attention_bias in ("one_batch", "one_batch_one_head")
-    one_head = call.attention_bias in ("one_head", "one_batch_one_head")
-    tokens = ("batch_size", "sequence_length")
-
-    new = (
-        (batch, names["kv_sequence_length"], kv_hidden),
-        ("batch_size", "kv_sequence_length", None),
-    )
-    stored = (size + 1) // 2 if _packs_two(call) else size
-    past = (
-        (batch, kv_heads, names["max_sequence_length"], stored),
-        ("batch_size", None, capacity, None),
-    )
-    cached = token_values(call)
-    if call.cache_dtype == "float8e4m3fn":  # times the scales below, about as large as new tokens
-        cached = _uniform(-100.0, 100.0)
-    table: _InputDefaults = (
-        (rotary_rows, (call.rotary_dim or size) // 2),
-        ("rotary_cache_length", None),
-        None,
-    )
-    bias: _InputDefaults = (
-        (
-            1 if one_batch else batch,
-            1 if one_head else heads,
-            sequence_length,
-            names["total_sequence_length"],
-        ),
-        (
-            None if one_batch else "batch_size",
-            None,
-            "sequence_length",
-            "total_sequence_length",
-        ),
-        _uniform(-2.0, 2.0),
-    )
-    norm: _InputDefaults = ((size,), (None,), _uniform(0.5, 2.5))
-    return {
-        "query": ((batch, sequence_length, width), (*tokens, None), _query_values(call, keys)),
-        "key": (*new, zeros or token_values(call)),
-        "value": (*new, zeros or token_values(call)),
-        "past_key": (*past, cached),
-        "past_value": (*past, cached),
-        "seqlens_k": ((batch,), ("batch_size",), None),
-        "total_sequence_length": ((), (), None),
-        "cos_cache": table,
-        "sin_cache": table,
-        "position_ids": ((batch, sequence_length), tokens, None),
-        "attention_bias": bias,
-        "head_sink": ((heads,), (None,), _uniform(sink, sink + 3.0)),
-        "k_scale": _quantisation_scale(call, call.k_quant_type),
-        "v_scale": _quantisation_scale(call, call.v_quant_type),
-        "q_norm_weight": ((size,), (None,), _uniform(1.5, 3.5)),
-        "k_norm_weight": norm,
-        "query_seqlens": ((batch,), ("batch_size",), None),
-    }
-
-
-def token_values(call: Call) -> Values:
-    """The default values of keys and values: marked or, if quantised, all codes equally likely."""
-    return _PLAIN if _quantised(call) else _MARKED
-
-
-def _query_values(call: Call, keys: int) -> Values:
-    """The default values of queries: their scores differ visibly at every head size and scale.
-
-    With marked keys (:class:`conformance.case.call.Values`) scores are at most about `scale * high`
-    in magnitude. That is large enough for a wrong score to show and small enough that no key's
-    weight vanishes beside the others. With a softcap, every second head has scores of the softcap's
-    magnitude. The sink of smooth_softmax, whose logit is 0, needs scores so low that all ``keys``
-    together weigh about as much as the sink. With quantised keys all elements of a head contribute
-    equally.
-    """
-    scale = abs(call.scale or 0.0)
-    if not 0.0 < scale < math.inf:
-        scale = 1.0 / math.sqrt(call.head_size or 1)
-    if _quantised(call):
-        scale *= math.sqrt(call.head_size or 1)
-    cap = abs(call.softcap or 0.0)
-    if call.smooth_softmax == 1 and not call.head_sink and not _quantised(call):
-        below = 0.5 + keys.bit_length()  # larger than log(keys)
-        return _uniform(-1.25 * below / scale, -0.75 * below / scale)
-    score = max(SCORE, min(2.5 * cap, 250.0))
-    high = min(max(score / scale, 1.0), 4096.0)
-    return _uniform(-high, high, SCORE / score)
-
-
-def _quantisation_scale(call: Call, kind: str | None) -> _InputDefaults:
-    shape = (1, call.kv_num_heads, 1, call.head_size) if kind == "PER_CHANNEL" else (1,)
-    values = _uniform(0.1, 0.2) if _packs_two(call) else _uniform(0.01, 0.02)
-    return shape, (None,) * len(shape), values
-
-
-def _quantised(call: Call) -> bool:
-    """Whether past and present hold codes."""
-    return call.cache_dtype in ("int8", "uint8", "float8e4m3fn")
-
-
-def _packs_two(call: Call) -> bool:
-    """Whether past and present hold two values in each byte."""
-    return call.cache_dtype == "uint8" and call.kv_cache_bit_width == 4
-
-
-def _connected_inputs(call: Call) -> set[str]:
-    """The inputs that the case's fields connect."""
-    connected = {
-        ("query", "seqlens_k", "total_sequence_length"): True,
-        ("key", "value"): call.key_value in ("new", "zero_length", "zero_valued"),
-        ("past_key", "past_value"): call.cache_kind != "none",
-        ("cos_cache", "sin_cache"): call.rotary != "none",
-        ("position_ids",): call.position_ids,
-        ("attention_bias",): call.attention_bias != "none",
-        ("head_sink",): call.head_sink,
-        ("k_scale",): call.k_quant_type not in (None, "NONE"),
-        ("v_scale",): call.v_quant_type not in (None, "NONE"),
-        ("q_norm_weight", "k_norm_weight"): call.qk_norm,
-        ("query_seqlens",): call.query_seqlens is not None,
-    }
-    return {name for names, is_connected in connected.items() if is_connected for name in names}
 
 
 def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
@@ -582,19 +312,21 @@ def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
 def _input(
     call: Call,
     parameter: Parameter,
-    defaults: _InputDefaults,
-    connected: bool,
     names: Mapping[str, int],
+    sizes: Mapping[str, int],
     cache_dtype: str,
 ) -> tuple[Tensor, bool]:
-    """The input, and whether its state is explicit: set by an override or by the case's fields."""
-    name = parameter.name
+    """The input, and whether its state is explicit: set by an override or by the case's fields.
+
+    ``names`` are the sizes that an override can name, ``sizes`` those of the axes.
+    """
+    name, rule = parameter.name, INPUT_RULES[parameter.name]
     field = f"inputs.{name}"
     override = call.inputs.get(name)  # type: ignore[call-overload]
     dtype = _dtype(parameter, call, cache_dtype)
     if isinstance(override, str):
         override = InputOverride(state=override)
-    if override is None and not connected:
+    if override is None and not rule.connected(call):
         return _unconnected(name, "omitted", dtype, parameter.rank), False
     if override is not None and override.state != "connected":
         if override != InputOverride(state=override.state):
@@ -602,7 +334,10 @@ def _input(
         return _unconnected(name, override.state, dtype, parameter.rank), True
     override = override or _NO_OVERRIDE
     dtype = override.dtype or dtype
-    shape, dims, values = defaults
+    axes = rule.axes(call) if rule.axes else parameter.axes
+    shape = tuple(axis if isinstance(axis, int) else sizes[axis] for axis in axes)
+    dims = tuple(axis if isinstance(axis, str) and axis in NAMED_AXES else None for axis in axes)
+    values = rule.values(call, sizes["total_sequence_length"]) if rule.values else None
     if override.shape is not None:
         shape = tuple(_dim(dim, names, field) for dim in override.shape)
         dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
@@ -659,12 +394,7 @@ def _output(
             shape = tuple(_dim(dim, names, f"outputs.{name}") for dim in override.shape)
             _check_rank(shape, f"outputs.{name}")
         return Tensor(name, override.state, dtype, parameter.rank, shape), True
-    wanted = {
-        "output": True,
-        "present_key": call.presents in ("both", "key_only"),
-        "present_value": call.presents in ("both", "value_only"),
-        "output_qk": bool(call.qk_output),
-    }[name]
+    wanted = bool(OUTPUT_RULES[name](call))
     return Tensor(name, "connected" if wanted else "omitted", dtype, parameter.rank), wanted
 
 

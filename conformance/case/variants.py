@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conformance.base.signature import ATTRIBUTES
-from conformance.case.call import Call
+from conformance.operator.call import Call
+from conformance.operator.signature import ATTRIBUTES
 
 RelationName = Literal[
     "constants_as_inputs",

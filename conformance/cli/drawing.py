@@ -10,15 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.base.array_types import NUMPY
-from conformance.base.readings import READINGS
 from conformance.bundle import sensitivity
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.prepare import prepare
 from conformance.bundle.script import ALIASES, CARRY
 from conformance.case.case import Case
 from conformance.case.contract import Contract
-from conformance.case.tensors import Step, Tensor
 from conformance.case.variants import RELATIONS
+from conformance.operator.readings import READINGS
+from conformance.operator.tensors import Step, Tensor
 from conformance.run.records import case_record, reproduce
 
 

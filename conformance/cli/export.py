@@ -17,13 +17,13 @@ from conformance.base.files import write_files
 from conformance.base.text import clean
 from conformance.bundle.prepare import prepare
 from conformance.bundle.script import values_in_graph
-from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.one_result import run_case, taken, the_one
 from conformance.cli.options import FILE, program_options
 from conformance.cli.values import draw_values
+from conformance.operator.call import GraphCall
 from conformance.report.repro.issue import issue
 from conformance.report.repro.one_result import OneResult, arrays_of, read_as
 from conformance.report.repro.program import Program, program_of

@@ -15,7 +15,6 @@ from conformance.base.words import not_run
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.excluded import selected_cases
-from conformance.case.features import features_of
 from conformance.cli import options
 from conformance.cli.bisect import Search, bisect
 from conformance.cli.common import BadArgument, Status, check_separate, read_runs, write_file
@@ -33,6 +32,7 @@ from conformance.cli.run import (
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal
+from conformance.operator.features import features_of
 from conformance.results.reader import Run
 from conformance.results.records import ResultRecord, Selection
 from conformance.results.store import Store

@@ -11,7 +11,6 @@ import click
 
 from conformance.bundle.prepare import prepare
 from conformance.bundle.sensitivity import why_insensitive
-from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped
 from conformance.case.excluded import selected_cases
@@ -19,6 +18,7 @@ from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
 from conformance.cli.one_result import run_case, taken, the_one
 from conformance.cli.options import FILE, gathered
+from conformance.operator.call import GraphCall
 from conformance.report.repro.one_result import read_as
 from conformance.report.values import Element, QueryPlace, values_of
 from conformance.run.records import argument_for

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from conformance.base.words import listed
 from conformance.case.case import Case
-from conformance.case.features import BY_NAME
-from conformance.case.properties import VOCABULARY, WORDS, sizes, values_meant
+from conformance.case.properties import VOCABULARY, sizes, values_meant
+from conformance.operator.features import BY_NAME
 
 Mask = npt.NDArray[np.bool_]
 
@@ -147,7 +147,7 @@ def _shortest(cases: Sequence[Case], fails: Mask) -> list[tuple[str, Mask]]:
 def simplicity(case: Case) -> tuple[int, int]:
     """What calls are ordered by to find the one with the least to look at: the number of features
     that are not plain, and the effort."""
-    plain = sum(value == BY_NAME[name].values[0] for name, value in case.features.items())
+    plain = sum(value == BY_NAME[name].plain for name, value in case.features.items())
     return len(BY_NAME) - plain, effort(case)
 
 
@@ -226,8 +226,8 @@ def _words(cases: Sequence[Case]) -> Iterator[_Part]:
     words = {*VOCABULARY, *(piece for word in VOCABULARY for piece in word.split("_"))}
     for word in sorted(words):
         mask = np.zeros(len(cases), bool)
-        for name, known in WORDS.items():
-            mask |= np.isin(values[name], [*values_meant(word, known)])
+        for name, feature in BY_NAME.items():
+            mask |= np.isin(values[name], [*values_meant(word, feature)])
         bits = math.log2(len(words)) + (word not in VOCABULARY)
         yield bits, word, mask
         yield bits + 1, f"not {word}", ~mask

@@ -6,45 +6,21 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from conformance.case.call import Call, InputOverride
 from conformance.case.case import Case
-from conformance.case.wording import WORDS
+from conformance.operator.call import Call, InputOverride
+from conformance.operator.features import BY_NAME, FEATURES
 
 #: New values of some fields of a case.
 Changes = Mapping[str, Any]
 
 _PLAIN: Final = Call()
+#: The features that fields turn off, those first that cost most.
+_COSTLY: Final = ("query_seqlens", "lengths", "quantised", "cache")
+_FEATURES: Final = (
+    *map(BY_NAME.__getitem__, _COSTLY),
+    *(feature for feature in FEATURES if feature.off and feature.name not in _COSTLY),
+)
 
-#: The fields that are set to their defaults to turn a feature off.
-_FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
-    "query_seqlens": ("query_seqlens", "total_sequence_length"),
-    "lengths": ("total_sequence_lengths",),
-    "quantised": ("cache_dtype", "k_quant_type", "v_quant_type", "kv_cache_bit_width"),
-    "cache": ("cache", "max_sequence_length", "shared_buffer", "sliding_window_cache"),
-    "key_value": ("key_value", "kv_sequence_length"),
-    "presents": ("presents",),
-    "rotary": ("rotary", "rotary_dim", "rotary_cache_length", "position_ids"),
-    "position_ids": ("position_ids",),
-    "qk_norm": ("qk_norm", "qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon"),
-    "causal": ("causal",),
-    "window": ("local_window_size",),
-    "scale": ("scale",),
-    "softcap": ("softcap",),
-    "attention_bias": ("attention_bias",),
-    "sink": ("head_sink", "smooth_softmax"),
-    "output_qk": ("qk_output",),
-    "dtype": ("dtype",),
-    "dims": ("dims",),
-}
-#: Values of a feature that are plainer than others.
-_PLAINER: Final[Mapping[str, tuple[Changes, ...]]] = {
-    "quantised": ({"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"},),
-    "cache": ({"shared_buffer": False, "sliding_window_cache": None}, {"shared_buffer": False}),
-    "rotary": ({"rotary_dim": None}, {"rotary": "half_split"}),
-    "position_ids": ({"position_ids": "implied"},),
-    "qk_norm": ({"q_norm_epsilon": None, "k_norm_epsilon": None}, {"qk_norm_epsilon": None}),
-    "attention_bias": ({"attention_bias": "full"},),
-}
 #: Sizes, with the least value that is tried; those of heads in multiples of 8.
 _SIZES: Final = {
     "kv_sequence_length": 1,
@@ -80,10 +56,10 @@ def simplifications(case: Case) -> dict[str, list[Changes]]:
         "inputs": [*_without_entries(call, "inputs")],
         "outputs": [*_without_entries(call, "outputs")],
     }
-    for name, fields in _FEATURES.items():
-        plain = {field: getattr(_PLAIN, field) for field in fields}
+    for feature in _FEATURES:
+        plain = {field: getattr(_PLAIN, field) for field in feature.off}
         is_on = any(getattr(call, field) != value for field, value in plain.items())
-        changes[name] = [plain, *_PLAINER.get(name, ())] if is_on else []
+        changes[feature.name] = [plain, *feature.plainer] if is_on else []
     changes["totals"] = [*_totals(call)]
     for name, least in _SIZES.items():
         size, unit = getattr(call, name), 1 if least % 8 else 8
@@ -255,7 +231,8 @@ def needs(case: Case, needed: Collection[str]) -> dict[str, str]:
 
 def _feature(case: Case, name: str) -> str:
     """The value of a feature in words; empty of a part that is no feature."""
-    text = WORDS.get((name, case.features.get(name) or ""), "")
+    feature = BY_NAME.get(name)
+    text = feature.values[case.features[name] or feature.plain].title if feature else ""
     found = _COUNTABLE.match(text)
     return f"a{'n' * (found[1] in 'aeiou')} {text}" if found else text
 

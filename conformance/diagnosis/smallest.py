@@ -21,14 +21,14 @@ from pydantic import ValidationError
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, yaml_text
 from conformance.bundle.sensitivity import NO_EFFECT, THRESHOLDS, effects, part_of
-from conformance.case.call import CallError
 from conformance.case.case import Case, Description, EffectName
 from conformance.case.case_file import FORMAT
-from conformance.case.contracts import contract_by_features
+from conformance.case.contract import contract_by_features
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
 from conformance.diagnosis.simpler import Changes, needs, simplifications
 from conformance.harness.folders import temporary_folder
+from conformance.operator.call import CallError
 from conformance.run.assessment import prepared_case
 
 #: A case, and why it is one.

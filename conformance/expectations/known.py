@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.json_schemas import WithDescriptions
-from conformance.case.call import Model
-from conformance.case.features import BY_NAME
 from conformance.case.variants import RelationName
+from conformance.operator.call import Model
+from conformance.operator.features import BY_NAME
 from conformance.results.records import (
     BeyondBudget,
     Fault,

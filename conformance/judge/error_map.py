@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from conformance.case.call import Call
-from conformance.case.positions import implied
-from conformance.case.tensors import Step
+from conformance.operator.call import Call
+from conformance.operator.positions import implied
+from conformance.operator.tensors import Step
 from conformance.results.records import ErrorMap, HeadMap
 
 Array = np.ndarray[Any, Any]

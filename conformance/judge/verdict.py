@@ -15,19 +15,19 @@ import onnx
 from onnx import numpy_helper
 
 from conformance.base.array_types import WORD_OF_ONNX
-from conformance.base.readings import ReadingName
 from conformance.base.text import exact_line, one_line
 from conformance.base.words import listed
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
 from conformance.bundle.variants import Outputs, comparisons
-from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.judge.error_map import Limits, error_map
 from conformance.judge.hazards import Watch, hazard_of
+from conformance.operator.call import Call
+from conformance.operator.readings import ReadingName
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 from conformance.results.faults import difference_text, faults_text
 from conformance.results.records import (

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from conformance.case.case import Case
-from conformance.case.features import BY_NAME, FEATURES, RULES, Rule, features_of
+from conformance.operator.features import FEATURES, features_of
+from conformance.operator.rules import RULES, Rule
 
 Pair = tuple[tuple[str, str], tuple[str, str]]
 """Two features, each with a value, in the order of `FEATURES`."""
-
-#: The parts of a call (:data:`conformance.case.case.EffectName`) that depend on each feature. If a
-#: case is insensitive to one of them, its result does not show the value of the feature.
-SHOWN_BY: Final[Mapping[str, Sequence[str]]] = {
-    "position_ids": ("position_ids",),
-    "lengths": ("ragged",),
-    "attention_bias": ("attention_bias",),
-    "sink": ("head_sink", "smooth_softmax"),
-    "softcap": ("softcap",),
-    "scale": ("scale",),
-    "qk_norm": ("qk_norm",),
-    "rotary": ("rotary",),
-    "query_seqlens": ("query_seqlens",),
-}
 
 
 def looked_at(case: Case) -> dict[str, str | None]:
@@ -38,10 +24,9 @@ def looked_at(case: Case) -> dict[str, str | None]:
     is_prompt = values["phase"] == "prefill"
     if ("quantisation" if is_prompt else "dequantisation") in case.insensitive_to:
         values["quantised"] = None
-    for feature, parts in SHOWN_BY.items():
-        is_plain = values[feature] == BY_NAME[feature].values[0]
-        if not is_plain and set(parts) & set(case.insensitive_to):
-            values[feature] = None
+    for feature in FEATURES:
+        if values[feature.name] != feature.plain and {*feature.shown_by} & {*case.insensitive_to}:
+            values[feature.name] = None
     if is_prompt and values["causal"] == "causal" and values["lengths"] == "ragged":
         values["lengths"] = None
     return values

@@ -20,14 +20,15 @@ from pydantic import ValidationError
 
 from conformance.base.yaml_source import InputError
 from conformance.bundle.sensitivity import NO_EFFECT, effects, part_of, shortfalls
-from conformance.case.call import Call
 from conformance.case.case import Case, EffectName, misfits
 from conformance.case.corpus import find, shipped_files
-from conformance.case.features import REST, RULES
 from conformance.case.load import load_file
-from conformance.case.wording import words
 from conformance.maintain import run_command
 from conformance.maintain.coverage import Pair, legal_pairs, pairs_of
+from conformance.operator.call import Call
+from conformance.operator.parts.sizes import REST
+from conformance.operator.rules import RULES
+from conformance.operator.wording import words
 
 #: The dtypes of every row; bfloat16 is added if the result depends on all features in it.
 DTYPES: Final = ("float32", "float16")

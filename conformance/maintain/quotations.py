@@ -6,8 +6,8 @@ import sys
 from typing import Final
 
 from conformance.base.processes import ask
-from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.maintain import run_command
+from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: A program that prints the documentation of the operator and of each of its parts.
 _PRINT_SCHEMA: Final = f"""

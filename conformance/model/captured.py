@@ -14,9 +14,8 @@ from pydantic import ValidationError
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import shown
 from conformance.base.words import plural
-from conformance.case.call import Call
 from conformance.case.given import write_given
-from conformance.case.tensors import ShapeError, Step, steps_of
+from conformance.case.tensors import steps_of
 from conformance.harness.folders import temporary_folder
 from conformance.model.capture import (
     MOST_BYTES,
@@ -38,6 +37,8 @@ from conformance.model.notes import notes_on
 from conformance.model.reading import told_of
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
+from conformance.operator.call import Call
+from conformance.operator.tensors import ShapeError, Step
 
 #: The most calls of all nodes together: a case file cannot hold more.
 MOST_CASES: Final = 2_000

@@ -15,11 +15,9 @@ from typing import Final
 import onnx
 from onnx import TensorProto, ValueInfoProto, helper
 
-from conformance.base.signature import DOMAIN, OPSET_VERSION
 from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION
-from conformance.case.call import Call
 from conformance.case.graph import GraphError, graph_call
-from conformance.case.tensors import ShapeError, steps_of
+from conformance.case.tensors import steps_of
 from conformance.model.forms import Form
 from conformance.model.groups import BORROWER, Group
 from conformance.model.nodes import AttentionNode, is_attention
@@ -34,6 +32,9 @@ from conformance.model.parts import (
 from conformance.model.reading import ReadModel, reads
 from conformance.model.shapes import UNKNOWN, Dim, ValueType, types_of
 from conformance.model.stages import Stage
+from conformance.operator.call import Call
+from conformance.operator.signature import DOMAIN, OPSET_VERSION
+from conformance.operator.tensors import ShapeError
 from conformance.oracle.graph import unknown_operators
 
 #: Operators between the output of a norm and the inputs of attention.

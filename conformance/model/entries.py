@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from conformance.base.yaml_source import yaml_text
-from conformance.case.call import Call, InputOverride
 from conformance.case.case import MAX_TITLE, misfits
 from conformance.case.case_file import FORMAT
-from conformance.case.contracts import OMITTED_PRESENTS, contract_by_features
-from conformance.case.features import DOCUMENTATION, features_of, why_excluded
+from conformance.case.contract import contract_by_features
 from conformance.case.tensors import steps_of
 from conformance.model.groups import Group
 from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
+from conformance.operator.call import Call, InputOverride
+from conformance.operator.features import features_of
+from conformance.operator.rules import why_excluded
+from conformance.operator.sources import DOCUMENTATION, OMITTED_PRESENTS
 
 #: The contract of a call outside the listed features.
 _PLAIN: Final = {

@@ -13,7 +13,6 @@ from onnx import TensorProto, numpy_helper
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.paths import shown
-from conformance.case.call import Call
 from conformance.case.tensors import steps_of
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form
@@ -22,6 +21,7 @@ from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError, ReadModel
 from conformance.model.shapes import ValueType, types_of
 from conformance.model.skeleton import rotary_table
+from conformance.operator.call import Call
 
 Array = np.ndarray
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-from conformance.base.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
-from conformance.case.call import Call
-from conformance.case.tensors import Step, attributes_of, steps_of
+from conformance.case.tensors import steps_of
 from conformance.model.configuration import Configuration
 from conformance.model.nodes import AttentionNode
+from conformance.operator.call import Call
+from conformance.operator.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
+from conformance.operator.tensors import Step, attributes_of
 
 #: The types of a cache that holds codes.
 QUANTISED: Final = ("int8", "uint8", "float8e4m3fn")

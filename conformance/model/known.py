@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.case.case import Case
-from conformance.case.features import BY_NAME
 from conformance.case.nearest import nearest
 from conformance.expectations.match import Expectation
+from conformance.operator.features import BY_NAME
 from conformance.results.records import ResultRecord
 
 #: The number of nearest cases that are searched for a known defect …
@@ -98,6 +98,6 @@ def _without_effect(case: Case) -> Iterator[str]:
 def _telling(case: Case) -> Iterator[tuple[str, str]]:
     """The features of a case that are not plain, except for those that any model has."""
     for name, value in case.features.items():
-        plain = name != "phase" and value == BY_NAME[name].values[0]
+        plain = name != "phase" and value == BY_NAME[name].plain
         if value is not None and not plain and name not in _OF_ANY_MODEL:
             yield name, value

@@ -16,12 +16,12 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 from conformance.base.array_types import ONNX
 from conformance.base.onnx_models import nodes_in, subgraphs
 from conformance.base.paths import shown
-from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 from conformance.base.text import safe_name
 from conformance.base.words import listed
 from conformance.model.parts import CannotCut
 from conformance.model.reading import ModelError, ReadModel, reads
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
+from conformance.operator.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 
 #: Other operators that compute attention.
 ATTENTION: Final = (

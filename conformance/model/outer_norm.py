@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from conformance.base.signature import ATTRIBUTE_BY_NAME, DOMAIN, INPUT_NAMES, OP_TYPE
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, DOMAIN, INPUT_NAMES, OP_TYPE
 
 _NORMS: Final = tuple(map(INPUT_NAMES.index, ("q_norm_weight", "k_norm_weight")))
 _EPSILON: Final = "qk_norm_epsilon"

@@ -23,9 +23,9 @@ from conformance.base.explain import reason_of
 from conformance.base.files import open_plain
 from conformance.base.onnx_models import check_inlined, make_names_safe, nodes_in, subgraphs, within
 from conformance.base.paths import shown
-from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.base.text import visible
 from conformance.model.shapes import inferred
+from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: The largest size of protocol buffers, and so of ONNX files.
 _MOST_BYTES: Final = 2**31 - 1

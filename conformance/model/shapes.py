@@ -18,7 +18,7 @@ from onnx.shape_inference import InferenceContext, InferenceError, infer_shapes
 
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.bounded import bounded
-from conformance.base.signature import DOMAIN, OP_TYPE
+from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: A dim: its size, its name, or None if nothing is known about it.
 Dim = int | str | None

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from conformance.base.explain import reason_of
 from conformance.base.words import plural
-from conformance.case.call import Call
 from conformance.case.case import misfits
 from conformance.case.tensors import steps_of
 from conformance.model.configuration import configuration_beside
@@ -28,6 +27,7 @@ from conformance.model.stages import (
     possible_stages_of,
     stages_of,
 )
+from conformance.operator.call import Call
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.base.readings import ReadingName
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
+from conformance.operator.readings import ReadingName
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import FLOAT_DTYPES, Bool, Float, Int
 from conformance.oracle.quantisation import FLOAT8, INT8, UINT8, Format

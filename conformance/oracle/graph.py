@@ -25,7 +25,7 @@ from onnx.helper import get_attribute_value, make_graph, make_model
 from onnx.reference import ReferenceEvaluator
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
-from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
+from conformance.operator.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import FLOAT_DTYPES, Float, Storage
 from conformance.oracle.operators import Operator, operator_of

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.base.array_types import NUMPY
-from conformance.base.signature import TYPES
+from conformance.operator.signature import TYPES
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]

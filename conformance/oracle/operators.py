@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.base.signature import DOMAIN
+from conformance.operator.signature import DOMAIN
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import Float, Storage
 from conformance.oracle.tolerance import EXP, NORM, NORMALISE, TANH, A, floor_of

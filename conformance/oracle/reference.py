@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from conformance.base.readings import ReadingName
+from conformance.operator.readings import ReadingName
 from conformance.oracle.attention import Attention, Watched, attend
 from conformance.oracle.cache import Cache, Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call

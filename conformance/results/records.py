@@ -34,8 +34,8 @@ from pydantic_core import CoreSchema
 
 from conformance.base.json_schemas import WithDescriptions
 from conformance.base.text import unbroken
-from conformance.case.call import State
 from conformance.case.contract import Contract
+from conformance.operator.call import State
 from conformance.results.verdicts import Verdict
 from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
 

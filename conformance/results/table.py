@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Literal
 
 from conformance.base.paths import PROFILES
-from conformance.case.contract import BASES, Basis, Contract
+from conformance.case.contract import BASES, Contract
+from conformance.operator.part import Basis
 from conformance.results.errors import ResultsError
 from conformance.results.growth import growth_texts
 from conformance.results.reader import Run, abbreviated

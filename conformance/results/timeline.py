@@ -19,7 +19,7 @@ from itertools import dropwhile, groupby, pairwise
 from typing import Final, Generic, Literal, TypeVar, get_args
 
 from conformance.base.versions import ordered_version, release_key, series_between
-from conformance.case.features import BY_NAME
+from conformance.operator.features import BY_NAME
 from conformance.results.records import ResultRecord
 from conformance.results.table import Column, Table
 from conformance.results.verdicts import was_tried, worst

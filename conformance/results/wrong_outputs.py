@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
-from conformance.base.signature import OUTPUT_NAMES, PRESENT
 from conformance.base.words import listed
+from conformance.operator.signature import OUTPUT_NAMES, PRESENT
 
 if TYPE_CHECKING:
     from conformance.results.records import (

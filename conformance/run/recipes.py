@@ -24,8 +24,8 @@ from conformance.bundle.inputs import (
     stream_of,
 )
 from conformance.bundle.script import CARRY
-from conformance.case.call import Call, Values
-from conformance.case.tensors import Step, Tensor
+from conformance.operator.call import Call, Values
+from conformance.operator.tensors import Step, Tensor
 from conformance.results.records import LaterInput, Recipe
 
 #: A results file lists the values that a file gives up to this number.

@@ -23,11 +23,9 @@ import numpy as np
 from conformance import __version__
 from conformance.base.paths import shown
 from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
-from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.given import GivenError, given_inputs
-from conformance.case.tensors import Step, Tensor, attributes_of
 from conformance.case.variants import RELATIONS
 from conformance.expectations.match import Expectation, known_result
 from conformance.harness.outcomes import (
@@ -39,6 +37,8 @@ from conformance.harness.outcomes import (
     Unavailable,
 )
 from conformance.judge.verdict import Judgement
+from conformance.operator.call import Call, GivenCall, GraphCall
+from conformance.operator.tensors import Step, Tensor, attributes_of
 from conformance.results.records import (
     FROM_FILE,
     CaseRecord,

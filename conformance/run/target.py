@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.array_types import NUMPY
-from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.expectations.match import Expectation, check_stale
 from conformance.expectations.read import load_expectations, load_pinned
 from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer, OperatorSchema
 from conformance.harness.runner import RunnerFailed
+from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.results.records import TargetDescription, TargetRecord, UncalledParts
 from conformance.targets.catalogue import ADAPTERS, is_by_path
 from conformance.targets.registry import Target, name_fault

@@ -7,11 +7,17 @@ from goldens import check_golden
 from shipped import cases_of_theme
 from tables import tables
 
-from conformance.case.basis import STRENGTH, contract_on, grounds_of, weakest_of
 from conformance.case.contract import Contract
-from conformance.case.contracts import ELSEWHERE, contract_of
 from conformance.case.corpus import shipped_files
-from conformance.case.features import BY_NAME, features_of
+from conformance.operator.contracts import (
+    STRENGTH,
+    contract_of,
+    contract_on,
+    grounds_of,
+    weakest_of,
+)
+from conformance.operator.features import BY_NAME, PARTS, features_of
+from conformance.operator.part import has
 
 TABLES = tables(__file__)
 
@@ -19,8 +25,9 @@ TABLES = tables(__file__)
 THEMES = sorted(
     file.stem for file in shipped_files().values() if not file.stem.startswith("bounds_")
 )
+DECISIONS = [decision for part in PARTS for decision in part.decisions]
 PROVIDERS = ("CUDA", "WebGpu", "CPU", "Js", "Another")
-PLAIN = {feature.name: feature.values[0] for feature in BY_NAME.values()}
+PLAIN = {feature.name: feature.plain for feature in BY_NAME.values()}
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -42,13 +49,14 @@ def test_no_contract_demands_of_a_provider_what_its_text_refuses(theme: str) -> 
     for case in cases_of_theme(theme):
         features = features_of(case.call, case.steps)
         rows, window = case.call.max_sequence_length, case.call.local_window_size
-        for values, names, different in ELSEWHERE:
-            if different["demands"] == "rejects" and "cache" in values and rows == window:
+        for decision in DECISIONS:
+            of_cache = "cache" in dict(decision.values)
+            if decision.demands == "rejects" and of_cache and rows == window:
                 continue  # CUDA refuses only a sliding-window cache that is longer than its window
-            if all(features[name] in those for name, those in values.items()):
+            if has(features, decision.values):
                 more += [
-                    f"{case.id} computes on {name}, but {different['why']}"
-                    for name in names
+                    f"{case.id} computes on {name}, but {decision.why}"
+                    for name in decision.providers
                     if case.contract.on(name).demands == "computes"
                 ]
     assert not more, "\n".join(more)

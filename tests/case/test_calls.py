@@ -15,14 +15,15 @@ from built_models import declared
 
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
-from conformance.case.call import Call
-from conformance.case.features import FEATURES, features_of
 from conformance.case.selection import compile_expression
-from conformance.case.tensors import Step, steps_of
-from conformance.case.wording import words
+from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
+from conformance.operator.features import FEATURES, features_of
+from conformance.operator.tensors import Step
+from conformance.operator.wording import words
 
 ROWS = yaml.safe_load(Path(__file__).with_name("described_calls.yaml").read_text("utf-8"))
-PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
+PLAIN = {feature.name: feature.plain for feature in FEATURES}
 
 
 class Described(NamedTuple):

@@ -19,7 +19,7 @@ from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.case_file import schema
 from conformance.case.corpus import shipped_files
-from conformance.case.tensors import attributes_of
+from conformance.operator.tensors import attributes_of
 
 FOLDER = data_path("cases")
 FILES = list(shipped_files().values())

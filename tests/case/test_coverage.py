@@ -12,9 +12,9 @@ from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.case.case import Case
-from conformance.case.features import FEATURES, features_of
 from conformance.maintain.coverage import faults, legal_pairs, looked_at, pair_counts, pairs_of
 from conformance.maintain.covering import Pair, goals_of, line_of, new_rows
+from conformance.operator.features import FEATURES, features_of
 
 TABLES = tables(__file__)
 

@@ -14,10 +14,10 @@ from conformance.base.array_types import NUMPY
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.sensitivity import effects
-from conformance.case.call import Call, GivenCall
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, npz_types, write_given
 from conformance.case.tensors import steps_of
+from conformance.operator.call import Call, GivenCall
 from conformance.run.records import corpus_digest
 
 ENTRY = """\

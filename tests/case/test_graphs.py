@@ -18,8 +18,8 @@ from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
 from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.script import script_of
-from conformance.case.call import GraphCall
-from conformance.case.features import features_of
+from conformance.operator.call import GraphCall
+from conformance.operator.features import features_of
 from conformance.run.records import case_record, corpus_digest
 
 

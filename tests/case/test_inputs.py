@@ -14,8 +14,9 @@ from tables import tables
 from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import draw_inputs
-from conformance.case.call import Call
-from conformance.case.tensors import ShapeError, steps_of
+from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
+from conformance.operator.tensors import ShapeError
 
 TABLES = tables(__file__)
 

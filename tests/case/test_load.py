@@ -18,7 +18,7 @@ from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import InputError
 from conformance.case.case_file import schema
 from conformance.case.load import load_file
-from conformance.case.tensors import attributes_of
+from conformance.operator.tensors import attributes_of
 
 TABLES = tables(__file__)
 

@@ -10,13 +10,14 @@ from onnx import ModelProto
 from packaging.version import Version
 from shipped import shipped_cases
 
-from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
-from conformance.case.call import Call
 from conformance.case.case import Case
-from conformance.case.tensors import attributes_of, steps_of
+from conformance.case.tensors import steps_of
 from conformance.expectations.read import load_expectations
+from conformance.operator.call import Call
+from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS
+from conformance.operator.tensors import attributes_of
 from conformance.targets.registry import target_for
 
 

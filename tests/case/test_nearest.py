@@ -8,9 +8,9 @@ from typing import Any
 from case_files import cases_of
 from shipped import shipped_cases
 
-from conformance.case.call import Call
 from conformance.case.nearest import Near, nearest
 from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
 
 BODY = """
 - {name: plain, sequence_length: 4}

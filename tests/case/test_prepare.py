@@ -21,8 +21,8 @@ from tables import tables
 from conformance.base.array_types import NUMPY
 from conformance.base.files import write_files
 from conformance.bundle.prepare import Prepared, digest_of, prepare
-from conformance.case.call import Call
 from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
 from conformance.run.assessment import job_for
 
 TABLES = tables(__file__)

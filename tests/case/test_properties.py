@@ -6,11 +6,11 @@ import pytest
 from shipped import shipped_cases
 from tables import tables
 
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.case.call import Call
-from conformance.case.features import FEATURES
 from conformance.case.properties import NAMES, OPERATORS
 from conformance.case.selection import SelectionError, compile_expression
+from conformance.operator.call import Call
+from conformance.operator.features import FEATURES
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 
 TABLES = tables(__file__)
 

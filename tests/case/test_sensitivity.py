@@ -16,7 +16,6 @@ from tables import tables
 from conformance.base.paths import ROOT
 from conformance.bundle import sensitivity
 from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.replacements import EDGE_THRESHOLD, THRESHOLD
 from conformance.bundle.sensitivity import (
     REPLACED,
     THRESHOLDS,
@@ -26,10 +25,12 @@ from conformance.bundle.sensitivity import (
     part_of,
     why_insensitive,
 )
-from conformance.case.call import Call
 from conformance.case.case import EffectName
 from conformance.case.corpus import shipped_files
-from conformance.case.tensors import attributes_of, steps_of
+from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
+from conformance.operator.replacement import EDGE_THRESHOLD, THRESHOLD
+from conformance.operator.tensors import attributes_of
 from conformance.oracle import reference
 from conformance.oracle.tolerance import CONSTANTS, budgets
 

@@ -8,7 +8,8 @@ import onnx
 import pytest
 from packaging.version import Version
 
-from conformance.base.signature import (
+from conformance.operator.call import AttributeName, Call, InputName, OutputName
+from conformance.operator.signature import (
     ATTRIBUTE_BY_NAME,
     ATTRIBUTES,
     DOMAIN,
@@ -20,7 +21,6 @@ from conformance.base.signature import (
     OUTPUTS,
     TYPES,
 )
-from conformance.case.call import AttributeName, Call, InputName, OutputName
 
 TENSORS = {
     "tensor(float)": "float32",
@@ -80,7 +80,7 @@ def test_optional_parameters_are_optional(schema: Any, installed: Version) -> No
 def test_attributes_are_those_of_the_installed_onnxruntime(schema: Any, installed: Version) -> None:
     table = had(ATTRIBUTES, installed)
     assert {a.name for a in table} == set(schema.attributes), (
-        "edit ATTRIBUTES in conformance/base/signature.py; CONTRIBUTING.md has the steps"
+        "edit ATTRIBUTES in conformance/operator/signature.py; CONTRIBUTING.md has the steps"
     )
     for ours in table:
         its = schema.attributes[ours.name]
@@ -105,7 +105,7 @@ def test_types_are_those_of_the_installed_onnxruntime(schema: Any) -> None:
 
 
 def test_a_case_can_name_each_of_them() -> None:
-    where = "of conformance/case/call.py differs from conformance/base/signature.py"
+    where = "of conformance/operator/call.py differs from conformance/operator/signature.py"
     assert get_args(InputName) == INPUT_NAMES, f"InputName {where}"
     assert get_args(OutputName) == OUTPUT_NAMES, f"OutputName {where}"
     assert get_args(AttributeName) == tuple(ATTRIBUTE_BY_NAME), f"AttributeName {where}"
@@ -115,4 +115,4 @@ def test_each_attribute_is_a_field_or_follows_from_one() -> None:
     """do_rotary and rotary_interleaved are the field rotary."""
     fields = set(Call.model_fields) | {"do_rotary", "rotary_interleaved"}
     missing = set(ATTRIBUTE_BY_NAME) - fields
-    assert not missing, f"add a field to Call in conformance/case/call.py: {sorted(missing)}"
+    assert not missing, f"add a field to Call in conformance/operator/call.py: {sorted(missing)}"

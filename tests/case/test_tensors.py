@@ -16,7 +16,15 @@ from tables import tables
 
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.dtypes import INTEGER_RANGE
-from conformance.base.signature import (
+from conformance.case.tensors import (
+    MAX_ELEMENTS,
+    MAX_INPUT_ELEMENTS,
+    MAX_SCORES,
+    MAX_SHOWN_SCORES,
+    steps_of,
+)
+from conformance.operator.call import Call
+from conformance.operator.signature import (
     ATTRIBUTES,
     INPUT_NAMES,
     INPUTS,
@@ -25,16 +33,7 @@ from conformance.base.signature import (
     Attribute,
     Parameter,
 )
-from conformance.case.call import Call
-from conformance.case.tensors import (
-    MAX_ELEMENTS,
-    MAX_INPUT_ELEMENTS,
-    MAX_SCORES,
-    MAX_SHOWN_SCORES,
-    ShapeError,
-    attributes_of,
-    steps_of,
-)
+from conformance.operator.tensors import ShapeError, attributes_of
 
 TABLES = tables(__file__)
 

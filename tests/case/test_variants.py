@@ -16,14 +16,14 @@ from onnx.reference import ReferenceEvaluator
 from shipped import shipped_cases
 
 from conformance.base.array_types import NUMPY
-from conformance.base.signature import ATTRIBUTES, Attribute
 from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.variants import Outputs, comparisons, variant_script
-from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.load import load
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.judge.verdict import relate
+from conformance.operator.call import Call
+from conformance.operator.signature import ATTRIBUTES, Attribute
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.results.records import RelationRecord
 

@@ -9,12 +9,12 @@ import pytest
 from case_files import cases_of
 from tables import tables
 
-from conformance.case.features import FEATURES
-from conformance.case.wording import words
+from conformance.operator.features import FEATURES
+from conformance.operator.wording import words
 
 TABLES = tables(__file__)
 
-PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
+PLAIN = {feature.name: feature.plain for feature in FEATURES}
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)

@@ -15,8 +15,8 @@ import pytest
 from conformance.base import interrupts
 from conformance.base.interrupts import undisturbed
 from conformance.bundle.prepare import digest_of
-from conformance.case.call import Call
 from conformance.cli import commands
+from conformance.operator.call import Call
 
 
 @pytest.fixture(autouse=True)

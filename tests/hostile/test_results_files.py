@@ -22,8 +22,8 @@ from reported import HOSTILE as OF_TERMINALS
 from reported import Parsed, decoded
 from synthetic_runs import HOSTILE, only_own_markup
 
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.cli.report import FORMS, Material
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.html import SCRIPTS

@@ -13,10 +13,10 @@ from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.prepare import prepare
 from conformance.bundle.script import Script, script_of
 from conformance.bundle.variants import variant_script
-from conformance.case.call import Call
 from conformance.case.load import load_file
 from conformance.case.properties import comparison_test
 from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
 
 #: A loop whose second call would draw another head_sink, in another range.
 LOOP: dict[str, Any] = {"loop": (5, 1), "rotary": "half_split", "head_sink": True}

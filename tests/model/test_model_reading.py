@@ -14,8 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tables import tables
 
 from conformance.bundle.inputs import draw_inputs
-from conformance.case.call import Call
-from conformance.case.tensors import attributes_of, steps_of
+from conformance.case.tensors import steps_of
 from conformance.model.config_calls import read_configuration
 from conformance.model.configuration import Configuration, configuration_beside
 from conformance.model.groups import groups_of
@@ -23,6 +22,8 @@ from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
 from conformance.model.reading import ModelError, read_model
 from conformance.model.stages import Lengths, stages_of
+from conformance.operator.call import Call
+from conformance.operator.tensors import attributes_of
 from conformance.oracle.call import read_call
 
 TABLES = tables(__file__)

@@ -17,10 +17,11 @@ from numpy.random import RandomState
 from small_calls import call_of, decode_of, good, output_of
 
 from conformance.base.paths import ROOT
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES
 from conformance.bundle.inputs import draw_inputs
-from conformance.case.call import Call
-from conformance.case.tensors import attributes_of, steps_of
+from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES
+from conformance.operator.tensors import attributes_of
 from conformance.oracle import OracleError, reference
 from conformance.oracle.call import read_call
 from conformance.oracle.tolerance import budgets

@@ -13,7 +13,7 @@ from tables import tables
 from conformance.bundle.expected import Expected
 from conformance.bundle.script import script_of
 from conformance.bundle.sensitivity import effects_of_step
-from conformance.case.call import Call
+from conformance.operator.call import Call
 from conformance.oracle import Reference
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
 from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors

@@ -12,10 +12,10 @@ from judged import Values, ran, right_by, verdict_on
 from shipped import shipped_cases
 from small_calls import call_of
 
-from conformance.base.readings import READINGS, ReadingName
 from conformance.bundle.prepare import Prepared, prepare
-from conformance.case.call import Call
 from conformance.case.contract import Contract
+from conformance.operator.call import Call
+from conformance.operator.readings import READINGS, ReadingName
 from conformance.oracle import OracleError, reference
 from conformance.oracle.tolerance import budgets
 from conformance.report.repro.one_result import computed

@@ -21,8 +21,8 @@ from synthetic_runs import error, header, result, target, writing
 from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.case.tensors import attributes_of
 from conformance.cli.values import Grid, draw_values, grids
+from conformance.operator.tensors import attributes_of
 from conformance.oracle.cache import present_places
 from conformance.oracle.values import query_position, why_undefined
 from conformance.report.repro.one_result import OneResult, arrays_of, computed

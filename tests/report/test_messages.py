@@ -11,7 +11,7 @@ from synthetic_runs import case, of_results, result, small
 from tables import tables
 
 from conformance.base.paths import ROOT
-from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS
+from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS
 from conformance.report.html import render
 from conformance.report.messages import meanings, meanings_of, recorded_results
 from conformance.results.messages import message_words

@@ -11,8 +11,9 @@ import pytest
 from synthetic_runs import case, of_results, result, target
 
 from conformance.base.paths import ROOT
-from conformance.case.contract import Contract, Demands
+from conformance.case.contract import Contract
 from conformance.cli.report import FORMS
+from conformance.operator.part import Demands
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.junit import junit
 from conformance.report.repro.program import program_of

@@ -10,8 +10,8 @@ from judged import EITHER, Values, ran, rejected, right, verdict_on
 from tables import tables
 
 from conformance.bundle.prepare import prepare
-from conformance.case.call import Call
 from conformance.judge.verdict import Judgement
+from conformance.operator.call import Call
 
 TABLES = tables(__file__)
 

@@ -14,7 +14,6 @@ from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.bundle.inputs import draw_inputs
-from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.given import write_given
@@ -25,6 +24,7 @@ from conformance.cli import shrunk
 from conformance.cli.shrunk import effort_for, smallest_calls
 from conformance.cli.terminal import RunSummary
 from conformance.diagnosis.smallest import case_text, fields_of, smallest
+from conformance.operator.call import Call
 from conformance.results.records import InstabilityRecord, ResultRecord
 
 TABLES = tables(__file__)

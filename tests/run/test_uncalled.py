@@ -11,8 +11,8 @@ from as_user import Desk, Gqa
 from synthetic_runs import target
 from tables import tables
 
-from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.harness.protocol import DescribeRequest, parse_answer
+from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.report.repro.escaping import prose
 from conformance.results.records import TargetRecord
 from conformance.results.uncalled import uncalled_sentences

@@ -18,7 +18,6 @@ from onnx import TensorProto
 from conformance.base.array_types import NUMPY
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Answers, Prepared, prepare
-from conformance.case.call import Call
 from conformance.case.contract import Contract
 from conformance.case.corpus import find
 from conformance.case.tensors import steps_of
@@ -32,6 +31,7 @@ from conformance.harness.outcomes import (
 )
 from conformance.judge.error_map import Limits, error_map
 from conformance.judge.verdict import Judgement, Unjudgeable, compare
+from conformance.operator.call import Call
 from conformance.oracle import Reference
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.results.records import ErrorMap

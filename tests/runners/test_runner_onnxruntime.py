@@ -42,8 +42,8 @@ from spoken_runner import (
     value,
 )
 
-from conformance.base.signature import OP_TYPE
 from conformance.harness.protocol import DescribeRequest, parse_answer
+from conformance.operator.signature import OP_TYPE
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for

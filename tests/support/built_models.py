@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 
 from conformance.bundle.model import build_model
-from conformance.case.call import Call
 from conformance.case.tensors import steps_of
+from conformance.operator.call import Call
 
 
 def model(**fields: Any) -> onnx.ModelProto:

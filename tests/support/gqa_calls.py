@@ -12,7 +12,7 @@ import onnx.helper as oh
 from numpy.random import RandomState
 
 from conformance.base.array_types import ONNX
-from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
+from conformance.operator.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 
 Arrays = dict[str, np.ndarray]
 Attributes = dict[str, Any]

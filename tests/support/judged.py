@@ -11,12 +11,12 @@ from onnx import numpy_helper
 from conformance.base.array_types import NUMPY
 from conformance.base.paths import data_path
 from conformance.bundle.prepare import Prepared, prepare
-from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.load import load
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.judge.verdict import Judgement, judge
+from conformance.operator.call import Call
 
 #: For each step of a case, each output's values.
 Values = list[dict[str, np.ndarray]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from conformance.base.remembered import of_the_last
-from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.base.text import clean
 from conformance.case.contract import Contract
+from conformance.operator.signature import DOMAIN, OP_TYPE
 from conformance.report.findings import alone
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.escaping import LINK, code, fence_around, inline

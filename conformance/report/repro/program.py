@@ -24,11 +24,11 @@ from onnx import helper
 
 from conformance.base.paths import data_path
 from conformance.base.remembered import of_the_last
-from conformance.base.signature import DOMAIN, OP_TYPE, OUTPUTS, PLAIN_NAME
 from conformance.base.text import one_line
 from conformance.bundle.model import declare, filled_model, model_of
 from conformance.bundle.script import ALIASES, CARRY
 from conformance.case.graph import parsed, shared_pasts
+from conformance.operator.signature import DOMAIN, OP_TYPE, OUTPUTS, PLAIN_NAME
 from conformance.report.repro.checks import (
     has_fault,
     is_of_the_variant,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.case.call import Call, InputOverride
+from conformance.operator.call import Call, InputOverride
 
 #: The position of the first token of a drawn first prompt.
 FIRST: Final = 3

@@ -26,15 +26,33 @@ TYPES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+#: A dim of a tensor: its size, or the name of its size. The names are those of a call's fields,
+#: where there is one; ``hidden_size`` is all query heads side by side, ``kv_hidden_size`` all
+#: key/value heads.
+Axis = str | int
+#: The axes that a graph names; the sizes of the others are fixed in a model.
+NAMED_AXES: Final = frozenset(
+    {
+        "batch_size", "sequence_length", "kv_sequence_length", "past_sequence_length",
+        "max_sequence_length", "total_sequence_length", "rotary_cache_length",
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """An input or output: ``type`` names an entry of :data:`TYPES`, ``rank`` its usual rank."""
+    """An input or output: ``type`` names an entry of :data:`TYPES`, ``axes`` are its usual dims."""
 
     name: str
     type: str
-    rank: int
+    axes: tuple[Axis, ...]
     required: bool = False
     since: str = "1.20"
+
+    @property
+    def rank(self) -> int:
+        """Its usual number of dims."""
+        return len(self.axes)
 
 
 @dataclass(frozen=True)
@@ -48,32 +66,37 @@ class Attribute:
     since: str = "1.20"
 
 
+_CACHE: Final = ("batch_size", "kv_num_heads", "past_sequence_length", "head_size")
+_PRESENT: Final = ("batch_size", "kv_num_heads", "present_sequence_length", "head_size")
+_TABLE: Final = ("rotary_cache_length", "rotary_pairs")
+_SCORES: Final = ("batch_size", "num_heads", "sequence_length", "total_sequence_length")
+
 INPUTS: Final = (
-    Parameter("query", "T", 3, required=True),
-    Parameter("key", "T", 3),
-    Parameter("value", "T", 3),
-    Parameter("past_key", "T_CACHE", 4),
-    Parameter("past_value", "T_CACHE", 4),
-    Parameter("seqlens_k", "M", 1, required=True),
-    Parameter("total_sequence_length", "M", 0, required=True),
-    Parameter("cos_cache", "T", 2),
-    Parameter("sin_cache", "T", 2),
-    Parameter("position_ids", "int64", 2, since="1.22"),
-    Parameter("attention_bias", "T", 4, since="1.22"),
-    Parameter("head_sink", "T", 1, since="1.23"),
-    Parameter("k_scale", "T_KV_SCALE", 1, since="1.25"),
-    Parameter("v_scale", "T_KV_SCALE", 1, since="1.25"),
-    Parameter("q_norm_weight", "T", 1, since="1.28"),
-    Parameter("k_norm_weight", "T", 1, since="1.28"),
-    Parameter("query_seqlens", "M", 1, since="1.32"),
+    Parameter("query", "T", ("batch_size", "sequence_length", "hidden_size"), required=True),
+    Parameter("key", "T", ("batch_size", "kv_sequence_length", "kv_hidden_size")),
+    Parameter("value", "T", ("batch_size", "kv_sequence_length", "kv_hidden_size")),
+    Parameter("past_key", "T_CACHE", _CACHE),
+    Parameter("past_value", "T_CACHE", _CACHE),
+    Parameter("seqlens_k", "M", ("batch_size",), required=True),
+    Parameter("total_sequence_length", "M", (), required=True),
+    Parameter("cos_cache", "T", _TABLE),
+    Parameter("sin_cache", "T", _TABLE),
+    Parameter("position_ids", "int64", ("batch_size", "sequence_length"), since="1.22"),
+    Parameter("attention_bias", "T", _SCORES, since="1.22"),
+    Parameter("head_sink", "T", ("num_heads",), since="1.23"),
+    Parameter("k_scale", "T_KV_SCALE", (1,), since="1.25"),
+    Parameter("v_scale", "T_KV_SCALE", (1,), since="1.25"),
+    Parameter("q_norm_weight", "T", ("head_size",), since="1.28"),
+    Parameter("k_norm_weight", "T", ("head_size",), since="1.28"),
+    Parameter("query_seqlens", "M", ("batch_size",), since="1.32"),
 )
 
 #: present_key and present_value are required by the schema before 1.27.
 OUTPUTS: Final = (
-    Parameter("output", "T", 3, required=True),
-    Parameter("present_key", "T_CACHE", 4),
-    Parameter("present_value", "T_CACHE", 4),
-    Parameter("output_qk", "T", 4, since="1.23"),
+    Parameter("output", "T", ("batch_size", "sequence_length", "hidden_size"), required=True),
+    Parameter("present_key", "T_CACHE", _PRESENT),
+    Parameter("present_value", "T_CACHE", _PRESENT),
+    Parameter("output_qk", "T", _SCORES, since="1.23"),
 )
 
 ATTRIBUTES: Final = (

@@ -1,0 +1,251 @@
+"""What is said of a part of the operator: its values, what each rests on, and what is impossible.
+
+A part is a module in :mod:`conformance.operator.parts`, with a :class:`Part` named ``PART``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+from conformance.operator.call import Call, Values
+from conformance.operator.signature import Axis
+from conformance.operator.sources import DOCUMENTATION
+from conformance.operator.tensors import Step, Tensor, attributes_of
+
+Demands = Literal["computes", "rejects", "either"]
+Basis = Literal["specified", "established", "requested"]
+
+#: New values of some fields of a call.
+FieldChanges = Mapping[str, Any]
+#: The value of each feature of a call.
+Row = Mapping[str, str]
+#: The fields of a contract, as in a case file.
+Terms = dict[str, Any]
+#: Whether a call is impossible, the field that is wrong, and a sentence.
+Check = tuple[object, str, str]
+#: A feature's name and some of its values (:meth:`Feature.of`).
+Condition = tuple[str, tuple[str, ...]]
+
+
+# What a value rests on
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The basis of a value's meaning.
+
+    ``words``: for `specified`, the words of ``source``, letter by letter; for `established`, the
+    question that no text answers, or a sentence; for `requested`, a sentence.
+    """
+
+    basis: Basis
+    source: str
+    words: str
+
+
+def specified(words: str, source: str = DOCUMENTATION) -> Ground:
+    """A text says it in these ``words``."""
+    return Ground("specified", source, words)
+
+
+def established(question: str, source: str) -> Ground:
+    """No text answers the ``question``; the kernels at ``source`` agree."""
+    return Ground("established", source, question)
+
+
+def quoted(words: str) -> str:
+    """``words`` as a quotation, without the full stop at their end."""
+    return f'"{words.removesuffix(".")}"'
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a text demands of single execution providers for the calls with these ``values``."""
+
+    values: tuple[Condition, ...]
+    providers: tuple[str, ...]
+    demands: Demands
+    why: str
+    mentions: tuple[str, ...] = ()
+    source: str = DOCUMENTATION
+
+    @property
+    def terms(self) -> Terms:
+        """The differences of the contract for these providers."""
+        terms: Terms = {
+            "demands": self.demands,
+            "basis": "specified",
+            "source": self.source,
+            "why": self.why,
+        }
+        return terms | ({"mentions": [*self.mentions]} if self.mentions else {})
+
+
+@dataclass(frozen=True)
+class Honoured:
+    """An input that only some execution ``providers`` honour; others may reject it.
+
+    ``partly``: what one of these providers must do with calls that it does not honour.
+    ``adds_mentions``: a rejection may also name what else the call may be rejected for.
+    """
+
+    values: tuple[Condition, ...]
+    providers: tuple[str, ...]
+    why: str
+    mentions: tuple[str, ...]
+    partly: tuple[Decision, ...] = ()
+    adds_mentions: bool = False
+
+
+def has(row: Mapping[str, str | None], values: Sequence[Condition]) -> bool:
+    """Whether ``row`` has one of the values of each feature in ``values``."""
+    return all(row.get(name) in wanted for name, wanted in values)
+
+
+# Features and their values
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a feature.
+
+    ``title``: its words in the title of a case; the plain value of a feature usually has none.
+    ``search``: the words that ``-k`` knows it by, separated by spaces. ``ground``: what its meaning
+    rests on; None if it adds nothing to a plain call. ``paired``: each pair with it needs a case.
+    """
+
+    title: str = ""
+    search: str = ""
+    ground: Ground | None = None
+    paired: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """A property in which calls differ; the first of ``values`` is the plain one.
+
+    ``read`` returns a call's value, or None if the value is not listed (calls that are invalid on
+    purpose, and requested readings of the operator that nothing specifies). ``off`` are the fields
+    whose defaults turn it off, and ``plainer`` changes to a plainer value. ``shown_by`` are the
+    effects of which one must be seen in a case that shows the feature. ``is_implied``: whether a
+    value goes without saying in a title, beside the other features.
+    """
+
+    name: str
+    values: Mapping[str, Value]
+    read: Callable[[Reader], str | None]
+    off: tuple[str, ...] = ()
+    plainer: tuple[FieldChanges, ...] = ()
+    shown_by: tuple[str, ...] = ()
+    is_implied: Callable[[str, Mapping[str, str | None]], bool] | None = None
+
+    @property
+    def plain(self) -> str:
+        """The plain value."""
+        return next(iter(self.values))
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        """All values but the plain one."""
+        return (*self.values,)[1:]
+
+    @cached_property
+    def paired(self) -> tuple[str, ...]:
+        """The values for which pairs are required."""
+        return tuple(name for name, value in self.values.items() if value.paired)
+
+    def of(self, *values: str) -> Condition:
+        """The condition that a call has one of these ``values``, which must be known."""
+        if unknown := {*values} - self.values.keys():
+            raise ValueError(f"{self.name} has no value {unknown.pop()}")
+        return self.name, values
+
+    @property
+    def given(self) -> Condition:
+        """The condition that a call has any but the plain value."""
+        return self.name, self.others
+
+    def implied(self, value: str, features: Mapping[str, str | None]) -> bool:
+        """Whether the value is the plain one, or follows from the other ``features``."""
+        if self.is_implied is None:
+            return value == self.plain
+        return self.is_implied(value, features)
+
+
+class Reader:
+    """A call with its attributes and its tensors, from which features are read.
+
+    In a loop the last step counts: its lengths decide whether a window is short or long. In a graph
+    the main node counts. ``derive_steps`` is called if a feature needs the tensors.
+    """
+
+    def __init__(self, call: Call, derive_steps: Callable[[], tuple[Step, ...]]) -> None:
+        self.call = call
+        self._derive_steps = derive_steps
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the call, or those of the main node of a graph."""
+        return tuple(step.node or step for step in self._derive_steps())
+
+    @property
+    def step(self) -> Step:
+        """The last step."""
+        return self.steps[-1]
+
+    @cached_property
+    def attributes(self) -> dict[str, int | float | str]:
+        """The attributes of the node."""
+        return attributes_of(self.call)
+
+    def tensor(self, name: str) -> Tensor | None:
+        """The input ``name`` if it is connected."""
+        tensor = self.step.input(name)
+        return tensor if tensor.connected else None
+
+
+# Inputs
+
+
+@dataclass(frozen=True)
+class InputRule:
+    """When an input is connected, its dims in a call, and the default of its values.
+
+    ``axes``: the dims, where they are not those of the signature. ``values``: how they are drawn in
+    a call of so many keys; None if they follow from the call (lengths, positions, tables).
+    """
+
+    connected: Callable[[Call], object]
+    axes: Callable[[Call], tuple[Axis, ...]] | None = None
+    values: Callable[[Call, int], Values | None] | None = None
+
+
+@lru_cache(maxsize=1024)
+def uniform(low: float, high: float, odd_heads: float = 1.0, step: float = 0.0) -> Values:
+    """Values between ``low`` and ``high``; made once for each range, for speed."""
+    return Values(low=low, high=high, odd_heads=odd_heads, step=step)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the operator.
+
+    ``inputs`` and ``outputs`` are those that it adds to a call, each with the rule for when it is
+    connected. ``effects`` are the names of what a case must show of it (``insensitive_to`` names
+    those that it cannot). ``impossible`` yields what no call can be built of, and ``excluded`` what
+    the operator's documentation excludes. ``replacements`` yields what a faulty kernel uses in
+    place of its inputs and attributes; it imports NumPy.
+    """
+
+    features: tuple[Feature, ...] = ()
+    inputs: Mapping[str, InputRule] = field(default_factory=dict)
+    outputs: Mapping[str, Callable[[Call], object]] = field(default_factory=dict)
+    effects: tuple[str, ...] = ()
+    impossible: Callable[[Call], Iterator[Check]] = lambda call: iter(())
+    excluded: Callable[[Call], Iterator[Check]] = lambda call: iter(())
+    honoured: tuple[Honoured, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    replacements: Callable[[], Iterable[Any]] = tuple

@@ -1,0 +1,122 @@
+"""Key and value: new ones of their own, packed into query, or those of a borrowed cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from conformance.operator.call import Call, Values
+from conformance.operator.part import (
+    Check,
+    Feature,
+    Ground,
+    InputRule,
+    Part,
+    Reader,
+    Value,
+    specified,
+)
+from conformance.operator.parts.quantisation import is_quantised
+from conformance.operator.parts.scores import query_values
+from conformance.operator.sources import BORROWING, OMITTING
+
+_MARKED: Final = Values(kind="marked")
+_PLAIN: Final = Values()
+_ZEROS: Final = Values(kind="constant", value=0.0)
+
+
+def token_values(call: Call) -> Values:
+    """The default values of keys and values: marked or, if quantised, all codes equally likely."""
+    return _PLAIN if is_quantised(call) else _MARKED
+
+
+def natural_length(reader: Reader) -> bool:
+    """Whether key and value are as long as query, or as ``key_value`` says."""
+    return reader.call.kv_sequence_length in (None, reader.step.sequence_length)
+
+
+def new_tokens(call: Call, sequence_length: int) -> int:
+    """The number of new key/value tokens of each sequence, padding included."""
+    if call.key_value in ("zero_length", "omitted"):
+        return 0
+    if call.kv_sequence_length is not None:
+        return call.kv_sequence_length
+    return sequence_length
+
+
+KEY_VALUE = Feature(
+    "key_value",
+    {
+        "new": Value(),
+        "packed": Value(
+            "packed QKV",
+            "packed_qkv",
+            specified(
+                "packed QKV with shape(batch_size, sequence_length, d) where d is (num_heads *"
+                " head_size + 2 * kv_num_heads * head_size)."
+            ),
+        ),
+        "zero_length": Value(
+            "borrowed cache",
+            "zero_length_kv borrowed shared_kv",
+            specified(
+                "allowing `kv_sequence_length=0` when `past_key`/`past_value` contain the borrowed"
+                " KV cache",
+                BORROWING,
+            ),
+        ),
+        "zero_valued": Value("key and value of zeros", "zero_valued_kv"),
+        "omitted": Value(
+            "key and value left out",
+            "omitted_kv borrowed shared_kv",
+            Ground(
+                "requested",
+                OMITTING,
+                "Asked for; the operator reads omitted key and value as packed QKV.",
+            ),
+        ),
+    },
+    lambda reader: reader.call.key_value if natural_length(reader) else None,
+    off=("key_value", "kv_sequence_length"),
+)
+
+
+def _are_given(call: Call) -> bool:
+    return call.key_value in ("new", "zero_length", "zero_valued")
+
+
+def _values(call: Call, keys: int) -> Values:
+    return _ZEROS if call.key_value == "zero_valued" else token_values(call)
+
+
+def _query_axes(call: Call) -> tuple[str, ...]:
+    packed = call.key_value == "packed"
+    return "batch_size", "sequence_length", "packed_hidden_size" if packed else "hidden_size"
+
+
+def _impossible(call: Call) -> Iterator[Check]:
+    own = call.key_value in ("packed", "zero_length") and call.kv_sequence_length is not None
+    sentence = f"key_value {call.key_value} decides the length of key and value"
+    yield own, "kv_sequence_length", sentence
+
+
+def _replacements() -> Iterator[Any]:
+    from conformance.operator.replacement import Replacement, filled, of_tokens
+
+    yield from of_tokens("query", "query")
+    for name in ("key", "value"):
+        yield from of_tokens(name, name)
+        yield Replacement(name, "zeros", "zeros", filled(name, 0.0))
+
+
+PART = Part(
+    features=(KEY_VALUE,),
+    inputs={
+        "query": InputRule(lambda call: True, _query_axes, query_values),
+        "key": InputRule(_are_given, values=_values),
+        "value": InputRule(_are_given, values=_values),
+    },
+    outputs={"output": lambda call: True},
+    impossible=_impossible,
+    replacements=_replacements,
+)

@@ -1,0 +1,162 @@
+"""Lengths: how many sequences, tokens and past tokens a call has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from conformance.operator.call import Call
+from conformance.operator.part import (
+    Check,
+    Feature,
+    InputRule,
+    Part,
+    Reader,
+    Value,
+    established,
+    specified,
+)
+from conformance.operator.parts.key_value import natural_length
+from conformance.operator.sources import HELPER, ONNXRUNTIME
+
+
+def _phase(reader: Reader) -> str | None:
+    step, length = reader.step, reader.step.sequence_length
+    if reader.call.loop:
+        return "loop"
+    if not natural_length(reader) or not length:
+        return None
+    if queries := step.query_lengths:
+        if queries == step.total_lengths:
+            return "prefill"
+    elif length == step.total_sequence_length:
+        return "prefill"
+    return "decode" if length == 1 else "chunked_prefill"
+
+
+PHASE = Feature(
+    "phase",
+    {
+        "prefill": Value("prompt", "prefill"),
+        "decode": Value("one token on a past", "decode"),
+        "chunked_prefill": Value(
+            "several tokens on a past",
+            "chunked_prefill",
+            specified(
+                "GQA can take arbitrary length input using seqlens_k as total_sequence_length - 1"
+                " and the sequence length of qkv as new_sequence_length",
+                f"{ONNXRUNTIME}/pull/21523",
+            ),
+        ),
+        "loop": Value("generation loop", "loop"),
+    },
+    _phase,
+    is_implied=lambda value, features: False,
+)
+BATCH = Feature(
+    "batch",
+    {"one": Value(), "more": Value("batch")},
+    lambda reader: "one" if reader.call.batch_size == 1 else "more",
+    is_implied=lambda value, features: value == "one" or features.get("lengths") == "ragged",
+)
+LENGTHS = Feature(
+    "lengths",
+    {
+        "equal": Value(),
+        "ragged": Value(
+            "ragged batch",
+            "ragged",
+            established("on which side a shorter sequence is padded", HELPER),
+        ),
+    },
+    lambda reader: "ragged" if len(set(reader.step.total_lengths)) > 1 else "equal",
+    off=("total_sequence_lengths",),
+    shown_by=("ragged",),
+)
+
+
+def _impossible(call: Call) -> Iterator[Check]:
+    loop, totals = call.loop, call.total_sequence_lengths
+    sentence = "a loop gives the sequence_length of each call itself"
+    yield loop and call.sequence_length != 1, "sequence_length", sentence
+    wrong = totals is not None and len(totals) != call.batch_size
+    sentence = f"total_sequence_lengths has {len(totals or ())} for a batch of {call.batch_size}"
+    yield wrong, "total_sequence_lengths", sentence
+
+
+def _excluded(call: Call) -> Iterator[Check]:
+    if call.inputs:  # which may have other lengths
+        return
+    past, chunks = call.past_sequence_length, call.query_seqlens is not None
+    start, *further = call.loop or (call.sequence_length,)
+    no_new = call.key_value in ("zero_length", "omitted") or call.kv_sequence_length == 0
+    longest = past if no_new else past + (call.kv_sequence_length or start)
+    totals = max(call.total_sequence_lengths or (longest,))
+    keys = totals if no_new else totals + sum(further)
+    sentence = "nothing to attend to: no past, no new keys"
+    yield start and not min(keys, longest), "key_value", sentence
+    if not chunks and call.cache_kind != "static":
+        sentence = f"the longest sequence has {longest} tokens, past and new, not {totals}"
+        yield totals != longest, "total_sequence_lengths", sentence
+        sentence = "only a static cache and query_seqlens have a total_sequence_length of their own"
+        yield call.total_sequence_length not in (None, keys), "total_sequence_length", sentence
+    sliding, window = call.sliding_window_cache == 1, call.local_window_size or 0
+    held, rows = keys if call.shared_buffer else past, call.max_sequence_length or max(keys, past)
+    sentence = f"{rows} rows are too few for {held} tokens"
+    yield held > rows and not (chunks or sliding), "max_sequence_length", sentence
+    sentence = f"{rows} rows are fewer than local_window_size {window}"
+    yield sliding and rows < window, "max_sequence_length", sentence
+    table = call.rotary_cache_length or keys
+    yield table < keys, "rotary_cache_length", f"{keys} tokens need as many rows"
+
+
+def _replacements() -> Iterator[Any]:
+    import numpy as np
+
+    from conformance.operator.replacement import (
+        Changes,
+        ConnectedCall,
+        Replace,
+        Replacement,
+        has_the_rows,
+    )
+
+    def lengths(length: Callable[[Any], int]) -> Replace:
+        """One length for all sequences; padding of a causal prompt follows all compared tokens."""
+
+        def changes(given: ConnectedCall) -> Changes | None:
+            call = given.call
+            if call.first_prompt and call.causal:
+                return None
+            changed = {"lengths": np.full_like(call.lengths, length(call))}
+            return changed if has_the_rows(replace(call, **changed)) else None
+
+        return changes
+
+    def longest(call: Any) -> int:
+        """The largest length; with query_seqlens the total is only a bound of it."""
+        return int(call.total if call.query_lengths is None else call.lengths.max())
+
+    def every_total(given: ConnectedCall) -> Changes | None:
+        ragged = np.any(given.call.lengths < longest(given.call))
+        return lengths(longest)(given) if ragged else None
+
+    yield Replacement(
+        "seqlens_k", "total", "total_sequence_length for every sequence", every_total, "ragged"
+    )
+    words = "its first element for all sequences"
+    yield Replacement("seqlens_k", "first", words, lengths(lambda call: int(call.lengths[0])))
+
+
+PART = Part(
+    features=(PHASE, BATCH, LENGTHS),
+    inputs={
+        "seqlens_k": InputRule(lambda call: True),
+        "total_sequence_length": InputRule(lambda call: True),
+    },
+    effects=("ragged",),
+    impossible=_impossible,
+    excluded=_excluded,
+    replacements=_replacements,
+)

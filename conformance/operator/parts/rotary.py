@@ -1,0 +1,108 @@
+"""Rotary embedding: the tables, and which elements of a head they rotate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.operator.call import Call
+from conformance.operator.part import Check, Feature, InputRule, Part, Reader, Value, established
+from conformance.operator.sources import KERNELS, ONNXRUNTIME
+
+
+def _rotary(reader: Reader) -> str | None:
+    table = reader.tensor("cos_cache")
+    if reader.attributes.get("do_rotary", 0) != 1:
+        return "none"
+    if table is None or table.shape is None or len(table.shape) != 2:
+        return None
+    layout = "interleaved" if reader.attributes.get("rotary_interleaved") else "half_split"
+    return layout if 2 * table.shape[1] >= reader.call.head_size else f"partial_{layout}"
+
+
+_PAIRS = established(
+    "which elements of a head rotary embedding pairs", f"{KERNELS}/cpu/bert/rotary_embedding.cc"
+)
+_NARROW = established(
+    "that a narrow cos_cache leaves the rest of a head unrotated", f"{ONNXRUNTIME}/pull/19874"
+)
+ROTARY = Feature(
+    "rotary",
+    {
+        "none": Value(),
+        "half_split": Value("rotary", "rotary half_split", _PAIRS),
+        "interleaved": Value("interleaved rotary", "rotary interleaved", _PAIRS),
+        "partial_half_split": Value("partial rotary", "rotary partial_half_split", _NARROW),
+        "partial_interleaved": Value(
+            "partial interleaved rotary", "rotary partial_interleaved", _NARROW
+        ),
+    },
+    _rotary,
+    off=("rotary", "rotary_dim", "rotary_cache_length", "position_ids"),
+    plainer=({"rotary_dim": None}, {"rotary": "half_split"}),
+    shown_by=("rotary",),
+)
+
+
+def _impossible(call: Call) -> Iterator[Check]:
+    given = call.rotary_dim or call.rotary_cache_length
+    field = "rotary_dim" if call.rotary_dim else "rotary_cache_length"
+    yield call.rotary == "none" and given, field, f"{field} is given, but rotary is none"
+
+
+def _excluded(call: Call) -> Iterator[Check]:
+    rotated, size = call.rotary_dim or 0, call.head_size
+    is_odd = call.rotary != "none" and (rotated or size) % 2
+    yield is_odd, "rotary_dim", "rotary_dim must be even, since pairs of elements rotate"
+    yield rotated > size, "rotary_dim", f"rotary_dim {rotated} is more than head_size {size}"
+
+
+def _replacements() -> Iterator[Any]:
+    import numpy as np
+
+    from conformance.operator.replacement import (
+        Changes,
+        ConnectedCall,
+        Replace,
+        Replacement,
+        filled,
+        first,
+    )
+
+    def unturned(given: ConnectedCall) -> Changes | None:
+        return None if given.call.cos is None else {"cos": None, "sin": None}
+
+    def other_layout(given: ConnectedCall) -> Changes | None:
+        return None if given.call.cos is None else {"interleaved": not given.call.interleaved}
+
+    def row_0(field: str, of_angle_0: float) -> Replace:
+        """Row 0 of a table, unless it is that of the angle 0, which is another replacement."""
+
+        def changes(given: ConnectedCall) -> Changes | None:
+            table = getattr(given.call, field)
+            if table is None or np.all(table[0] == of_angle_0):
+                return None
+            return first(field, 0)(given)
+
+        return changes
+
+    yield Replacement("rotary", "", "no rotation", unturned, "rotary")
+    words = "the other layout"
+    yield Replacement("rotary_interleaved", "", words, other_layout, "rotary_interleaved")
+    turned = ("output", "present_key")
+    for field, word, number in (("cos", "ones", 1.0), ("sin", "zeros", 0.0)):
+        name, changes = f"{field}_cache", row_0(field, number)
+        yield Replacement(name, word, word, filled(field, number), outputs=turned)
+        yield Replacement(name, "row_0", "row 0 at every position", changes, outputs=turned)
+
+
+_TABLE = InputRule(lambda call: call.rotary != "none")
+
+PART = Part(
+    features=(ROTARY,),
+    inputs={"cos_cache": _TABLE, "sin_cache": _TABLE},
+    effects=("rotary", "rotary_interleaved"),
+    impossible=_impossible,
+    excluded=_excluded,
+    replacements=_replacements,
+)
