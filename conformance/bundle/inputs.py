@@ -18,21 +18,10 @@ from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.case.given import given_inputs
 from conformance.operator.call import Call, GivenCall, Values
+from conformance.operator.features import INPUT_RULES
 from conformance.operator.parts.key_value import token_values
+from conformance.operator.parts.rotary import ROTARY_BASE, ROTARY_FACTOR
 from conformance.operator.tensors import Step, Tensor
-
-#: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
-#: but neither is the usual one (10,000 and 1), so a kernel that computes the angles itself instead
-#: of reading the tables is wrong.
-ROTARY_BASE: Final = 500.0
-ROTARY_FACTOR: Final = 0.75
-
-#: The inputs that stay the same in all calls of a loop. Scales must, because the codes in a cache
-#: are only valid with the scale that they were quantised with. Rotary tables must, because the keys
-#: in a cache are rotated by them.
-_OF_THE_MODEL: Final = (
-    "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache",
-)  # fmt: skip
 
 #: Seeded again for each input: a new generator takes 90 microseconds, a seed 1.5.
 _RANDOM: Final = np.random.RandomState()
@@ -168,7 +157,9 @@ def _mark(numbers: Array, size: int, name: str, starts: tuple[int, ...]) -> None
 
 def stream_of(call: Call, step: Step, name: str) -> str:
     """The name of an input's random stream, which is its seed."""
-    index = 0 if name in (*_OF_THE_MODEL, *call.constants) else step.index
+    rule = INPUT_RULES.get(name)
+    always_the_same = (rule is not None and rule.same_in_a_loop) or name in call.constants
+    index = 0 if always_the_same else step.index
     return f"{call.seed}/{index}/{name}"
 
 
@@ -229,14 +220,9 @@ def packed_parts(call: Call, values: Values) -> tuple[tuple[str, int, Values], .
 def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     """The values of inputs that follow from the call: lengths, positions and rotary tables."""
     assert tensor.shape is not None
-    if tensor.name == "seqlens_k":
-        return np.resize(np.array(step.total_lengths, dtype=np.float64) - 1, tensor.shape)
-    if tensor.name == "total_sequence_length":
-        return np.full(tensor.shape, float(step.total_sequence_length))
-    if tensor.name == "query_seqlens":
-        return query_counts(step, tensor.shape)
-    if tensor.name == "position_ids":
-        return np.resize(positions(step), tensor.shape)
+    rule = INPUT_RULES.get(tensor.name)
+    if rule is not None and rule.numbers is not None:
+        return np.resize(np.array(rule.numbers(step), np.float64), tensor.shape)
     if tensor.name == "attention_mask":  # of a graph
         return np.arange(tensor.shape[1]) < np.array(step.total_lengths)[:, None]
     if tensor.name in ("cos_cache", "sin_cache"):
@@ -246,22 +232,9 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     raise AssertionError(tensor.name)
 
 
-def query_counts(step: Step, shape: tuple[int, ...]) -> Array:
-    """The values of query_seqlens: those of the call, or those that hold without the input."""
-    counts = step.query_lengths or [min(step.sequence_length, t) for t in step.total_lengths]
-    return np.resize(np.array(counts, dtype=np.float64), shape)
-
-
 @lru_cache(maxsize=8)
 def _table(name: str, rows: int, half: int) -> Array:
     """A rotary table, (rows, half)."""
     frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
     angles = ROTARY_FACTOR * np.arange(rows)[:, None] * frequencies
     return np.cos(angles) if name == "cos_cache" else np.sin(angles)
-
-
-def positions(step: Step) -> Array:
-    """Positions of the query tokens, as numbers: (batch_size, sequence_length)."""
-    steps = np.array(step.positions.steps(step.sequence_length))
-    numbers: Array = np.array(step.positions.starts, np.float64)[:, None] + steps
-    return numbers

@@ -17,12 +17,13 @@ import onnx
 from onnx import helper
 
 from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
-from conformance.bundle.inputs import draw_inputs, positions
+from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import DEFAULT_OPSET, declare, model_of, node_of
 from conformance.bundle.script import CARRY, Array, Arrays, Script, ScriptStep, script_with
 from conformance.case.tensors import steps_of
 from conformance.case.variants import RelationName
 from conformance.operator.call import Call
+from conformance.operator.signature import INPUTS, Axis
 from conformance.operator.tensors import Step, attributes_of
 from conformance.oracle import Reference, reference
 
@@ -107,11 +108,6 @@ def _constants_as_inputs(call: Call) -> Script:
     return _variant(call, [draw_inputs(call, step) for step in steps_of(call)], constants=())
 
 
-def _take_heads(call: Call, array: Array, heads: Array) -> Array:
-    """These heads of [B, S, heads * D]."""
-    return np.take(array, _columns(call, heads), axis=2)
-
-
 def _columns(call: Call, heads: Array) -> Array:
     """The places of these heads in the last dim of [B, S, heads * D]."""
     return (heads[:, None] * call.head_size + np.arange(call.head_size)).reshape(-1)
@@ -130,34 +126,46 @@ def _head_order(call: Call) -> tuple[Array, Array]:
     return query, kv
 
 
+def _taken(inputs: Arrays, heads: Mapping[Axis, Array]) -> Arrays:
+    """The inputs with an axis of heads, of which those at these places are taken."""
+    return {
+        parameter.name: np.take(array, heads[axis], axis=place)
+        for parameter in INPUTS
+        if (array := inputs.get(parameter.name)) is not None
+        for place, axis in enumerate(parameter.axes)
+        if axis in heads and array.shape[place] > heads[axis].max()
+    }
+
+
 def _permute_heads(call: Call, inputs: Arrays) -> Arrays:
     query, kv = _head_order(call)
-    changed: Arrays = {"query": _take_heads(call, inputs["query"], query)}
-    for name in ("key", "value"):
-        changed[name] = _take_heads(call, inputs[name], kv)
-    for name in ("past_key", "past_value"):
-        if name in inputs:
-            changed[name] = inputs[name][:, kv]
-    bias = inputs.get("attention_bias")
-    if bias is not None and bias.shape[1] > 1:
-        changed["attention_bias"] = bias[:, query]
-    if "head_sink" in inputs:
-        changed["head_sink"] = inputs["head_sink"][query]
-    return changed
+    places: dict[Axis, Array] = {
+        "num_heads": query,
+        "hidden_size": _columns(call, query),
+        "kv_num_heads": kv,
+        "kv_hidden_size": _columns(call, kv),
+    }
+    return _taken(inputs, places)
 
 
 #: Inputs whose first dim is the batch; for attention_bias only if that dim is not 1.
-_BATCHED: Final = (
-    "query", "key", "value", "past_key", "past_value", "seqlens_k", "position_ids",
-    "attention_bias", "query_seqlens",
-)  # fmt: skip
+_BATCHED: Final = {one.name for one in INPUTS if one.axes[:1] == ("batch_size",)}
 
 
 def _permute_batch(call: Call, inputs: Arrays) -> Arrays:
     return {
-        name: np.roll(inputs[name], 1, axis=0)
-        for name in _BATCHED
-        if name in inputs and len(inputs[name]) == call.batch_size
+        name: np.roll(array, 1, axis=0)
+        for name, array in inputs.items()
+        if name in _BATCHED and len(array) == call.batch_size
+    }
+
+
+def _part(inputs: Arrays, slices: Mapping[Axis, slice]) -> Arrays:
+    """The inputs, with slices of the axes that have these names."""
+    axes = {parameter.name: parameter.axes for parameter in INPUTS}
+    return {
+        name: array[tuple(slices.get(axis, slice(None)) for axis in axes[name])]
+        for name, array in inputs.items()
     }
 
 
@@ -168,11 +176,7 @@ def _repeated(call: Call) -> Array:
 
 def _repeat_heads(call: Call) -> Script:
     inputs, heads = _drawn(call), _repeated(call)
-    for name in ("key", "value"):
-        inputs[name] = _take_heads(call, inputs[name], heads)
-    for name in ("past_key", "past_value"):
-        if name in inputs:
-            inputs[name] = np.take(inputs[name], heads, axis=1)
+    inputs |= _taken(inputs, {"kv_num_heads": heads, "kv_hidden_size": _columns(call, heads)})
     return _variant(call, [inputs], kv_num_heads=call.num_heads)
 
 
@@ -195,20 +199,20 @@ def _alone(call: Call) -> Script:
     calls = []
     for b in _with_queries(step):
         total = step.total_lengths[b]
-        mine = {
+        queries = _queries(step, b)
+        columns = total if step.query_lengths is None else step.total_sequence_length
+        slices: dict[Axis, slice] = {
+            "sequence_length": slice(queries),
+            "kv_sequence_length": slice(queries),
+            "total_sequence_length": slice(columns),
+        }
+        if call.cache_kind == "concatenated":
+            slices["past_sequence_length"] = slice(total - queries)
+        alone = {
             name: array[b : b + 1] if name in _BATCHED and len(array) == call.batch_size else array
             for name, array in inputs.items()
         }
-        queries = _queries(step, b)
-        for name in ("query", "key", "value", "position_ids"):
-            if name in mine:
-                mine[name] = mine[name][:, :queries]
-        if call.cache_kind == "concatenated":
-            for name in ("past_key", "past_value"):
-                mine[name] = mine[name][:, :, : total - queries]
-        columns = total if step.query_lengths is None else step.total_sequence_length
-        if "attention_bias" in mine:
-            mine["attention_bias"] = mine["attention_bias"][:, :, :queries, :columns]
+        mine = _part(alone, slices)
         mine["total_sequence_length"] = np.full_like(mine["total_sequence_length"], columns)
         calls.append(mine)
     return _variant(call, calls, batch_size=1, total_sequence_lengths=None, **chunks)
@@ -303,11 +307,15 @@ def _in_pieces(call: Call, lengths: Sequence[int]) -> Script:
     for length in lengths:
         end = start + length
         total = call.past_sequence_length + end
-        mine = {n: a for n, a in inputs.items() if not calls or not n.startswith("past_")}
-        for name in ("query", "key", "value"):
-            mine[name] = inputs[name][:, start:end]
-        if "attention_bias" in mine:
-            mine["attention_bias"] = inputs["attention_bias"][:, :, start:end, :total]
+        tokens = slice(start, end)
+        mine = _part(
+            {n: a for n, a in inputs.items() if not calls or not n.startswith("past_")},
+            {
+                "sequence_length": tokens,
+                "kv_sequence_length": tokens,
+                "total_sequence_length": slice(total),
+            },
+        )
         mine["seqlens_k"] = np.full_like(inputs["seqlens_k"], total - 1)
         mine["total_sequence_length"] = np.full_like(inputs["total_sequence_length"], total)
         calls.append(mine)
@@ -353,7 +361,8 @@ def _other_later(call: Call, inputs: Arrays) -> Arrays:
 
 def _turned(call: Call, inputs: Arrays) -> Arrays:
     """Query and new keys rotated in float64 and rounded to storage."""
-    rows = positions(steps_of(call)[0]).astype(np.int64)
+    step = steps_of(call)[0]
+    rows = np.array(step.positions.numbers(step.sequence_length)).reshape(call.batch_size, -1)
     names = [name for name in ("query", "key") if inputs[name].shape[1]]
     return {name: _apply_rotary(call, inputs, inputs[name], rows) for name in names}
 

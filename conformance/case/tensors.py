@@ -279,10 +279,10 @@ def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tu
     }
     found = []
     for tensor, explicit in inputs:
-        other = others.get(tensor.name)  # type: ignore[call-overload]
+        other = others.get(tensor.name)
         if other is not None:
             field, their = f"inputs.{tensor.name}", by_name[other]
-            if call.inputs[tensor.name] != InputOverride(same_as=other):  # type: ignore[index]
+            if call.inputs[tensor.name] != InputOverride(same_as=other):
                 raise ShapeError(
                     field, f"{tensor.name} is the tensor of {other}: nothing else fits"
                 )
@@ -322,7 +322,7 @@ def _input(
     """
     name, rule = parameter.name, INPUT_RULES[parameter.name]
     field = f"inputs.{name}"
-    override = call.inputs.get(name)  # type: ignore[call-overload]
+    override = call.inputs.get(name)
     dtype = _dtype(parameter, call, cache_dtype)
     if isinstance(override, str):
         override = InputOverride(state=override)
@@ -385,7 +385,7 @@ def _output(
 ) -> tuple[Tensor, bool]:
     name = parameter.name
     dtype = _dtype(parameter, call, cache_dtype)
-    override = call.outputs.get(name)  # type: ignore[call-overload]
+    override = call.outputs.get(name)
     if isinstance(override, str):
         override = OutputOverride(state=override)
     if override is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from conformance.base.dtypes import DType, FloatType
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, INPUTS, OUTPUT_NAMES
 
 
 class CallError(ValueError):
@@ -69,55 +70,16 @@ Numbers = Annotated[
 ]
 
 State = Literal["connected", "omitted", "trailing"]
-InputName = Literal[
-    "query",
-    "key",
-    "value",
-    "past_key",
-    "past_value",
-    "seqlens_k",
-    "total_sequence_length",
-    "cos_cache",
-    "sin_cache",
-    "position_ids",
-    "attention_bias",
-    "head_sink",
-    "k_scale",
-    "v_scale",
-    "q_norm_weight",
-    "k_norm_weight",
-    "query_seqlens",
-]
-#: The inputs that are weights of a model, the same in all its calls.
-ConstantName = Literal[
-    "cos_cache",
-    "sin_cache",
-    "head_sink",
-    "k_scale",
-    "v_scale",
-    "q_norm_weight",
-    "k_norm_weight",
-]
-OutputName = Literal["output", "present_key", "present_value", "output_qk"]
-AttributeName = Literal[
-    "num_heads",
-    "kv_num_heads",
-    "scale",
-    "softcap",
-    "local_window_size",
-    "do_rotary",
-    "rotary_interleaved",
-    "smooth_softmax",
-    "qk_output",
-    "k_quant_type",
-    "v_quant_type",
-    "kv_cache_bit_width",
-    "qk_norm_epsilon",
-    "sliding_window_cache",
-    "causal",
-    "q_norm_epsilon",
-    "k_norm_epsilon",
-]
+if TYPE_CHECKING:
+    InputName = str
+    ConstantName = str
+    OutputName = str
+    AttributeName = str
+else:  # a case file can name no others
+    InputName = Literal[INPUT_NAMES]
+    ConstantName = Literal[tuple(one.name for one in INPUTS if one.is_weight)]
+    OutputName = Literal[OUTPUT_NAMES]
+    AttributeName = Literal[tuple(ATTRIBUTE_BY_NAME)]
 
 
 class Model(BaseModel):

@@ -212,15 +212,20 @@ class Reader:
 
 @dataclass(frozen=True)
 class InputRule:
-    """When an input is connected, its dims in a call, and the default of its values.
+    """When an input is connected, its dims in a call, and its values.
 
-    ``axes``: the dims, where they are not those of the signature. ``values``: how they are drawn in
-    a call of so many keys; None if they follow from the call (lengths, positions, tables).
+    ``axes``: the dims, where they are not those of the signature. ``values``: how values are drawn
+    in a call of so many keys; None if they follow from the call. ``numbers``: the numbers that
+    follow from it, which are repeated until they fill the shape; ``meaning`` says in words what
+    they are. ``same_in_a_loop``: all calls of a loop must have the same values.
     """
 
     connected: Callable[[Call], object]
     axes: Callable[[Call], tuple[Axis, ...]] | None = None
-    values: Callable[[Call, int], Values | None] | None = None
+    values: Callable[[Call, int], Values] | None = None
+    numbers: Callable[[Step], Sequence[int]] | None = None
+    meaning: str = ""
+    same_in_a_loop: bool = False
 
 
 @lru_cache(maxsize=1024)

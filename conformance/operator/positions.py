@@ -42,6 +42,11 @@ class Positions:
         """The distance of each of ``tokens`` tokens from the first of its sequence."""
         return [token + _left_out(token) * self.gaps for token in range(tokens)]
 
+    def numbers(self, tokens: int) -> list[int]:
+        """The positions of ``tokens`` tokens of each sequence, one sequence after the other."""
+        steps = self.steps(tokens)
+        return [start + step for start in self.starts for step in steps]
+
     def end(self, tokens: int) -> int:
         """One more than the largest position of ``tokens`` tokens."""
         last = tokens - 1

@@ -41,13 +41,18 @@ NAMED_AXES: Final = frozenset(
 
 @dataclass(frozen=True)
 class Parameter:
-    """An input or output: ``type`` names an entry of :data:`TYPES`, ``axes`` are its usual dims."""
+    """An input or output.
+
+    ``type`` names an entry of :data:`TYPES`, ``axes`` are its usual dims. ``is_weight``: it is a
+    weight of a model, the same in all its calls, so a model can have it as a constant.
+    """
 
     name: str
     type: str
     axes: tuple[Axis, ...]
     required: bool = False
     since: str = "1.20"
+    is_weight: bool = False
 
     @property
     def rank(self) -> int:
@@ -79,15 +84,15 @@ INPUTS: Final = (
     Parameter("past_value", "T_CACHE", _CACHE),
     Parameter("seqlens_k", "M", ("batch_size",), required=True),
     Parameter("total_sequence_length", "M", (), required=True),
-    Parameter("cos_cache", "T", _TABLE),
-    Parameter("sin_cache", "T", _TABLE),
+    Parameter("cos_cache", "T", _TABLE, is_weight=True),
+    Parameter("sin_cache", "T", _TABLE, is_weight=True),
     Parameter("position_ids", "int64", ("batch_size", "sequence_length"), since="1.22"),
     Parameter("attention_bias", "T", _SCORES, since="1.22"),
-    Parameter("head_sink", "T", ("num_heads",), since="1.23"),
-    Parameter("k_scale", "T_KV_SCALE", (1,), since="1.25"),
-    Parameter("v_scale", "T_KV_SCALE", (1,), since="1.25"),
-    Parameter("q_norm_weight", "T", ("head_size",), since="1.28"),
-    Parameter("k_norm_weight", "T", ("head_size",), since="1.28"),
+    Parameter("head_sink", "T", ("num_heads",), since="1.23", is_weight=True),
+    Parameter("k_scale", "T_KV_SCALE", (1,), since="1.25", is_weight=True),
+    Parameter("v_scale", "T_KV_SCALE", (1,), since="1.25", is_weight=True),
+    Parameter("q_norm_weight", "T", ("head_size",), since="1.28", is_weight=True),
+    Parameter("k_norm_weight", "T", ("head_size",), since="1.28", is_weight=True),
     Parameter("query_seqlens", "M", ("batch_size",), since="1.32"),
 )
 

@@ -17,14 +17,13 @@ from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import (
     packed_parts,
     part_of,
-    positions,
-    query_counts,
     spread_of,
     starts_of,
     stream_of,
 )
 from conformance.bundle.script import CARRY
 from conformance.operator.call import Call, Values
+from conformance.operator.features import INPUT_RULES
 from conformance.operator.tensors import Step, Tensor
 from conformance.results.records import LaterInput, Recipe
 
@@ -131,28 +130,19 @@ def _filled(
 def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
     """The recipe of an input whose values have a meaning, such as lengths and positions."""
     assert tensor.shape is not None
-    if tensor.name == "seqlens_k":
-        lengths = [length - 1 for length in step.total_lengths]
-        if math.prod(tensor.shape) > len(lengths):
-            return Recipe(kind="positions", starts=tuple(lengths), count=1)
-        return _numbers(lengths[: math.prod(tensor.shape)])
-    if tensor.name == "total_sequence_length":
-        return Recipe(kind="constant", value=step.total_sequence_length)
-    if tensor.name == "query_seqlens":
-        return _numbers([*map(int, query_counts(step, tensor.shape))])
-    if tensor.name == "position_ids":
-        return _positions(step, tensor.shape)
+    rule, shape = INPUT_RULES.get(tensor.name), tensor.shape
+    if rule is not None and rule.numbers is not None:
+        starts, count = step.positions.starts, step.sequence_length
+        numbers = rule.numbers(step)
+        if tensor.name == "position_ids" and not step.positions.gaps:
+            return Recipe(kind="positions", starts=starts, count=count)
+        if math.prod(shape) > len(numbers) > 1:
+            return Recipe(kind="positions", starts=tuple(numbers), count=1)
+        return _numbers([*numbers][: math.prod(shape)])
     if tensor.name == "attention_mask":
         ones = [int(i < length) for length in step.total_lengths for i in range(tensor.shape[1])]
         return _numbers(ones)
     return Recipe(kind="cosines" if tensor.name == "cos_cache" else "sines")
-
-
-def _positions(step: Step, shape: tuple[int, ...]) -> Recipe:
-    starts, count = step.positions.starts, step.sequence_length
-    if step.positions.steps(count) == [*range(count)]:
-        return Recipe(kind="positions", starts=starts, count=count)
-    return _numbers([int(number) for number in np.resize(positions(step), shape).ravel()])
 
 
 def _numbers(numbers: list[int] | list[float]) -> Recipe:

@@ -22,7 +22,6 @@ import numpy as np
 
 from conformance import __version__
 from conformance.base.paths import shown
-from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.given import GivenError, given_inputs
@@ -38,6 +37,7 @@ from conformance.harness.outcomes import (
 )
 from conformance.judge.verdict import Judgement
 from conformance.operator.call import Call, GivenCall, GraphCall
+from conformance.operator.features import INPUT_RULES
 from conformance.operator.tensors import Step, Tensor, attributes_of
 from conformance.results.records import (
     FROM_FILE,
@@ -149,10 +149,9 @@ def compared(
 #: of any other.
 STDERR_BYTES: Final = 1 << 16
 FEW_BYTES: Final = 1 << 11
+
+
 #: The angles in rotary tables, in words.
-_ANGLE: Final = f"{ROTARY_FACTOR:g} position x {ROTARY_BASE:g}^(-2i/rotary_dim)"
-
-
 def end_of_stderr(text: str, most: int) -> str:
     """The end of ``text``, at most ``most`` bytes of JSON, with a note if text was cut off."""
     if _json_bytes(text) <= most:
@@ -284,15 +283,8 @@ def _values_text(tensor: Tensor) -> str:
     if tensor.data is not None:
         return f"{tensor.data}"
     if tensor.values is None:
-        return {
-            "seqlens_k": "tokens of each sequence, less one",
-            "total_sequence_length": "tokens of the longest sequence, or a bound",
-            "query_seqlens": "query tokens of each sequence, without padding",
-            "position_ids": "positions of the new tokens",
-            "attention_mask": "1 for each token, 0 for padding",
-            "cos_cache": f"cosines of {_ANGLE}",
-            "sin_cache": f"sines of {_ANGLE}",
-        }.get(tensor.name, "")
+        rule = INPUT_RULES.get(tensor.name)
+        return rule.meaning if rule else "1 for each token, 0 for padding"  # of an attention mask
     if tensor.values.kind == "constant":
         return f"all {tensor.values.value:g}"
     if tensor.values.kind == "marked":

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import onnx
 import pytest
 from packaging.version import Version
 
-from conformance.operator.call import AttributeName, Call, InputName, OutputName
+from conformance.operator.call import Call
 from conformance.operator.signature import (
     ATTRIBUTE_BY_NAME,
     ATTRIBUTES,
     DOMAIN,
-    INPUT_NAMES,
     INPUTS,
     OP_TYPE,
     OPSET_VERSION,
-    OUTPUT_NAMES,
     OUTPUTS,
     TYPES,
 )
@@ -102,13 +100,6 @@ def test_types_are_those_of_the_installed_onnxruntime(schema: Any) -> None:
         words = {TENSORS[name] for name in constraint.allowed_type_strs}
         assert words == set(TYPES[constraint.type_param_str])
     assert schema.since_version == OPSET_VERSION
-
-
-def test_a_case_can_name_each_of_them() -> None:
-    where = "of conformance/operator/call.py differs from conformance/operator/signature.py"
-    assert get_args(InputName) == INPUT_NAMES, f"InputName {where}"
-    assert get_args(OutputName) == OUTPUT_NAMES, f"OutputName {where}"
-    assert get_args(AttributeName) == tuple(ATTRIBUTE_BY_NAME), f"AttributeName {where}"
 
 
 def test_each_attribute_is_a_field_or_follows_from_one() -> None:

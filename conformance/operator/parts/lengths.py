@@ -152,8 +152,16 @@ def _replacements() -> Iterator[Any]:
 PART = Part(
     features=(PHASE, BATCH, LENGTHS),
     inputs={
-        "seqlens_k": InputRule(lambda call: True),
-        "total_sequence_length": InputRule(lambda call: True),
+        "seqlens_k": InputRule(
+            lambda call: True,
+            numbers=lambda step: [length - 1 for length in step.total_lengths],
+            meaning="tokens of each sequence, less one",
+        ),
+        "total_sequence_length": InputRule(
+            lambda call: True,
+            numbers=lambda step: [step.total_sequence_length],
+            meaning="tokens of the longest sequence, or a bound",
+        ),
     },
     effects=("ragged",),
     impossible=_impossible,

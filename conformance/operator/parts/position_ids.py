@@ -84,7 +84,13 @@ def _replacements() -> Iterator[Any]:
 
 PART = Part(
     features=(POSITION_IDS,),
-    inputs={"position_ids": InputRule(lambda call: call.position_ids)},
+    inputs={
+        "position_ids": InputRule(
+            lambda call: call.position_ids,
+            numbers=lambda step: step.positions.numbers(step.sequence_length),
+            meaning="positions of the new tokens",
+        )
+    },
     effects=("position_ids",),
     impossible=_impossible,
     replacements=_replacements,

@@ -57,6 +57,14 @@ _ON_WEBGPU = (
 )
 
 
+def _weight(low: float, high: float) -> InputRule:
+    return InputRule(
+        lambda call: call.qk_norm,
+        values=lambda call, keys: uniform(low, high),
+        same_in_a_loop=True,
+    )
+
+
 def _replacements() -> Iterator[Any]:
     from conformance.operator.replacement import (
         EDGE_THRESHOLD,
@@ -106,14 +114,7 @@ def _replacements() -> Iterator[Any]:
 
 PART = Part(
     features=(QK_NORM,),
-    inputs={
-        "q_norm_weight": InputRule(
-            lambda call: call.qk_norm, values=lambda call, keys: uniform(1.5, 3.5)
-        ),
-        "k_norm_weight": InputRule(
-            lambda call: call.qk_norm, values=lambda call, keys: uniform(0.5, 2.5)
-        ),
-    },
+    inputs={"q_norm_weight": _weight(1.5, 3.5), "k_norm_weight": _weight(0.5, 2.5)},
     effects=("qk_norm", "norm_epsilon"),
     honoured=(
         Honoured(

@@ -84,7 +84,7 @@ def _scale(side: str) -> InputRule:
     def values(call: Call, keys: int) -> Values:
         return uniform(0.1, 0.2) if packs_two(call) else uniform(0.01, 0.02)
 
-    return InputRule(lambda call: kind(call) != "NONE", axes, values)
+    return InputRule(lambda call: kind(call) != "NONE", axes, values, same_in_a_loop=True)
 
 
 def _excluded(call: Call) -> Iterator[Check]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from conformance.operator.part import (
     specified,
 )
 from conformance.operator.sources import CPU, CUDA, JSEP, WEBGPU
+from conformance.operator.tensors import Step
 
 
 def _query_seqlens(reader: Reader) -> str:
@@ -73,6 +74,11 @@ _HONOURED: Final = (
     )
     + "."
 )
+
+
+def _numbers(step: Step) -> Sequence[int]:
+    """The numbers of the call, or those that hold without the input."""
+    return step.query_lengths or [min(step.sequence_length, n) for n in step.total_lengths]
 
 
 def _impossible(call: Call) -> Iterator[Check]:
@@ -147,7 +153,13 @@ def _replacements() -> Iterator[Any]:
 
 PART = Part(
     features=(QUERY_SEQLENS,),
-    inputs={"query_seqlens": InputRule(lambda call: call.query_seqlens is not None)},
+    inputs={
+        "query_seqlens": InputRule(
+            lambda call: call.query_seqlens is not None,
+            numbers=_numbers,
+            meaning="query tokens of each sequence, without padding",
+        )
+    },
     effects=("query_seqlens",),
     impossible=_impossible,
     excluded=_excluded,

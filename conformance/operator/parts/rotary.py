@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from conformance.operator.call import Call
 from conformance.operator.part import Check, Feature, InputRule, Part, Reader, Value, established
 from conformance.operator.sources import KERNELS, ONNXRUNTIME
+
+#: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
+#: but neither is the usual one (10,000 and 1), so a kernel that computes the angles itself instead
+#: of reading the tables is wrong.
+ROTARY_BASE: Final = 500.0
+ROTARY_FACTOR: Final = 0.75
 
 
 def _rotary(reader: Reader) -> str | None:
@@ -96,11 +102,17 @@ def _replacements() -> Iterator[Any]:
         yield Replacement(name, "row_0", "row 0 at every position", changes, outputs=turned)
 
 
-_TABLE = InputRule(lambda call: call.rotary != "none")
+def _table(of_angles: str) -> InputRule:
+    return InputRule(
+        lambda call: call.rotary != "none",
+        meaning=f"{of_angles} of {ROTARY_FACTOR:g} position x {ROTARY_BASE:g}^(-2i/rotary_dim)",
+        same_in_a_loop=True,
+    )
+
 
 PART = Part(
     features=(ROTARY,),
-    inputs={"cos_cache": _TABLE, "sin_cache": _TABLE},
+    inputs={"cos_cache": _table("cosines"), "sin_cache": _table("sines")},
     effects=("rotary", "rotary_interleaved"),
     impossible=_impossible,
     excluded=_excluded,
