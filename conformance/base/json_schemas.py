@@ -28,7 +28,11 @@ class WithDescriptions(GenerateJsonSchema):
 
 
 def _descriptions(kind: type) -> dict[str, str]:
-    """The text below each annotated field of a class of this package."""
+    """The text below each annotated field of a class of this package.
+
+    A model that is made of another class is described by that one.
+    """
+    kind = kind.__dict__.get("__described_by__", kind)
     if not kind.__module__.startswith(__name__.partition(".")[0]):
         return {}
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body

@@ -247,4 +247,4 @@ def tensor_file(values: Array, name: str) -> bytes:
 
 def _json_of(call: Call) -> str:
     with undisturbed():  # pydantic's serializers take an interrupt for a value that does not fit
-        return call.model_dump_json()
+        return call.json()

@@ -8,7 +8,7 @@ the relation is ``storage``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -81,7 +81,7 @@ def _drawn(call: Call) -> Arrays:
 
 
 def _changed(call: Call, **fields: Any) -> Call:
-    return Call.model_validate({**call.model_dump(), **fields})
+    return replace(call, **fields)
 
 
 def _variant(call: Call, calls: Sequence[Arrays], **fields: Any) -> Script:
@@ -451,8 +451,8 @@ _OF_THE_BORROWER: Final = {
 def _lender(call: Call) -> Call:
     """The call of the layer that owns the cache; it appends the borrower's tokens."""
     past = call.past_sequence_length - call.sequence_length
-    fields = {"key_value": "new", "past_sequence_length": past}
-    return Call.model_validate({**call.model_dump(exclude=_OF_THE_BORROWER), **fields})
+    kept = {name: value for name, value in vars(call).items() if name not in _OF_THE_BORROWER}
+    return Call(**kept | {"key_value": "new", "past_sequence_length": past})
 
 
 def _borrowed(call: Call) -> Script:

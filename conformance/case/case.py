@@ -17,7 +17,7 @@ from conformance.base.yaml_source import InputError, Problem
 from conformance.case.contract import Contract, contract_by_features
 from conformance.case.tensors import steps_of
 from conformance.case.variants import RELATIONS, RelationName
-from conformance.operator.call import Call, CallError, Model
+from conformance.operator.call import Call, CallError, CallFields, Model
 from conformance.operator.features import EFFECTS, PARTS, features_of
 from conformance.operator.part import Check
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
@@ -98,7 +98,7 @@ class Description(Model):
     time_limit_seconds: Annotated[float, Strict(), Field(gt=0, le=3600)] = 30.0
 
 
-class Fields(Call, Description):
+class Fields(CallFields, Description):
     """The fields allowed in defaults, in an entry and in a value of a compound axis."""
 
 

@@ -16,7 +16,7 @@ from conformance.case.case import Fields, Title
 from conformance.case.case import Tag as CaseTag
 from conformance.case.contract import Contract
 from conformance.operator.call import (
-    Call,
+    CALL_FIELDS,
     InputOverride,
     Model,
     OutputOverride,
@@ -91,7 +91,7 @@ def schema() -> dict[str, Any]:
     axes: dict[str, Any] = {
         name: {"type": "array", "minItems": 1, "items": {**field, "description": ""}}
         for name, field in fields.items()
-        if name in Call.model_fields and name not in MAPS
+        if name in CALL_FIELDS and name not in MAPS
     }
     made["$defs"]["Entry"]["properties"]["matrix"] = {
         "description": made["$defs"]["Entry"]["properties"]["matrix"]["description"],

@@ -60,7 +60,7 @@ def given_call(call: Call, step: Step, folder: Path) -> GivenCall:
     file = folder / call.values_from
     content = _content(file)
     _arrays(file, content, step)
-    return GivenCall.model_validate({**dict(call), "file": file, "digest": _digest(content)})
+    return GivenCall(**vars(call), file=file, digest=_digest(content))
 
 
 def given_inputs(call: GivenCall, step: Step) -> dict[str, Array]:

@@ -26,7 +26,15 @@ from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
 from conformance.base.onnx_models import check_inlined, make_names_safe
 from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, node_steps
-from conformance.operator.call import GRAPH_FIELDS, Call, CallError, GraphCall, Values
+from conformance.operator.call import (
+    CALL_FIELDS,
+    GRAPH_FIELDS,
+    Call,
+    CallError,
+    GraphCall,
+    Values,
+    checked_call,
+)
 from conformance.operator.signature import (
     ATTRIBUTE_BY_NAME,
     DOMAIN,
@@ -169,8 +177,8 @@ def graph_call(call: Call, content: bytes) -> GraphCall:
     """
     graph = parsed(content)
     with _legal():
-        fields = _described(graph, graph.attentions[0], call).model_dump()
-    return GraphCall.model_validate({**fields, "content": content})
+        described = _described(graph, graph.attentions[0], call)
+    return GraphCall(**vars(described), content=content)
 
 
 @contextmanager
@@ -356,7 +364,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
         whole = (call.sequence_length,) * call.batch_size
         fields["query_seqlens"] = call.query_seqlens or whole
     try:
-        return Call.model_validate(fields)
+        return checked_call(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         what = ".".join(map(str, first["loc"]))
@@ -478,7 +486,7 @@ def _use_of(graph: Graph, name: str, dtype: str) -> _Use:
 def graph_steps(call: GraphCall) -> tuple[Step, ...]:
     """The only step of a graph. Raises :class:`conformance.case.tensors.ShapeError`."""
     graph = parsed(call.content)
-    plain = Call.model_validate(call.model_dump(exclude={"content"}))
+    plain = Call(**{name: getattr(call, name) for name in CALL_FIELDS})
     (step,) = node_steps(plain)
     if call.shared_buffer and not shared_pasts(graph):
         raise ShapeError("shared_buffer", "no past is an input whose present is an output")

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -20,6 +21,7 @@ from conformance.base.yaml_source import InputError, Key, Problem, Source, read_
 from conformance.case.case import ON_PURPOSE, TARGET_AXIS, Case, Description, Fields, misfits
 from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at, synonyms
 from conformance.operator.call import (
+    CALL_FIELDS,
     GRAPH_FIELDS,
     NOT_BESIDE_VALUES,
     Call,
@@ -35,7 +37,7 @@ from conformance.operator.tensors import attributes_of
 MAX_CASES: Final = 4_000
 #: The names that an axis with a list of values can have.
 _FIELDS: Final = (
-    *(name for name in Call.model_fields if name not in MAPS),
+    *(name for name in CALL_FIELDS if name not in MAPS),
     *(f"inputs.{name}" for name in INPUT_NAMES),
     *(f"outputs.{name}" for name in OUTPUT_NAMES),
     *(f"attributes.{name}" for name in ATTRIBUTE_BY_NAME),
@@ -370,7 +372,7 @@ class _Expander:
             line=self.source.values[path][0],
             question=parsed.question.strip(),
             written_title=entry.title,
-            written_call=_PLAIN_CALL.model_copy(update=merged),
+            written_call=replace(_PLAIN_CALL, **merged),
             written_contract=about["contract"],
             why=about["why"].strip(),
             tags=tuple(dict.fromkeys((*parsed.tags, *about["tags"]))),
@@ -479,9 +481,7 @@ def _beside_values(case: Case, fields: Mapping[str, Any]) -> Iterator[tuple[str,
         if case.relation if field == "relation" else fields.get(field):
             yield field, f"{field} cannot stand beside values_from: {why}"
     for name, override in case.written_call.inputs.items():
-        if isinstance(override, InputOverride) and not override.model_fields_set.isdisjoint(
-            _VALUES
-        ):
+        if isinstance(override, InputOverride) and override.model_fields_set & {*_VALUES}:
             yield f"inputs.{name}", f"{name} has its values from the file that values_from names"
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, get_args, get_origin
 
 from conformance.base.explain import did_you_mean
 from conformance.base.text import one_line
-from conformance.operator.call import Call, State
+from conformance.operator.call import CALL_FIELDS, Call, CallFields, State
 from conformance.operator.features import BY_NAME, FEATURES
 from conformance.operator.part import Feature, Reader
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
@@ -92,7 +92,7 @@ _ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
 }
 #: The fields that are not a property: a path, and fields that contain names.
 _NO_PROPERTY: Final = ("graph", "attributes", "inputs", "outputs")
-_FIELDS: Final = tuple(name for name in Call.model_fields if name not in _NO_PROPERTY)
+_FIELDS: Final = tuple(name for name in CALL_FIELDS if name not in _NO_PROPERTY)
 _TENSORS: Final = (*INPUT_NAMES, *OUTPUT_NAMES)
 
 
@@ -197,7 +197,7 @@ def _possible(name: str) -> tuple[tuple[str, ...], bool]:
     kinds: set[object] = set()
     annotations: list[Any] = []
     if name in _FIELDS:
-        annotations.append(Call.model_fields[name].annotation)
+        annotations.append(CallFields.model_fields[name].annotation)
     while annotations:
         annotation = annotations.pop()
         if get_origin(annotation) is Literal:

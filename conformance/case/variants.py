@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conformance.operator.call import Call
+from conformance.operator.call import CALL_FIELDS, Call
 from conformance.operator.signature import ATTRIBUTES
 
 RelationName = Literal[
@@ -113,7 +113,7 @@ _BOTH_PRESENTS = _requires("both presents must be connected", lambda call: call.
 _DEFAULTS = {
     attribute.name: attribute.default
     for attribute in ATTRIBUTES
-    if not attribute.required and attribute.name in Call.model_fields
+    if not attribute.required and attribute.name in CALL_FIELDS
 }
 _NO_EXTRAS = _requires(
     "softcap, sink, window, rotary, qk_norm, causal, scale, output_qk and other optional attributes"

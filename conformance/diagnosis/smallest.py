@@ -28,7 +28,7 @@ from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
 from conformance.diagnosis.simpler import Changes, needs, simplifications
 from conformance.harness.folders import temporary_folder
-from conformance.operator.call import CallError
+from conformance.operator.call import CALL_FIELDS, CallError
 from conformance.run.assessment import prepared_case
 
 #: A case, and why it is one.
@@ -117,7 +117,7 @@ def _entry(case: Case, why: str) -> dict[str, Any]:
 def fields_of(case: Case) -> dict[str, Any]:
     """The fields of the call that differ from their defaults, and the relation if there is one."""
     relation = {"relation": case.relation} if case.relation else {}
-    return {**case.written_call.model_dump(exclude_defaults=True), **relation}
+    return {**case.written_call.as_written(), **relation}
 
 
 class _Search:
@@ -190,12 +190,13 @@ class _Search:
 
     def _changed(self, case: Case, changes: Changes) -> Case:
         """The case with other fields, which may not fit."""
+        fields = {name: value for name, value in changes.items() if name in CALL_FIELDS}
         return replace(
             case,
             name="smallest",
             axes={},
             written_title=None,
-            written_call=case.written_call.model_copy(update=dict(changes)),
+            written_call=replace(case.written_call, **fields),
             written_contract=None if self.explained else self.first.written_contract,
             relation=changes.get("relation", case.relation),
             insensitive_to=(),

@@ -25,7 +25,7 @@ from conformance.case.corpus import find, shipped_files
 from conformance.case.load import load_file
 from conformance.maintain import run_command
 from conformance.maintain.coverage import Pair, legal_pairs, pairs_of
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.operator.parts.sizes import REST
 from conformance.operator.rules import RULES
 from conformance.operator.wording import words
@@ -96,13 +96,15 @@ def _candidates(
 
 def _fields(case: Case) -> dict[str, Any]:
     """The fields of the call that are not the default, as in a case file."""
-    return case.written_call.model_dump(mode="json", exclude_defaults=True, exclude={"dtype"})
+    fields = case.written_call.as_written("json")
+    fields.pop("dtype", None)
+    return fields
 
 
 def _crossed(row: Case, other: Case) -> Case | None:
     """The row combined with the fields of another case; None if that call must be rejected."""
     try:
-        call = Call.model_validate({**_fields(row), **_fields(other)})
+        call = checked_call({**_fields(row), **_fields(other)})
         hidden = tuple(dict.fromkeys((*row.insensitive_to, *other.insensitive_to)))
         case = replace(
             row, written_call=call, written_title=None, written_contract=None, insensitive_to=hidden
@@ -123,7 +125,7 @@ def with_visible_features(case: Case) -> Case | None:
     inputs = fields.get("inputs", {})
     for seed, query in itertools.product(range(SEEDS), QUERIES):
         other = {"query": {**inputs.get("query", {}), "values": query}} if query else {}
-        call = Call.model_validate({**fields, "seed": seed, "inputs": {**inputs, **other}})
+        call = checked_call({**fields, "seed": seed, "inputs": {**inputs, **other}})
         moved = effects(call)
         small = {part_of(name) for name, effect in moved.items() if effect < NO_EFFECT}
         hidden = tuple(part for part in case.insensitive_to if part in small)
@@ -134,7 +136,7 @@ def with_visible_features(case: Case) -> Case | None:
 
 def shows_all(call: Call, dtype: str, hidden: Sequence[EffectName]) -> bool:
     """Whether all effects of the call in a dtype reach their thresholds, except ``hidden``."""
-    call = Call.model_validate({**call.model_dump(exclude_unset=True), "dtype": dtype})
+    call = checked_call({**call.as_written(), "dtype": dtype})
     return not any(shortfalls(effects(call), hidden))
 
 

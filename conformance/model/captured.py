@@ -37,7 +37,7 @@ from conformance.model.notes import notes_on
 from conformance.model.reading import told_of
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 from conformance.operator.tensors import ShapeError, Step
 
 #: The most calls of all nodes together: a case file cannot hold more.
@@ -261,7 +261,7 @@ def _overrides(
 def _step(form: Form, fields: Mapping[str, Any]) -> Step:
     """The tensors of the call. Raises :class:`CaptureError` for one that is too large."""
     try:
-        return steps_of(Call.model_validate({**form.fields, **fields}))[0]
+        return steps_of(checked_call({**form.fields, **fields}))[0]
     except ShapeError as error:
         raise CaptureError(f"The prompt is too long to be judged: {error}.") from None
     except ValidationError as error:

@@ -32,7 +32,7 @@ from conformance.model.parts import (
 from conformance.model.reading import ReadModel, reads
 from conformance.model.shapes import UNKNOWN, Dim, ValueType, types_of
 from conformance.model.stages import Stage
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 from conformance.operator.signature import DOMAIN, OPSET_VERSION
 from conformance.operator.tensors import ShapeError
 from conformance.oracle.graph import unknown_operators
@@ -167,7 +167,7 @@ def possible_stages(cut: Group, stages: Sequence[Stage]) -> tuple[list[Stage], s
     unknown = "; ".join(unknown_operators(onnx.ModelProto.FromString(cut.graph)))
     possible, why = [], unknown
     for stage in stages if not unknown else ():
-        call = Call.model_validate({"dtype": cut.form.fields["dtype"], **stage.fields})
+        call = checked_call({"dtype": cut.form.fields["dtype"], **stage.fields})
         try:
             steps_of(graph_call(call, cut.graph))
         except (GraphError, ShapeError) as error:

@@ -16,7 +16,7 @@ from conformance.case.tensors import steps_of
 from conformance.model.groups import Group
 from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
-from conformance.operator.call import Call, InputOverride
+from conformance.operator.call import CALL_FIELDS, InputOverride, checked_call
 from conformance.operator.features import features_of
 from conformance.operator.rules import why_excluded
 from conformance.operator.sources import DOCUMENTATION, OMITTED_PRESENTS
@@ -159,7 +159,7 @@ def _title(group: Group, titles: dict[str, int]) -> str:
 
 def _contract(fields: Mapping[str, Any], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The contract of a call, or no fields if it follows from the call's features."""
-    call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
+    call = checked_call({k: v for k, v in fields.items() if k in CALL_FIELDS})
     joined = call.past_sequence_length and call.key_value not in ("zero_length", "omitted")
     scale = call.inputs.get("k_scale")
     contract: Mapping[str, Any]

@@ -21,7 +21,7 @@ from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError, ReadModel
 from conformance.model.shapes import ValueType, types_of
 from conformance.model.skeleton import rotary_table
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 
 Array = np.ndarray
 
@@ -391,7 +391,7 @@ class Feeder:
             parameter, _, form = self.interface.takers[name]
             fields = form.lengths(call.new, call.totals, form.rows(call.new, call.total, self.rows))
             try:
-                step = steps_of(Call.model_validate({**form.fields, **fields}))[0]
+                step = steps_of(checked_call({**form.fields, **fields}))[0]
                 shape = step.input(parameter).shape
             except ValueError:  # the node has no such call: the target says so
                 shape = None

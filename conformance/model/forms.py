@@ -11,7 +11,7 @@ from typing import Any, Final
 from conformance.case.tensors import steps_of
 from conformance.model.configuration import Configuration
 from conformance.model.nodes import AttentionNode
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.operator.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
 from conformance.operator.tensors import Step, attributes_of
 
@@ -279,7 +279,7 @@ def _plainest(form: Form) -> Call:
     """A short call of this form, which determines its tensors."""
     new = form.sequence_length or 2
     fields = form.lengths(new, [new + 2], form.rows(new, new + 2, max(form.window or 0, 16)))
-    return Call.model_validate({**form.fields, **fields})
+    return checked_call({**form.fields, **fields})
 
 
 def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from conformance.model.stages import (
     possible_stages_of,
     stages_of,
 )
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
     why = "the graph leaves no call to try"
     for stage in stages:
         try:
-            call = Call.model_validate({**group.form.fields, **stage.fields})
+            call = checked_call({**group.form.fields, **stage.fields})
             steps_of(call)
         except ValueError as error:
             too_large = "too many for the oracle" in str(error)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Discriminator,
     Field,
-    PlainSerializer,
     Strict,
     Tag,
-    WithJsonSchema,
+    create_model,
 )
 
 from conformance.base.dtypes import DType, FloatType
@@ -157,8 +158,12 @@ OutputField = Annotated[
 ]
 
 
-class Call(Model):
-    """One call, or a loop of calls, of the operator. Every field can be an axis of a matrix."""
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call, or a loop of calls, of the operator. Every field can be an axis of a matrix.
+
+    Values are checked where they are read (:class:`CallFields`), not when a call is made of them.
+    """
 
     graph: Annotated[str, Field(min_length=1)] | None = None
     """An ONNX file, relative to the case file: the model of the case, in place of a single node.
@@ -242,11 +247,11 @@ class Call(Model):
     k_norm_epsilon: Number | None = None
     """Epsilon of the norm of keys, in place of `qk_norm_epsilon`."""
 
-    attributes: dict[AttributeName, Scalar | None] = {}
+    attributes: dict[AttributeName, Scalar | None] = field(default_factory=dict)
     """Attributes set directly, overriding the fields above; null leaves one out."""
-    inputs: dict[InputName, InputField] = {}
+    inputs: dict[InputName, InputField] = field(default_factory=dict)
     """Inputs written by hand: a state, or a mapping of overrides."""
-    outputs: dict[OutputName, OutputField] = {}
+    outputs: dict[OutputName, OutputField] = field(default_factory=dict)
     """Outputs written by hand: a state, or a mapping of overrides."""
 
     seed: Length = 0
@@ -265,9 +270,41 @@ class Call(Model):
             return "static"
         return "concatenated" if self.past_sequence_length or self.loop else "none"
 
+    def as_written(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
+        """The fields that differ from their defaults, as a case file has them."""
+        values = {name: getattr(self, name) for name in CALL_FIELDS}
+        return CallFields.model_construct(**values).model_dump(mode=mode, exclude_defaults=True)
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    def json(self) -> str:
+        """All fields as JSON."""
+        values = {name: getattr(self, name) for name in CALL_FIELDS}
+        return CallFields.model_construct(**values).model_dump_json()
+
+
+#: The names of the fields of a call.
+CALL_FIELDS: Final = tuple(each.name for each in fields(Call))
+_PLAIN: Final = Call()
+
+
+if TYPE_CHECKING:
+
+    class CallFields(Model):
+        """The fields of a call, as a file has them."""
+
+else:
+    _TYPES = get_type_hints(Call, include_extras=True)
+    CallFields = create_model(
+        "CallFields",
+        __base__=Model,
+        __module__=__name__,
+        **{name: (_TYPES[name], getattr(_PLAIN, name)) for name in CALL_FIELDS},
+    )
+    CallFields.__described_by__ = Call
+
+
+def checked_call(values: Mapping[str, Any]) -> Call:
+    """The call with these fields, which are checked. Raises pydantic's `ValidationError`."""
+    return Call(**dict(CallFields.model_validate(values)))
 
 
 #: The fields that an entry can have beside ``graph``; the others follow from the graph's nodes.
@@ -283,6 +320,7 @@ NOT_BESIDE_VALUES: Final = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
 class GraphCall(Call):
     """One call of a model with several nodes; the other fields describe its main node.
 
@@ -290,11 +328,14 @@ class GraphCall(Call):
     that the call completely determines what is run; JSON has their digest instead.
     """
 
-    content: Annotated[
-        bytes, PlainSerializer(_digest, when_used="json"), WithJsonSchema({"type": "string"})
-    ] = Field(repr=False)
+    content: bytes = field(repr=False)
+
+    def json(self) -> str:
+        """All fields as JSON, with the digest of the content."""
+        return f'{super().json()[:-1]},"content":"{hashlib.sha256(self.content).hexdigest()}"}}'
 
 
+@dataclass(frozen=True, kw_only=True)
 class GivenCall(Call):
     """One call whose input values are in a file, which `conformance.case.given` reads.
 
@@ -302,5 +343,9 @@ class GivenCall(Call):
     run, regardless of the path ``file``.
     """
 
-    file: Path = Field(exclude=True, repr=False)
+    file: Path = field(repr=False)
     digest: str
+
+    def json(self) -> str:
+        """All fields as JSON, with the digest."""
+        return f'{super().json()[:-1]},"digest":"{self.digest}"}}'

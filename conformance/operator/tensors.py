@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.operator.call import Call, CallError, State, Values
+from conformance.operator.call import CALL_FIELDS, Call, CallError, State, Values
 from conformance.operator.positions import Positions
 from conformance.operator.signature import ATTRIBUTES
 
 #: The attributes that are fields of a call.
-_ATTRIBUTE_FIELDS: Final = tuple(a.name for a in ATTRIBUTES if a.name in Call.model_fields)
+_ATTRIBUTE_FIELDS: Final = tuple(a.name for a in ATTRIBUTES if a.name in CALL_FIELDS)
 
 
 #: The bits of a code in a quantised cache, by the cache's dtype.

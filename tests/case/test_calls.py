@@ -17,7 +17,7 @@ from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
 from conformance.case.selection import compile_expression
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.operator.features import FEATURES, features_of
 from conformance.operator.tensors import Step
 from conformance.operator.wording import words
@@ -32,7 +32,7 @@ class Described(NamedTuple):
 
 
 def described(fields: Mapping[str, Any]) -> Described:
-    call = Call.model_validate(fields)
+    call = checked_call(fields)
     return Described(call, steps_of(call))
 
 
@@ -57,7 +57,7 @@ WHOLE: dict[str, Callable[[Call, tuple[Step, ...]], Any]] = {
     "outputs": lambda call, steps: list(build_model(call, steps[0]).graph.node[0].output),
 }
 PART: dict[str, Callable[[Call, tuple[Step, ...]], dict[str, Any]]] = {
-    "dims": lambda call, _: declared(**call.model_dump(exclude_unset=True)),
+    "dims": lambda call, _: declared(**call.as_written()),
     "numbers": lambda call, steps: {
         name: array.tolist() for name, array in draw_inputs(call, steps[0]).items()
     },

@@ -17,7 +17,7 @@ from conformance.bundle.sensitivity import effects
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, npz_types, write_given
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call, GivenCall
+from conformance.operator.call import GivenCall, checked_call
 from conformance.run.records import corpus_digest
 
 ENTRY = """\
@@ -31,7 +31,7 @@ ENTRY = """\
 
 def values(**fields: Any) -> dict[str, np.ndarray]:
     """The inputs of such a call, with other values than it would have drawn."""
-    call = Call(**{"sequence_length": 3, "past_sequence_length": 2, "seed": 7, **fields})
+    call = checked_call({"sequence_length": 3, "past_sequence_length": 2, "seed": 7, **fields})
     return draw_inputs(call, steps_of(call)[0])
 
 

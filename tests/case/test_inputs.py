@@ -15,7 +15,7 @@ from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.operator.tensors import ShapeError
 
 TABLES = tables(__file__)
@@ -24,7 +24,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def drawn(index: int = 0, **fields: Any) -> Arrays:
-    call = Call(**fields)
+    call = checked_call(fields)
     return draw_inputs(call, steps_of(call)[index])
 
 
@@ -192,7 +192,7 @@ def test_lengths_and_positions_have_their_dtypes() -> None:
 
 def test_the_drawn_positions_of_a_loop_go_on() -> None:
     fields = {"batch_size": 2, "loop": (4, 1, 2), "total_sequence_lengths": (4, 2)}
-    call = Call(rotary="half_split", position_ids=True, **fields)
+    call = checked_call({"rotary": "half_split", "position_ids": True, **fields})
     made = [draw_inputs(call, step) for step in steps_of(call)]
     assert [inputs["position_ids"].tolist() for inputs in made] == [
         [[3, 4, 5, 6]] * 2,

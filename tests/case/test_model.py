@@ -15,14 +15,14 @@ from conformance.bundle.model import build_model
 from conformance.case.case import Case
 from conformance.case.tensors import steps_of
 from conformance.expectations.read import load_expectations
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS
 from conformance.operator.tensors import attributes_of
 from conformance.targets.registry import target_for
 
 
 def build(**fields: Any) -> ModelProto:
-    call = Call(**fields)
+    call = checked_call(fields)
     return build_model(call, steps_of(call)[0])
 
 

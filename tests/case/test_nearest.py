@@ -10,7 +10,7 @@ from shipped import shipped_cases
 
 from conformance.case.nearest import Near, nearest
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 
 BODY = """
 - {name: plain, sequence_length: 4}
@@ -23,7 +23,7 @@ BODY = """
 
 
 def near(folder: Path, most: int = 5, **fields: Any) -> list[Near]:
-    call = Call.model_validate(fields)
+    call = checked_call(fields)
     return nearest(call, steps_of(call), cases_of(folder, BODY), most)
 
 

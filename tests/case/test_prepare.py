@@ -22,7 +22,7 @@ from conformance.base.array_types import NUMPY
 from conformance.base.files import write_files
 from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.run.assessment import job_for
 
 TABLES = tables(__file__)
@@ -53,10 +53,10 @@ def digests(call: Call) -> dict[str, str]:
 
 @each_call
 def test_onnx_reads_each_file_as_the_graph_declares(fields: dict[str, Any], tmp_path: Path) -> None:
-    made = written(Call(**fields), tmp_path)
+    made = written(checked_call(fields), tmp_path)
     model = onnx.load(str(tmp_path / "model.onnx"))
     onnx.checker.check_model(model)
-    for step in steps_of(Call(**fields)):
+    for step in steps_of(checked_call(fields)):
         folder = tmp_path / f"test_data_set_{step.index}"
         sides = {"input": model.graph.input, "output": model.graph.output}
         if made.unjudged is not None:
@@ -110,7 +110,7 @@ def test_a_loop_is_judged_with_the_errors_of_its_own_presents() -> None:
 
 
 def test_steps_list_what_is_read_carried_and_shared() -> None:
-    first, second = prepare(Call(**CALLS["bfloat16 loop in a shared buffer"])).steps[:2]
+    first, second = prepare(checked_call(CALLS["bfloat16 loop in a shared buffer"])).steps[:2]
     carry = {"past_key": "present_key", "past_value": "present_value"}
     share = {"present_key": "past_key", "present_value": "past_value"}
     assert (first.carry, second.carry) == ({}, carry)
@@ -132,7 +132,9 @@ def test_an_undefined_call_has_no_values_and_a_reason(tmp_path: Path) -> None:
 def test_outputs_of_a_quantised_cache_have_its_dtype(cache_dtype: Any, tmp_path: Path) -> None:
     bits = 4 if cache_dtype == "uint8" else 8
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
-    call = Call(past_sequence_length=3, cache_dtype=cache_dtype, kv_cache_bit_width=bits, **kinds)
+    call = checked_call(
+        {"past_sequence_length": 3, "cache_dtype": cache_dtype, "kv_cache_bit_width": bits, **kinds}
+    )
     made = written(call, tmp_path)
     (expected,) = made.expected
     assert {name: wanted.dtype for name, wanted in expected.items()} == {
@@ -146,8 +148,15 @@ def test_outputs_of_a_quantised_cache_have_its_dtype(cache_dtype: Any, tmp_path:
 def test_a_loop_carries_codes_and_their_errors() -> None:
     """A key that may have either of two codes stays uncertain in the later steps."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
-    call = Call(
-        dtype="float16", cache_dtype="int8", rotary="half_split", loop=(8, 1), seed=5, **kinds
+    call = checked_call(
+        {
+            "dtype": "float16",
+            "cache_dtype": "int8",
+            "rotary": "half_split",
+            "loop": (8, 1),
+            "seed": 5,
+            **kinds,
+        }
     )
     first, second = (step["present_key"] for step in prepare(call).expected)
     np.testing.assert_array_equal(second.value[:, :, :8], first.value)
@@ -166,7 +175,7 @@ def test_a_loop_that_becomes_undefined_has_no_values(tmp_path: Path) -> None:
 
 def test_onnxruntime_runs_a_bundle_unchanged(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-    written(Call(**CALLS["rotary prompt"]), tmp_path)
+    written(checked_call(CALLS["rotary prompt"]), tmp_path)
     tensors = [onnx.load_tensor(str(file)) for file in tmp_path.glob("*/input_*.pb")]
     session = onnxruntime.InferenceSession(
         str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
@@ -184,7 +193,7 @@ def test_onnxruntime_runs_a_bundle_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_prepared_never_changes(name: str) -> None:
     digest = sha256()
-    for file, content in sorted(prepare(Call(**CALLS[name])).files.items()):
+    for file, content in sorted(prepare(checked_call(CALLS[name])).files.items()):
         if file.endswith((".onnx", ".pb")):
             digest.update(f"{file}\n".encode() + content)
     assert digest.hexdigest() == DIGESTS[name]
@@ -193,14 +202,14 @@ def test_what_is_prepared_never_changes(name: str) -> None:
 def test_another_process_makes_the_same_bytes() -> None:
     """In another order, with another hash seed, locale, time zone and number of threads."""
     code = (
-        "import json, sys; from test_prepare import Call, digests\n"
-        "print(json.dumps([digests(Call.model_validate_json(text)) for text in sys.argv[1:]]))\n"
+        "import json, sys; from test_prepare import checked_call, digests\n"
+        "print(json.dumps([digests(checked_call(json.loads(text))) for text in sys.argv[1:]]))\n"
     )
-    calls = [Call(**fields) for fields in CALLS.values()]
+    calls = [checked_call(fields) for fields in CALLS.values()]
     other = {"PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "OMP_NUM_THREADS": "1"}
     path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
     said = subprocess.check_output(
-        [sys.executable, "-c", code, *(call.model_dump_json() for call in reversed(calls))],
+        [sys.executable, "-c", code, *(call.json() for call in reversed(calls))],
         env={**os.environ, **other, "PYTHONPATH": path},
         timeout=60,
     )
@@ -225,10 +234,10 @@ ODD = (0.0, -0.0, float("inf"), float("-inf"), float("nan"))
 )
 def test_every_field_infinity_and_nan_change_the_digest(others: list[dict[str, Any]]) -> None:
     """Every field changes the digest and infinities and NaN differ."""
-    calls = [Call(**fields) for fields in others]
+    calls = [checked_call(fields) for fields in others]
     assert len({digest_of(call) for call in calls}) == len(others)
     for call in calls:
-        text = call.model_dump_json()
+        text = call.json()
         json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
 

@@ -28,7 +28,7 @@ from conformance.bundle.sensitivity import (
 from conformance.case.case import EffectName
 from conformance.case.corpus import shipped_files
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.operator.replacement import EDGE_THRESHOLD, THRESHOLD
 from conformance.operator.tensors import attributes_of
 from conformance.oracle import reference
@@ -56,7 +56,7 @@ def test_the_documentation_lists_each_effect() -> None:
 
 def all_effects_of(**fields: Any) -> dict[str, float]:
     """Every effect of a call."""
-    return effects(Call.model_validate(fields), every=True)
+    return effects(checked_call(fields), every=True)
 
 
 def effects_of(**fields: Any) -> dict[str, float]:
@@ -108,14 +108,16 @@ def test_the_effect_of_a_scale_is_measured_in_its_present() -> None:
 
 def test_the_effect_is_the_largest_change_in_budgets() -> None:
     """Calculated here for a softcap: the oracle with it and without it."""
-    call = Call(**DECODE, softcap=4.0, dtype="float16", num_heads=2, kv_num_heads=1)
+    call = checked_call(
+        {**DECODE, "softcap": 4.0, "dtype": "float16", "num_heads": 2, "kv_num_heads": 1}
+    )
     (step,) = steps_of(call)
     inputs, attributes = draw_inputs(call, step), attributes_of(call)
     right = reference(inputs, attributes, step.connected_outputs)
     wrong = reference(inputs, {**attributes, "softcap": 0.0}, ["output"])["output"].value
     moved = np.abs(wrong - right["output"].value) / budgets(right)["output"]
     effect = moved.max() / max(CONSTANTS.values())
-    assert effects_of(**call.model_dump(exclude_defaults=True))["softcap"] == float(f"{effect:.3g}")
+    assert effects_of(**call.as_written())["softcap"] == float(f"{effect:.3g}")
 
 
 @pytest.mark.parametrize("past", [1, 5])
@@ -182,7 +184,7 @@ def first(axis: int) -> Any:
 )
 def test_effects_are_of_the_replaced_call(name: str, fields: dict[str, Any], replaced: Any) -> None:
     """Here the oracle reads the replaced input itself."""
-    call = Call.model_validate({**fields, "presents": "both"})
+    call = checked_call({**fields, "presents": "both"})
     (step,) = steps_of(call)
     inputs, attributes = draw_inputs(call, step), attributes_of(call)
     changed = {**inputs, name.partition("/")[0]: replaced(inputs[name.partition("/")[0]])}

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from packaging.version import Version
 
-from conformance.operator.call import Call
+from conformance.operator.call import CALL_FIELDS
 from conformance.operator.signature import (
     ATTRIBUTE_BY_NAME,
     ATTRIBUTES,
@@ -104,6 +104,6 @@ def test_types_are_those_of_the_installed_onnxruntime(schema: Any) -> None:
 
 def test_each_attribute_is_a_field_or_follows_from_one() -> None:
     """do_rotary and rotary_interleaved are the field rotary."""
-    fields = set(Call.model_fields) | {"do_rotary", "rotary_interleaved"}
+    fields = set(CALL_FIELDS) | {"do_rotary", "rotary_interleaved"}
     missing = set(ATTRIBUTE_BY_NAME) - fields
     assert not missing, f"add a field to Call in conformance/operator/call.py: {sorted(missing)}"

@@ -23,7 +23,7 @@ from conformance.case.tensors import (
     MAX_SHOWN_SCORES,
     steps_of,
 )
-from conformance.operator.call import Call
+from conformance.operator.call import CALL_FIELDS, checked_call
 from conformance.operator.signature import (
     ATTRIBUTES,
     INPUT_NAMES,
@@ -56,7 +56,7 @@ def dtypes(**fields: Any) -> dict[str, str]:
 
 def shapes(index: int = 0, **fields: Any) -> dict[str, tuple[int, ...]]:
     """Shapes of the connected inputs of one step."""
-    step = steps_of(Call(**fields))[index]
+    step = steps_of(checked_call(fields))[index]
     return {t.name: t.shape for t in step.inputs if t.connected and t.shape is not None}
 
 
@@ -68,7 +68,7 @@ def listed(*connected: str, upto: str) -> list[str]:
 
 def refused(field: str, sentence: str, **fields: Any) -> None:
     with pytest.raises(ShapeError) as caught:
-        steps_of(Call(**fields))
+        steps_of(checked_call(fields))
     assert (caught.value.field, str(caught.value)) == (field, sentence)
 
 
@@ -152,9 +152,9 @@ def test_each_attribute_can_be_set_and_left_out(attribute: Attribute) -> None:
 @pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda a: a.name)
 def test_a_field_and_its_attribute_are_equivalent(attribute: Attribute) -> None:
     name = attribute.name
-    if name in Call.model_fields:
+    if name in CALL_FIELDS:
         value = SAMPLES[attribute.kind]
-        assert attributes_of(Call(**{name: value}))[name] == value
+        assert attributes_of(checked_call({name: value}))[name] == value
         assert set_on(node(**{name: value})) == set_on(node(attributes={name: value}))
 
 

@@ -16,7 +16,7 @@ from conformance.bundle.variants import variant_script
 from conformance.case.load import load_file
 from conformance.case.properties import comparison_test
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 
 #: A loop whose second call would draw another head_sink, in another range.
 LOOP: dict[str, Any] = {"loop": (5, 1), "rotary": "half_split", "head_sink": True}
@@ -34,7 +34,7 @@ KEY_IS_VALUE: dict[str, Any] = {"sequence_length": 3, "inputs": {"value": {"same
 
 
 def script(**fields: Any) -> Script:
-    return script_of(Call(**fields))
+    return script_of(checked_call(fields))
 
 
 def initializers(model: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -55,10 +55,10 @@ def test_a_constant_is_in_the_model_and_not_among_its_inputs() -> None:
 
 
 def test_all_calls_of_a_loop_have_the_constants_of_the_first() -> None:
-    made, call = script(**LOOP), Call(**LOOP)
+    made, call = script(**LOOP), checked_call(LOOP)
     first, second = (step.inputs["head_sink"] for step in made.steps)
     assert first.tobytes() == second.tobytes() == initializers(made.model)["head_sink"].tobytes()
-    other = Call(**{**LOOP, "constants": ()})
+    other = checked_call({**LOOP, "constants": ()})
     assert not np.array_equal(draw_inputs(other, steps_of(other)[1])["head_sink"], second)
     assert made.steps[0].connected == made.steps[1].connected
     assert "sin_cache" in made.steps[1].connected
@@ -84,11 +84,11 @@ def test_a_tensor_can_be_two_inputs() -> None:
 
 
 def test_a_bundle_has_one_file_for_a_tensor_and_none_for_a_constant() -> None:
-    made = prepare(Call(**SCALES))
+    made = prepare(checked_call(SCALES))
     (files,) = (step.files for step in made.steps)
     assert not {"k_scale", "v_scale"} & files.keys()
     assert set(made.inputs) == {"model.onnx", *files.values()}
-    made = prepare(Call(**KEY_IS_VALUE))
+    made = prepare(checked_call(KEY_IS_VALUE))
     assert "value" not in made.steps[0].files
 
 

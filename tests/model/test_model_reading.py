@@ -22,7 +22,7 @@ from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
 from conformance.model.reading import ModelError, read_model
 from conformance.model.stages import Lengths, stages_of
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 from conformance.operator.tensors import attributes_of
 from conformance.oracle.call import read_call
 
@@ -188,7 +188,7 @@ def test_stages_of_a_node_with_query_seqlens(tmp_path: Path) -> None:
     assert counts.items() >= {"ragged_prompt_9_5": [9, 5], "loop": [[6], [1], [1], [3]]}.items()
     assert counts.keys() >= {"padded_1", "chunk_5_on_12", "decode_on_16"}
     for stage in stages.values():
-        call = Call.model_validate({**found.fields, **stage.fields})
+        call = checked_call({**found.fields, **stage.fields})
         for step in steps_of(call):  # each has a meaning
             inputs = draw_inputs(call, step)
             if not step.carried:

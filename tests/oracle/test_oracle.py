@@ -19,7 +19,7 @@ from small_calls import call_of, decode_of, good, output_of
 from conformance.base.paths import ROOT
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES
 from conformance.operator.tensors import attributes_of
 from conformance.oracle import OracleError, reference
@@ -435,7 +435,7 @@ def test_every_attribute_and_input_is_read_and_documented() -> None:
     names = {*ATTRIBUTE_BY_NAME, *INPUT_NAMES}
     unread = set(names)
     for fields in ({"past_sequence_length": 3, "rotary": "half_split", **kinds}, {"qk_norm": True}):
-        call = Call.model_validate(fields)
+        call = checked_call(fields)
         attributes, inputs = Read(attributes_of(call)), Read(draw_inputs(call, steps_of(call)[0]))
         read_call(inputs, attributes, ["output"])
         unread -= attributes.names | inputs.names

@@ -13,7 +13,7 @@ from tables import tables
 from conformance.bundle.expected import Expected
 from conformance.bundle.script import script_of
 from conformance.bundle.sensitivity import effects_of_step
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.oracle import Reference
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
 from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors
@@ -57,7 +57,7 @@ def test_a_call_in_blocks_has_the_bits_of_the_call_at_once(monkeypatch: pytest.M
 def test_blocks_of_any_size_agree(
     fields: dict[str, Any], queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = Call(**fields)
+    call = checked_call(fields)
     total = call.sequence_length + call.past_sequence_length
     whole = references_of(call, monkeypatch, 0)
     units = budgets(whole)

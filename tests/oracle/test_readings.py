@@ -14,7 +14,7 @@ from small_calls import call_of
 
 from conformance.bundle.prepare import Prepared, prepare
 from conformance.case.contract import Contract
-from conformance.operator.call import Call
+from conformance.operator.call import Call, InputOverride
 from conformance.operator.readings import READINGS, ReadingName
 from conformance.oracle import OracleError, reference
 from conformance.oracle.tolerance import budgets
@@ -174,7 +174,7 @@ PLACES = Call(
     rotary="half_split",
     rotary_cache_length=16,
     position_ids=True,
-    inputs={"position_ids": {"data": [[0, 1, 2], [4, 5, 6]]}},  # type: ignore[dict-item]
+    inputs={"position_ids": InputOverride(data=[[0, 1, 2], [4, 5, 6]])},
 )
 #: By the usual reading it has no meaning.
 SHORT = Call(sequence_length=4, rotary="half_split", rotary_cache_length=3)

@@ -99,9 +99,7 @@ def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) 
     may = "contract: {source: x, demands: either}, rotary: half_split, rotary_cache_length: 2"
     body = f"- {{name: related, relation: packed_qkv, sequence_length: 2, {may}}}"
     (case,) = cases_of(tmp_path, body)
-    case = replace(
-        case, written_call=case.written_call.model_copy(update={"rotary_cache_length": 1})
-    )
+    case = replace(case, written_call=replace(case.written_call, rotary_cache_length=1))
     outcome = Ran(runs=(({},),) * 2, placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
     record = result(case, lambda job: outcome)
     assert (record.verdict, record.relation) == ("pass", None)

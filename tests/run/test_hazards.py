@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tables import tables
 
 from conformance.bundle.prepare import prepare
 from conformance.judge.verdict import Judgement
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 
 TABLES = tables(__file__)
 
@@ -23,7 +24,7 @@ def spoilt(name: str, *places: tuple[int, ...], number: float = np.nan) -> dict[
 
 def call(inputs: dict[str, Any], **fields: Any) -> Call:
     """Two sequences of 4 query heads and 2 key/value heads."""
-    return Call.model_validate({"batch_size": 2, "inputs": inputs, **fields})
+    return checked_call({"batch_size": 2, "inputs": inputs, **fields})
 
 
 def values_of(one: Call) -> Values:
@@ -42,7 +43,7 @@ def judged(one: Call, values: Values) -> Judgement:
 #: What a mask hides of sequence 0 from its query 0, in key/value head 0 unless it says otherwise;
 #: and the query heads that are watched.
 HIDDEN: dict[str, tuple[Call, list[int]]] = {
-    what: (Call.model_validate(fields), heads) for what, (fields, heads) in TABLES["hidden"].items()
+    what: (checked_call(fields), heads) for what, (fields, heads) in TABLES["hidden"].items()
 }
 
 
@@ -69,8 +70,7 @@ def test_nan_that_a_mask_hides_is_a_hazard_in_its_own_rows(what: str) -> None:
 
 def test_where_hidden_numbers_are_finite_nothing_is_watched() -> None:
     for one, _ in HIDDEN.values():
-        fields = one.model_dump(exclude={"inputs"}, exclude_defaults=True)
-        plain = Call.model_validate(fields)
+        plain = replace(one, inputs={})
         assert prepare(plain).expected[0]["output"].watched == {}
         values = values_of(plain)
         values[0]["output"][0, 0, 0] = np.nan

@@ -31,7 +31,7 @@ from conformance.harness.outcomes import (
 )
 from conformance.judge.error_map import Limits, error_map
 from conformance.judge.verdict import Judgement, Unjudgeable, compare
-from conformance.operator.call import Call
+from conformance.operator.call import Call, checked_call
 from conformance.oracle import Reference
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.results.records import ErrorMap
@@ -606,7 +606,7 @@ def test_the_maps_of_errors() -> None:
         *({}, {"local_window_size": 2}, {"local_window_size": 4}, {"causal": 0}),
         *({"total_sequence_lengths": (4,)}, {"query_seqlens": (2,)}, {"key_value": "zero_length"}),
     ):
-        call = Call(sequence_length=3, past_sequence_length=2, **fields)
+        call = checked_call({"sequence_length": 3, "past_sequence_length": 2, **fields})
         limits = Limits(call, steps_of(call)[0])
         told.append(f"=== {fields}")
         told += [f"edges of {output}: {limits.edges(output)}" for output in SCORES_AND_ALL]

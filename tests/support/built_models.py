@@ -8,11 +8,11 @@ import onnx
 
 from conformance.bundle.model import build_model
 from conformance.case.tensors import steps_of
-from conformance.operator.call import Call
+from conformance.operator.call import checked_call
 
 
 def model(**fields: Any) -> onnx.ModelProto:
-    call = Call(**fields)
+    call = checked_call(fields)
     return build_model(call, steps_of(call)[0])
 
 
