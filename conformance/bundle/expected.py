@@ -16,7 +16,7 @@ from conformance.oracle.tolerance import PastErrors, arithmetic_budget
 Array = np.ndarray
 
 
-class Unlike(NamedTuple):
+class DifferingElements(NamedTuple):
     """The defined elements of an output that may differ from the expected ones.
 
     ``at`` are their indices in the flat output; the other arrays are float64 and have the same
@@ -106,13 +106,15 @@ class Expected:
         mask: Array = ((self.units != 0) | ~exact) & self.defined
         return mask.reshape(-1)
 
-    def unlike(self, got: Array) -> Unlike:
+    def unlike(self, got: Array) -> DifferingElements:
         """The elements of ``got``, of the output's shape and dtype, that may have an error."""
         copies = _bits_of(got) == _bits_of(self.rounded)
         at = np.flatnonzero(self._inexact | (self.defined.reshape(-1) & ~copies))
         with np.errstate(invalid="ignore"):  # a signalling NaN
             numbers = got.reshape(-1)[at].astype(np.float64)
-        return Unlike(at, numbers, self.value.reshape(-1)[at], self.units.reshape(-1)[at])
+        return DifferingElements(
+            at, numbers, self.value.reshape(-1)[at], self.units.reshape(-1)[at]
+        )
 
 
 def _bits_of(array: Array) -> Array:

@@ -36,7 +36,7 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
     """All connected inputs of ``step``, including constants, each with its shape and dtype.
 
     In a loop only the first step has a drawn past. Later steps take their past from the step before
-    (:func:`conformance.bundle.prepare.answers_to`), so it is missing here. Raises
+    (:func:`conformance.bundle.prepare.computed_steps`), so it is missing here. Raises
     :class:`conformance.case.given.GivenError` if a file with the values cannot be read.
     """
     if isinstance(call, GivenCall):

@@ -115,7 +115,7 @@ class Prepared:
         }
         carried = [
             {name: arrays[name] for name in step.carry if name in arrays}
-            for step, arrays in zip(self.script.steps, self._answers.inputs, strict=False)
+            for step, arrays in zip(self.script.steps, self._computed.inputs, strict=False)
         ]
         return {
             "case.json": json.dumps(json.loads(_json_of(self.call)), indent=1).encode(),
@@ -151,8 +151,8 @@ class Prepared:
     # What is expected
 
     @cached_property
-    def _answers(self) -> Answers:
-        return answers_to(self.script)
+    def _computed(self) -> ComputedSteps:
+        return computed_steps(self.script)
 
     @cached_property
     def _others(self) -> dict[ReadingName, Prepared]:
@@ -166,14 +166,14 @@ class Prepared:
     @property
     def unjudged(self) -> str | None:
         """Why the call has no defined meaning; None if it has one."""
-        return self._answers.unjudged
+        return self._computed.unjudged
 
     @property
     def expected(self) -> ExpectedSteps:
         """The expectation for each output of each step; empty if the call has no meaning."""
         if self.unjudged is not None:
             return tuple({} for _ in self.script.steps)
-        return tuple(self._answers.steps)
+        return tuple(self._computed.steps)
 
     @property
     def readings(self) -> tuple[ReadingName, ...]:
@@ -185,7 +185,7 @@ class Prepared:
         return self._others[reading]
 
 
-class Answers(NamedTuple):
+class ComputedSteps(NamedTuple):
     """The steps of a script by one reading: their inputs, with the past, and the expected outputs.
 
     A step without a meaning is the last one: ``unjudged`` gives the reason, and the step has no
@@ -197,9 +197,9 @@ class Answers(NamedTuple):
     unjudged: str | None
 
 
-def answers_to(script: Script) -> Answers:
+def computed_steps(script: Script) -> ComputedSteps:
     """The oracle's answers to the steps of a script."""
-    answers = Answers([], [], None)
+    answers = ComputedSteps([], [], None)
     references: Mapping[str, Reference] = {}
     past_error: PastErrors | None = None
     for step in script.steps:

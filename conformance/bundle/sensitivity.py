@@ -28,7 +28,7 @@ import numpy as np
 
 from conformance.base.paths import data_path
 from conformance.bundle.expected import Expected
-from conformance.bundle.prepare import answers_to
+from conformance.bundle.prepare import computed_steps
 from conformance.bundle.replacements import REPLACEMENTS, equals, last_heads, last_part
 from conformance.bundle.script import script_of
 from conformance.case.case import Case
@@ -77,7 +77,7 @@ def effects(call: Call, *, every: bool = False) -> dict[str, float]:
     if isinstance(call, GivenCall | GraphCall):  # values of a model are as they are
         return found
     script = script_of(call)
-    answers = answers_to(script)
+    answers = computed_steps(script)
     if answers.unjudged is not None or script.attributes is None:
         return found
     for inputs, expected in zip(answers.inputs, answers.steps, strict=True):
@@ -283,10 +283,12 @@ def insensitive(case: Case, found: Mapping[str, float] | None = None) -> str | N
 
 
 def record_text(cases: Sequence[Case]) -> str:
-    """The record of the files of these ``cases``; ends the command if one is insensitive."""
+    """The record of the files of these ``cases``; ends the command if one is insensitive.
+
+    Only cases of files that are new or have changed are measured.
+    """
     for case in cases:
-        why = insensitive(case)
-        if why is not None:
+        if why := why_insensitive(case):
             raise SystemExit(f"{case.id}: {why}")
     files = sorted({case.file for case in cases})
     return json.dumps({file.name: _digest(file) for file in files}, indent=1) + "\n"

@@ -19,7 +19,7 @@ from conformance.case.tensors import steps_of
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.operator.call import Call, CallError, CallFields, Model
 from conformance.operator.features import EFFECTS, PARTS, features_of
-from conformance.operator.part import Check
+from conformance.operator.part import Objection
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.operator.tensors import Step
 from conformance.operator.wording import words
@@ -245,5 +245,5 @@ def misfits(
             yield field, f"{sentence}{ON_PURPOSE}"
 
 
-def _wrong(checks: Iterable[Check]) -> Iterator[tuple[str, str]]:
+def _wrong(checks: Iterable[Objection]) -> Iterator[tuple[str, str]]:
     return ((field, sentence) for is_wrong, field, sentence in checks if is_wrong)

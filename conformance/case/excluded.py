@@ -12,7 +12,7 @@ from conformance.base.text import one_line
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.properties import VOCABULARY, nearest_sizes, why_meaningless
-from conformance.case.selection import Expression, Part, SelectionError, compile_expression
+from conformance.case.selection import Expression, SelectionError, Term, compile_expression
 
 #: An expression with more parts is not explained; of more words, only the first are.
 _MOST: Final = 20
@@ -78,7 +78,7 @@ def hints(expression: Expression, subjects: Sequence[Subject]) -> list[str]:
     return [*filter(None, (_hint(word, subjects) for word in unknown))]
 
 
-def _holds(part: Part, subject: Subject) -> bool:
+def _holds(part: Term, subject: Subject) -> bool:
     names, case = subject
     return part.test("\n".join(names).lower(), case)
 

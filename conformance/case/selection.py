@@ -46,15 +46,15 @@ class SelectionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Part:
+class Term:
     """A part of an expression: a word, a negation, or operands joined by ``and`` or ``or``."""
 
     text: str
     test: _Test
-    operands: tuple[Part, ...] = ()
+    operands: tuple[Term, ...] = ()
     joined: str = ""
 
-    def words(self) -> Iterator[Part]:
+    def words(self) -> Iterator[Term]:
         """The words in it, and itself if it is one."""
         if not self.operands:
             yield self
@@ -71,13 +71,13 @@ class Expression:
     """
 
     text: str
-    whole: Part | None = None
+    whole: Term | None = None
 
     def __call__(self, names: Iterable[str], case: Described | None = None) -> bool:
         """Whether it selects a test with these names."""
         return self.whole is None or self.whole.test("\n".join(names).lower(), case)
 
-    def words(self) -> Iterator[Part]:
+    def words(self) -> Iterator[Term]:
         """The words and comparisons of the expression."""
         return iter(()) if self.whole is None else self.whole.words()
 
@@ -147,15 +147,15 @@ class _Parser:
     def text(self, start: int) -> str:
         return " ".join(self.tokens[start : self.at]).replace("( ", "(").replace(" )", ")")
 
-    def alternatives(self) -> Part:
+    def alternatives(self) -> Term:
         return self.operands("or", self.conjunction, any)
 
-    def conjunction(self) -> Part:
+    def conjunction(self) -> Term:
         return self.operands("and", self.negation, all)
 
     def operands(
-        self, joined: str, operand: Callable[[], Part], holds: Callable[[Iterable[bool]], bool]
-    ) -> Part:
+        self, joined: str, operand: Callable[[], Term], holds: Callable[[Iterable[bool]], bool]
+    ) -> Term:
         start = self.at
         parts = [operand()]
         while self.take(joined):
@@ -163,14 +163,14 @@ class _Parser:
         if len(parts) == 1:
             return parts[0]
         tests = [part.test for part in parts]
-        return Part(
+        return Term(
             self.text(start),
             lambda names, case: holds(test(names, case) for test in tests),
             tuple(parts),
             joined,
         )
 
-    def negation(self) -> Part:
+    def negation(self) -> Term:
         start = self.at
         negated = False
         while self.take("not"):
@@ -178,9 +178,9 @@ class _Parser:
         inner = self.group() if self.take("(") else self.word()
         if not negated:
             return inner
-        return Part(self.text(start), lambda names, case: not inner.test(names, case), (inner,))
+        return Term(self.text(start), lambda names, case: not inner.test(names, case), (inner,))
 
-    def group(self) -> Part:
+    def group(self) -> Term:
         self.depth += 1
         if self.depth > DEEPEST:
             raise self.error(f"more than {DEEPEST} parentheses inside one another")
@@ -190,7 +190,7 @@ class _Parser:
         self.depth -= 1
         return inner
 
-    def word(self) -> Part:
+    def word(self) -> Term:
         if self.at >= len(self.tokens) or self.tokens[self.at] in (")", "and", "or"):
             raise self.error(f"expected a word, 'not' or '(', {self.found()}")
         word = self.tokens[self.at].lower()
@@ -206,6 +206,6 @@ class _Parser:
         if self.words > MOST_WORDS:
             raise self.error(f"more than {MOST_WORDS} words; name the cases as arguments instead")
         try:
-            return Part(word, _test_of(word))
+            return Term(word, _test_of(word))
         except ComparisonError as error:
             raise self.error(str(error)) from None

@@ -1,7 +1,6 @@
 """``python -m conformance.maintain.generate``: writes the files that are generated from the code.
 
-Run it after a change of a model, a feature or a relation. ``cases/sensitive.json`` takes a minute,
-so it is written only if it is named.
+Run it after a change of a case, a model, a feature or a relation.
 """
 
 from __future__ import annotations
@@ -37,12 +36,9 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     f"cases/{sensitivity.RECORD}": lambda: sensitivity.record_text(load([data_path("cases")])),
 }
 
-#: Files that are written only if they are named, because they take long.
-NAMED: Final = (f"cases/{sensitivity.RECORD}",)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the named files, or all except those in `NAMED`; print those that changed.
+    """Write the named files, or all; print those that changed.
 
     With ``--check`` nothing is written, and the exit status is 1 if a file would change.
     """
@@ -56,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in options.files if name not in FILES]:
         parser.error(f"'{unknown[0]}' is not a generated file; those are {', '.join(FILES)}")
     stale = False
-    for name in options.files or [name for name in FILES if name not in NAMED]:
+    for name in options.files or FILES:
         path = file_to_write(name)
         made = FILES[name]()
         content = made.encode() if isinstance(made, str) else made

@@ -24,8 +24,8 @@ FieldChanges = Mapping[str, Any]
 Row = Mapping[str, str]
 #: The fields of a contract, as in a case file.
 Terms = dict[str, Any]
-#: Whether a call is impossible, the field that is wrong, and a sentence.
-Check = tuple[object, str, str]
+#: Whether a call is impossible, the field that is wrong, and a sentence that says why.
+Objection = tuple[object, str, str]
 #: A feature's name and some of its values (:meth:`Feature.of`).
 Condition = tuple[str, tuple[str, ...]]
 
@@ -249,8 +249,8 @@ class Part:
     inputs: Mapping[str, InputRule] = field(default_factory=dict)
     outputs: Mapping[str, Callable[[Call], object]] = field(default_factory=dict)
     effects: tuple[str, ...] = ()
-    impossible: Callable[[Call], Iterator[Check]] = lambda call: iter(())
-    excluded: Callable[[Call], Iterator[Check]] = lambda call: iter(())
+    impossible: Callable[[Call], Iterator[Objection]] = lambda call: iter(())
+    excluded: Callable[[Call], Iterator[Objection]] = lambda call: iter(())
     honoured: tuple[Honoured, ...] = ()
     decisions: tuple[Decision, ...] = ()
     replacements: Callable[[], Iterable[Any]] = tuple

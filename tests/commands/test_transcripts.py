@@ -25,6 +25,7 @@ import pytest
 from as_user import Desk, Done, Gqa
 from case_files import HEAD
 from goldens import check_text
+from shipped import shipped_cases
 
 from conformance import __version__
 from conformance.base.paths import ROOT
@@ -57,6 +58,7 @@ def replaced(desk: Desk, shared_cache: Path) -> dict[str, str]:
         rf"{ROOT}\b": "/suite",
         rf"\b{re.escape(__version__)}\b": "VERSION",
         r"\b[0-9a-f]{16}\b": "DIGEST",
+        rf"\b{len(shipped_cases())} cases\b": "ALL cases",
         r"(?m)^\d+/\d+  .*\n": "",  # how far the run is
         # Without pip the command is that of uv, where the machine has uv.
         r"(\S+) -m ensurepip && \1 -m pip (install \S+)": r"uv pip \2 --python \1",

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from conformance.base.paths import ROOT
-from conformance.maintain.generate import FILES, NAMED
+from conformance.maintain.generate import FILES
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.night] * (name in NAMED)) for name in FILES]
-)
+@pytest.mark.parametrize("name", FILES)
 def test_a_committed_file_is_current(name: str) -> None:
     made = FILES[name]()
     content = made.encode() if isinstance(made, str) else made

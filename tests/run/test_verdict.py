@@ -17,7 +17,7 @@ from onnx import TensorProto
 
 from conformance.base.array_types import NUMPY
 from conformance.bundle.expected import Expected
-from conformance.bundle.prepare import Answers, Prepared, prepare
+from conformance.bundle.prepare import ComputedSteps, Prepared, prepare
 from conformance.case.contract import Contract
 from conformance.case.corpus import find
 from conformance.case.tensors import steps_of
@@ -62,7 +62,7 @@ def off(call: Call, by: float = 1.0) -> Values:
 def without_values(why: str) -> Prepared:
     """A call for which the oracle has no values."""
     made = prepare(PROMPT)
-    made.__dict__["_answers"] = Answers([], [], why)
+    made.__dict__["_computed"] = ComputedSteps([], [], why)
     return made
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
-    Check,
     Decision,
     Feature,
     InputRule,
+    Objection,
     Part,
     Reader,
     Value,
@@ -95,7 +95,7 @@ def _values(call: Call, keys: int) -> Values:
     return token_values(call)
 
 
-def _impossible(call: Call) -> Iterator[Check]:
+def _impossible(call: Call) -> Iterator[Objection]:
     kind, capacity = call.cache_kind, call.max_sequence_length
     sentence = "a static cache needs max_sequence_length"
     yield kind == "static" and capacity is None, "cache", sentence
@@ -111,7 +111,7 @@ def _impossible(call: Call) -> Iterator[Check]:
     yield call.loop and own, "loop", sentence
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     value = attributes_of(call).get("sliding_window_cache", 0)
     yield value not in (0, 1), "sliding_window_cache", "sliding_window_cache must be 0 or 1"
 

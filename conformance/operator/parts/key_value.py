@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
-    Check,
     Feature,
     Ground,
     InputRule,
+    Objection,
     Part,
     Reader,
     Value,
@@ -94,7 +94,7 @@ def _query_axes(call: Call) -> tuple[str, ...]:
     return "batch_size", "sequence_length", "packed_hidden_size" if packed else "hidden_size"
 
 
-def _impossible(call: Call) -> Iterator[Check]:
+def _impossible(call: Call) -> Iterator[Objection]:
     own = call.key_value in ("packed", "zero_length") and call.kv_sequence_length is not None
     sentence = f"key_value {call.key_value} decides the length of key and value"
     yield own, "kv_sequence_length", sentence

@@ -8,9 +8,9 @@ from typing import Any
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
-    Check,
     Feature,
     InputRule,
+    Objection,
     Part,
     Reader,
     Value,
@@ -76,7 +76,7 @@ LENGTHS = Feature(
 )
 
 
-def _impossible(call: Call) -> Iterator[Check]:
+def _impossible(call: Call) -> Iterator[Objection]:
     loop, totals = call.loop, call.total_sequence_lengths
     sentence = "a loop gives the sequence_length of each call itself"
     yield loop and call.sequence_length != 1, "sequence_length", sentence
@@ -85,7 +85,7 @@ def _impossible(call: Call) -> Iterator[Check]:
     yield wrong, "total_sequence_lengths", sentence
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     if call.inputs:  # which may have other lengths
         return
     past, chunks = call.past_sequence_length, call.query_seqlens is not None

@@ -7,9 +7,9 @@ from typing import Any
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
-    Check,
     Decision,
     Feature,
+    Objection,
     Part,
     Reader,
     Value,
@@ -73,7 +73,7 @@ WINDOW = Feature(
 )
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     window = call.local_window_size
     if window is not None and window != -1:
         sentence = "local_window_size must be -1 if causal is 0"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
-    Check,
     Decision,
     Feature,
+    Objection,
     Part,
     Reader,
     Value,
@@ -42,7 +42,7 @@ OUTPUT_QK = Feature(
 )
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     value = attributes_of(call).get("qk_output", 0)
     yield value not in (0, 1, 2), "qk_output", "qk_output must be 0 or 1 or 2"
 

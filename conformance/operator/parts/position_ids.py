@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.operator.call import Call
-from conformance.operator.part import Check, Feature, InputRule, Part, Reader, Value, established
+from conformance.operator.part import (
+    Feature,
+    InputRule,
+    Objection,
+    Part,
+    Reader,
+    Value,
+    established,
+)
 from conformance.operator.sources import KERNELS
 
 #: The value for position_ids that equal the implied positions; they show no more than none.
@@ -40,7 +48,7 @@ POSITION_IDS = Feature(
 )
 
 
-def _impossible(call: Call) -> Iterator[Check]:
+def _impossible(call: Call) -> Iterator[Objection]:
     wrong = call.rotary == "none" and call.position_ids
     yield wrong, "position_ids", "position_ids need rotary, which is none"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.operator.call import Call
-from conformance.operator.part import Check, Feature, Part, Reader, Value, specified
+from conformance.operator.part import Feature, Objection, Part, Reader, Value, specified
 from conformance.operator.sources import OMITTED_PRESENTS
 
 
@@ -32,7 +32,7 @@ PRESENTS = Feature(
 )
 
 
-def _impossible(call: Call) -> Iterator[Check]:
+def _impossible(call: Call) -> Iterator[Objection]:
     needs = call.shared_buffer or call.loop
     sentence = "a shared buffer and a loop need both presents"
     yield needs and call.presents != "both", "presents", sentence

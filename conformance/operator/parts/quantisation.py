@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
-    Check,
     Feature,
     InputRule,
+    Objection,
     Part,
     Reader,
     Value,
@@ -87,7 +87,7 @@ def _scale(side: str) -> InputRule:
     return InputRule(lambda call: kind(call) != "NONE", axes, values, same_in_a_loop=True)
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     attributes = attributes_of(call)
     kinds = [attributes.get(f"{side}_quant_type", "NONE") != "NONE" for side in "kv"]
     said = attributes.get("kv_cache_bit_width")

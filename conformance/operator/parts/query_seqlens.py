@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
-    Check,
     Decision,
     Feature,
     Honoured,
     InputRule,
+    Objection,
     Part,
     Reader,
     Value,
@@ -81,13 +81,13 @@ def _numbers(step: Step) -> Sequence[int]:
     return step.query_lengths or [min(step.sequence_length, n) for n in step.total_lengths]
 
 
-def _impossible(call: Call) -> Iterator[Check]:
+def _impossible(call: Call) -> Iterator[Objection]:
     given = call.query_seqlens is not None
     wrong = given and (call.key_value == "zero_length" or call.cache_kind == "none")
     yield wrong, "query_seqlens", "query_seqlens needs new key and value, and a cache"
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     wrong = call.query_seqlens is not None and call.causal == 0
     yield wrong, "query_seqlens", "causal must be 1 with query_seqlens"
 

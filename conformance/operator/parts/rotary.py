@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.operator.call import Call
-from conformance.operator.part import Check, Feature, InputRule, Part, Reader, Value, established
+from conformance.operator.part import (
+    Feature,
+    InputRule,
+    Objection,
+    Part,
+    Reader,
+    Value,
+    established,
+)
 from conformance.operator.sources import KERNELS, ONNXRUNTIME
 
 #: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
@@ -50,13 +58,13 @@ ROTARY = Feature(
 )
 
 
-def _impossible(call: Call) -> Iterator[Check]:
+def _impossible(call: Call) -> Iterator[Objection]:
     given = call.rotary_dim or call.rotary_cache_length
     field = "rotary_dim" if call.rotary_dim else "rotary_cache_length"
     yield call.rotary == "none" and given, field, f"{field} is given, but rotary is none"
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     rotated, size = call.rotary_dim or 0, call.head_size
     is_odd = call.rotary != "none" and (rotated or size) % 2
     yield is_odd, "rotary_dim", "rotary_dim must be even, since pairs of elements rotate"

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.operator.call import Call, Values
-from conformance.operator.part import Check, Feature, Part, Value, established, specified, uniform
+from conformance.operator.part import (
+    Feature,
+    Objection,
+    Part,
+    Value,
+    established,
+    specified,
+    uniform,
+)
 from conformance.operator.parts.quantisation import is_quantised
 from conformance.operator.sources import ONNXRUNTIME
 
@@ -65,7 +73,7 @@ def query_values(call: Call, keys: int) -> Values:
     return uniform(-high, high, SCORE / score)
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     yield (call.softcap or 0) < 0, "softcap", "softcap must be 0 (none) or positive"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
-    Check,
     Feature,
     InputRule,
+    Objection,
     Part,
     Reader,
     Value,
@@ -50,7 +50,7 @@ def _values(call: Call, keys: int) -> Values:
     return uniform(weight, weight + 3.0)
 
 
-def _excluded(call: Call) -> Iterator[Check]:
+def _excluded(call: Call) -> Iterator[Objection]:
     value = attributes_of(call).get("smooth_softmax", 0)
     yield value not in (-1, 0, 1), "smooth_softmax", "smooth_softmax must be -1 or 0 or 1"
 
