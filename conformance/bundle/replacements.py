@@ -18,6 +18,7 @@ from conformance.oracle import Format
 from conformance.oracle.call import OracleCall
 from conformance.oracle.rotary import query_positions
 
+_AXES: Final = {name: axes for part in PARTS for name, axes in part.read_as.items()}
 _ORDER: Final = {name: place for place, name in enumerate(INPUT_NAMES)}
 
 #: Every replacement: of attributes, then of inputs, in the operator's order.
@@ -53,15 +54,7 @@ def last_part(call: OracleCall, fields: Changes) -> Changes:
     The part is the last sequence, with its last key/value head and :func:`last_heads` of the query
     heads. Other fields are the same there.
     """
-    heads = last_heads(call)
-    places: dict[str, Any] = {
-        **dict.fromkeys(("lengths", "query_lengths"), np.s_[-1:]),
-        **dict.fromkeys(("key", "value"), np.s_[-1:, :, -1:]),
-        **dict.fromkeys(("past_key", "past_value"), np.s_[-1:, -1:]),
-        "query": np.s_[-1:, :, -heads:],
-        "bias": np.s_[-1:, -heads:],
-        "sink": np.s_[-heads:],
-    }
+    last = {"batch_size": 1, "num_heads": last_heads(call), "kv_num_heads": 1}
 
     def of_part(name: str, value: Any) -> Any:
         if value is None:
@@ -70,6 +63,7 @@ def last_part(call: OracleCall, fields: Changes) -> Changes:
             return value if value.scale is None else Format(value.dtype, value.scale[:, -1:])
         if name == "position_ids":
             return query_positions(replace(call, position_ids=value))[-1:]
-        return value[places[name]] if name in places else value
+        starts = (-last[axis] if axis in last else None for axis in _AXES.get(name, ()))
+        return value[tuple(slice(start, None) for start in starts)] if name in _AXES else value
 
     return {name: of_part(name, value) for name, value in fields.items()}

@@ -239,15 +239,17 @@ class Part:
     """A part of the operator.
 
     ``inputs`` and ``outputs`` are those that it adds to a call, each with the rule for when it is
-    connected. ``effects`` are the names of what a case must show of it (``insensitive_to`` names
-    those that it cannot). ``impossible`` yields what no call can be built of, and ``excluded`` what
-    the operator's documentation excludes. ``replacements`` yields what a faulty kernel uses in
-    place of its inputs and attributes; it imports NumPy.
+    connected. ``read_as``: the fields of the call, as the oracle reads it, that have a dim for
+    sequences or heads, and their dims. ``effects`` are the names of what a case must show of it
+    (``insensitive_to`` names those that it cannot). ``impossible`` yields what no call can be built
+    of, and ``excluded`` what the operator's documentation excludes. ``replacements`` yields what a
+    faulty kernel uses in place of its inputs and attributes; it imports NumPy.
     """
 
     features: tuple[Feature, ...] = ()
     inputs: Mapping[str, InputRule] = field(default_factory=dict)
     outputs: Mapping[str, Callable[[Call], object]] = field(default_factory=dict)
+    read_as: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
     effects: tuple[str, ...] = ()
     impossible: Callable[[Call], Iterator[Objection]] = lambda call: iter(())
     excluded: Callable[[Call], Iterator[Objection]] = lambda call: iter(())

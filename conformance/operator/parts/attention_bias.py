@@ -127,6 +127,7 @@ PART = Part(
             lambda call, keys: uniform(-2.0, 2.0),
         )
     },
+    read_as={"bias": ("batch_size", "num_heads", "sequence_length", "total_sequence_length")},
     effects=("attention_bias",),
     decisions=tuple(
         Decision(

@@ -161,6 +161,10 @@ _WINDOW_CACHE = (CACHE.of("sliding_window"),)
 PART = Part(
     features=(CACHE,),
     inputs={"past_key": _PAST, "past_value": _PAST},
+    read_as=dict.fromkeys(
+        ("past_key", "past_value"),
+        ("batch_size", "kv_num_heads", "past_sequence_length", "head_size"),
+    ),
     effects=("past", "sliding_window_cache"),
     impossible=_impossible,
     excluded=_excluded,

@@ -117,6 +117,12 @@ PART = Part(
         "value": InputRule(_are_given, values=_values),
     },
     outputs={"output": lambda call: True},
+    read_as={
+        "query": ("batch_size", "sequence_length", "num_heads", "head_size"),
+        **dict.fromkeys(
+            ("key", "value"), ("batch_size", "kv_sequence_length", "kv_num_heads", "head_size")
+        ),
+    },
     impossible=_impossible,
     replacements=_replacements,
 )

@@ -163,6 +163,7 @@ PART = Part(
             meaning="tokens of the longest sequence, or a bound",
         ),
     },
+    read_as={"lengths": ("batch_size",)},
     effects=("ragged",),
     impossible=_impossible,
     excluded=_excluded,

@@ -160,6 +160,7 @@ PART = Part(
             meaning="query tokens of each sequence, without padding",
         )
     },
+    read_as={"query_lengths": ("batch_size",)},
     effects=("query_seqlens",),
     impossible=_impossible,
     excluded=_excluded,

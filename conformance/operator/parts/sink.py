@@ -84,6 +84,7 @@ def _replacements() -> Iterator[Any]:
 PART = Part(
     features=(SINK,),
     inputs={"head_sink": InputRule(lambda call: call.head_sink, values=_values)},
+    read_as={"sink": ("num_heads",)},
     effects=("head_sink", "smooth_softmax"),
     excluded=_excluded,
     replacements=_replacements,
