@@ -34,7 +34,7 @@ from conformance.base.files import write_files
 from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import Target, target_for
 
 LOOP: Final = Path(__file__).with_name("ort_loop.py")
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
     options = parser.parse_args()
     if options.ep is not None:
-        target = target_for(options.ep, Programs(device=options.device))
+        target = target_for(options.ep, OptionValues(device=options.device))
         print_times(
             target,
             lambda: bare_loop(target, options.device),

@@ -45,7 +45,7 @@ from conformance.run.assessment import Assessed
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
-from conformance.targets.catalogue import Programs, TargetError, run_options
+from conformance.targets.catalogue import OptionValues, TargetError, run_options
 from conformance.targets.registry import Target, eps_of, targets_for
 
 #: Where pytest keeps the values of its option ``--expectations``.
@@ -60,7 +60,7 @@ class TargetRuns:
 
     def __init__(self, config: pytest.Config) -> None:
         named = [split_target(one)[1] for one in config.args if is_of_case_file(one)]
-        programs = Programs(
+        programs = OptionValues(
             **{option.name: config.getoption(option.name) for option in run_options()}
         )
         eps = config.getoption("ep") or eps_of([ep for ep in named if ep is not None], programs)

@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 from onnx import helper
 
+Array = np.ndarray
+
 NUMPY: Final[dict[str, np.dtype]] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),

@@ -10,7 +10,7 @@ _Of = TypeVar("_Of")
 _Made = TypeVar("_Made")
 
 
-def of_the_last(make: Callable[[_Of], _Made]) -> Callable[[_Of], _Made]:
+def cache_last(make: Callable[[_Of], _Made]) -> Callable[[_Of], _Made]:
     """Wrap ``make`` so that it returns its last result while it is called with the same object.
 
     For objects that come one after another and cannot be keys of a dictionary. The result must not

@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from conformance.base.array_types import ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import ONNX_OF_NUMPY, WORD_OF_ONNX, Array
 from conformance.oracle import Reference
 from conformance.oracle.attention import Watched
 from conformance.oracle.tolerance import PastErrors, arithmetic_budget
-
-Array = np.ndarray
 
 
 class DifferingElements(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from conformance.base.array_types import NUMPY
+from conformance.base.array_types import NUMPY, Array
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.case.given import given_inputs
 from conformance.operator.call import Call, GivenCall, Values
@@ -28,8 +28,6 @@ _RANDOM: Final = np.random.RandomState()
 
 #: The most elements of numbers that are kept: consecutive calls often have the same inputs.
 _MAX_KEPT: Final = 1 << 18
-
-Array = np.ndarray
 
 
 def draw_inputs(call: Call, step: Step) -> dict[str, Array]:

@@ -20,9 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
-from conformance.base.array_types import NUMPY
+from conformance.base.array_types import NUMPY, Array
 from conformance.base.interrupts import undisturbed
 from conformance.bundle.expected import Expected
 from conformance.bundle.model import tensor_of
@@ -37,7 +35,6 @@ from conformance.operator.tensors import Step
 from conformance.oracle import OracleError, Reference
 from conformance.oracle.tolerance import PastErrors, budgets, past_errors
 
-Array = np.ndarray
 #: The expectation for each output, for each step.
 ExpectedSteps = tuple[dict[str, Expected], ...]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from conformance.operator.features import PARTS
-from conformance.operator.replacement import Changes, Replacement
+from conformance.operator.replacement import CallChanges, Replacement
 from conformance.operator.signature import INPUT_NAMES
 from conformance.oracle import Format
 from conformance.oracle.call import OracleCall
@@ -48,7 +48,7 @@ def last_heads(call: OracleCall) -> int:
     return min(call.num_heads // int(call.past_key.shape[1]), 2)
 
 
-def last_part(call: OracleCall, fields: Changes) -> Changes:
+def last_part(call: OracleCall, fields: CallChanges) -> CallChanges:
     """These fields of ``call``, restricted to a part of it.
 
     The part is the last sequence, with its last key/value head and :func:`last_heads` of the query

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import onnx
 
+from conformance.base.array_types import Array
 from conformance.bundle.inputs import draw_inputs, draw_weights
 from conformance.bundle.model import build_model, filled_model
 from conformance.case.graph import parsed, shared_pasts
@@ -18,7 +18,6 @@ from conformance.operator.readings import ReadingName
 from conformance.operator.tensors import Step, attributes_of
 from conformance.oracle import Reference, reference
 
-Array = np.ndarray
 Arrays = dict[str, Array]
 
 #: In a loop, the past of a call is the present of the call before.
@@ -73,7 +72,7 @@ def script_of(
 
 
 def _graph_script(call: GraphCall) -> Script:
-    from conformance.oracle.graph import Program  # onnx.reference takes long to import
+    from conformance.oracle.graph import GraphReference  # onnx.reference takes long to import
 
     (step,) = steps_of(call)
     model = filled_model(call.content, draw_weights(call, step))
@@ -83,7 +82,7 @@ def _graph_script(call: GraphCall) -> Script:
         model=model,
         steps=(ScriptStep(tuple(inputs), inputs, aliases=aliases),),
         outputs=step.connected_outputs,
-        compute=lambda arrays: Program(model).references(arrays),
+        compute=lambda arrays: GraphReference(model).references(arrays),
     )
 
 
@@ -92,10 +91,10 @@ def values_in_graph(call: GraphCall) -> Arrays:
 
     The graph must have a meaning. Elements that an attention leaves undefined are arbitrary.
     """
-    from conformance.oracle.graph import Program  # onnx.reference takes long to import
+    from conformance.oracle.graph import GraphReference  # onnx.reference takes long to import
 
     script = script_of(call)
-    return Program(script.model).values(script.steps[0].inputs)
+    return GraphReference(script.model).values(script.steps[0].inputs)
 
 
 def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = None) -> Script:

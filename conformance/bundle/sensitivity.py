@@ -34,7 +34,7 @@ from conformance.bundle.script import script_of
 from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
 from conformance.operator.call import Call, GivenCall, GraphCall
-from conformance.operator.replacement import THRESHOLD, Changes, ConnectedCall, Replacement
+from conformance.operator.replacement import THRESHOLD, CallChanges, ConnectedCall, Replacement
 from conformance.operator.signature import INPUT_NAMES
 from conformance.oracle import Attention, OracleError, Reference
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
@@ -123,7 +123,7 @@ def effects_of_step(
 
 
 #: A replacement, the fields of the call that it changes, and the outputs that are compared.
-_Pending = tuple[Replacement, Changes, Sequence[str]]
+_Pending = tuple[Replacement, CallChanges, Sequence[str]]
 #: An output: its values, which of them are computed, and their unit budgets.
 _Right = tuple[Float, Bool, Float]
 

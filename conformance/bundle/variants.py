@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX, Array
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import DEFAULT_OPSET, declare, model_of, node_of
-from conformance.bundle.script import CARRY, Array, Arrays, Script, ScriptStep, script_with
+from conformance.bundle.script import CARRY, Arrays, Script, ScriptStep, script_with
 from conformance.case.tensors import steps_of
 from conformance.case.variants import RelationName
 from conformance.operator.call import Call

@@ -29,7 +29,7 @@ FORMAT: Final = "gqa-cases/2"
 MAPS: Final = ("inputs", "outputs", "attributes")
 
 
-Axis = Annotated[
+MatrixAxis = Annotated[
     Annotated[list[Any], Tag("<list>")] | Annotated[dict[str, Fields], Tag("<mapping>")],
     Discriminator(
         alternative, "alternative", "expected a list of values, or labels and the fields of each"
@@ -46,7 +46,7 @@ class Entry(Fields):
     """The call in words that need no context; not what goes wrong, nor on which runtime. One line
     of at most 80 characters without a full stop, unique in the file. Without one, the features
     of the call stand for it."""
-    matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
+    matrix: Annotated[dict[str, MatrixAxis] | None, Field(min_length=1)] = None
     """The axes to combine: a field with its values, or an axis with a name of your own whose
     values each set several fields. A value of a field can be a mapping that sets the field and
     others beside it."""
@@ -54,7 +54,7 @@ class Entry(Fields):
     """Combinations to leave out, each as axes and values that must all match."""
 
 
-class CaseFile(Model):
+class ThemeFile(Model):
     """A case file: one theme."""
 
     format: Literal["gqa-cases/2"]
@@ -83,7 +83,7 @@ def schema() -> dict[str, Any]:
 
     ``cases/schema.json`` holds it.
     """
-    made = CaseFile.model_json_schema(schema_generator=_AnyOf)
+    made = ThemeFile.model_json_schema(schema_generator=_AnyOf)
     made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     made["title"] = "GQA conformance cases"
     fields = made["$defs"]["Fields"]["properties"]
@@ -131,4 +131,4 @@ def fields_at(location: tuple[int | str, ...]) -> list[str]:
     for part, model in by_part:
         if part in above:
             return list(model.model_fields)
-    return list(CaseFile.model_fields)
+    return list(ThemeFile.model_fields)

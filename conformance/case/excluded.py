@@ -18,7 +18,7 @@ from conformance.case.selection import Expression, SelectionError, Term, compile
 _MOST: Final = 20
 
 #: The names of a case, and the case.
-Subject = tuple[Sequence[str], Case]
+NamedCase = tuple[Sequence[str], Case]
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[
     """
     corpus = find(paths)
     selects = compile_expression(expression)
-    subjects: list[Subject] = [(names_of(case, None), case) for case in corpus.named]
+    subjects: list[NamedCase] = [(names_of(case, None), case) for case in corpus.named]
     chosen = [case for names, case in subjects if selects(names, case)]
     if not chosen:
         raise none_selected(selects, subjects)
     return corpus, chosen
 
 
-def none_selected(expression: Expression, subjects: Sequence[Subject]) -> SelectionError:
+def none_selected(expression: Expression, subjects: Sequence[NamedCase]) -> SelectionError:
     """The error for a ``-k`` that selects none of the cases, in one line."""
     sentence = f"-k '{one_line(expression.text, 80)}' selects none of {len(subjects)} cases"
     counted = ", ".join(f"{part.text} {part.alone}" for part in counts(expression, subjects))
@@ -54,7 +54,7 @@ def none_selected(expression: Expression, subjects: Sequence[Subject]) -> Select
     return SelectionError(" ".join((f"{sentence}{parts}.", *hints(expression, subjects))))
 
 
-def counts(expression: Expression, subjects: Sequence[Subject]) -> list[PartCount]:
+def counts(expression: Expression, subjects: Sequence[NamedCase]) -> list[PartCount]:
     """The counts of the operands of the outermost ``and`` or ``or``; empty for one, or too many."""
     whole = expression.whole
     if whole is None or not whole.joined or len(whole.operands) > _MOST:
@@ -69,7 +69,7 @@ def counts(expression: Expression, subjects: Sequence[Subject]) -> list[PartCoun
     return found
 
 
-def hints(expression: Expression, subjects: Sequence[Subject]) -> list[str]:
+def hints(expression: Expression, subjects: Sequence[NamedCase]) -> list[str]:
     """A sentence for each word that no case has, if something similar may be meant."""
     words = {part.text: part for part in itertools.islice(expression.words(), _MOST)}
     unknown = (
@@ -78,12 +78,12 @@ def hints(expression: Expression, subjects: Sequence[Subject]) -> list[str]:
     return [*filter(None, (_hint(word, subjects) for word in unknown))]
 
 
-def _holds(part: Term, subject: Subject) -> bool:
+def _holds(part: Term, subject: NamedCase) -> bool:
     names, case = subject
     return part.test("\n".join(names).lower(), case)
 
 
-def _hint(word: str, subjects: Sequence[Subject]) -> str:
+def _hint(word: str, subjects: Sequence[NamedCase]) -> str:
     no_case = f"No case has '{one_line(word, 80)}'"
     if sizes := nearest_sizes(word, (case for _, case in subjects)):
         verb = "is" if len(sizes) == 1 else "are"
@@ -97,7 +97,7 @@ def _hint(word: str, subjects: Sequence[Subject]) -> str:
     return f"{no_case}: {why}." if why else ""
 
 
-def _names_in(subjects: Sequence[Subject]) -> set[str]:
+def _names_in(subjects: Sequence[NamedCase]) -> set[str]:
     """The words that select something: words for calls, tags, files, entries and axes."""
     found = set(VOCABULARY)
     for _, case in subjects:

@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from conformance.base.array_types import NUMPY
+from conformance.base.array_types import NUMPY, Array
 from conformance.base.files import open_plain, read_plain
 from conformance.base.text import safe_name, visible
 from conformance.base.words import listed
@@ -40,8 +40,6 @@ _DAMAGES: Final = (
 )
 #: Dtypes that NumPy lacks, as integers with their bits.
 _BITS: Final = {"bfloat16": np.dtype(np.uint16), "float8e4m3fn": np.dtype(np.uint8)}
-
-Array = np.ndarray
 
 
 class GivenError(CallError):

@@ -19,7 +19,7 @@ from conformance.base.explain import did_you_mean, explain, explained
 from conformance.base.paths import PROFILES, is_case_file, shown
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
 from conformance.case.case import ON_PURPOSE, TARGET_AXIS, Case, Description, Fields, misfits
-from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at, synonyms
+from conformance.case.case_file import FORMAT, MAPS, Entry, ThemeFile, fields_at, synonyms
 from conformance.operator.call import (
     CALL_FIELDS,
     GRAPH_FIELDS,
@@ -121,9 +121,9 @@ def load_file(file: Path, *, checked: bool = True) -> list[Case]:
         raise InputError([source.problem((), "a case file must be a mapping of fields")])
     problems: list[Problem] = []
     wrong: list[ErrorDetails] = []
-    parsed: CaseFile | None
+    parsed: ThemeFile | None
     try:
-        parsed = CaseFile.model_validate(source.data)
+        parsed = ThemeFile.model_validate(source.data)
     except ValidationError as error:
         wrong = error.errors(include_url=False)
         parsed = _without(wrong, source.data)
@@ -140,7 +140,7 @@ def load_file(file: Path, *, checked: bool = True) -> list[Case]:
     return cases
 
 
-def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> CaseFile | None:
+def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> ThemeFile | None:
     """The file without its faulty entries, so that the other entries are checked too.
 
     None if there are errors outside single entries, because the entries may depend on those parts.
@@ -149,7 +149,7 @@ def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> CaseFile | None
         return None
     faulty = {detail["loc"][1] for detail in wrong}
     kept = [entry for index, entry in enumerate(data["cases"]) if index not in faulty]
-    return CaseFile.model_validate({**data, "cases": kept}) if kept else None
+    return ThemeFile.model_validate({**data, "cases": kept}) if kept else None
 
 
 class _FieldSet(NamedTuple):
@@ -177,7 +177,7 @@ class _Expander:
     """Expands the entries of one file into cases. ``parsed`` lacks the ``faulty`` entries."""
 
     def __init__(
-        self, source: Source, parsed: CaseFile, faulty: Collection[object], checked: bool
+        self, source: Source, parsed: ThemeFile, faulty: Collection[object], checked: bool
     ) -> None:
         self.source = source
         self.parsed = parsed

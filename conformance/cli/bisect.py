@@ -17,9 +17,9 @@ from conformance.case.corpus import Corpus, find
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.one_result import NoResult, run_case, the_one
 from conformance.cli.options import TargetOptions, with_releases
-from conformance.results.bisect import Change, Tried, first_change
+from conformance.results.bisect import ReleaseChange, Tried, first_change
 from conformance.run.records import argument_for
-from conformance.targets.catalogue import Programs, TargetEntry, entry_of, is_by_path
+from conformance.targets.catalogue import OptionValues, TargetEntry, entry_of, is_by_path
 from conformance.targets.published import published
 from conformance.targets.registry import Target, target_for, targets_for
 from conformance.targets.releases import releases
@@ -99,7 +99,7 @@ def _between(entry: TargetEntry, good: str | None, bad: str | None) -> list[str]
 
 
 def _tried(
-    corpus: Corpus, case: Case, entry: TargetEntry, release: str, programs: Programs
+    corpus: Corpus, case: Case, entry: TargetEntry, release: str, programs: OptionValues
 ) -> Tried:
     """Run the case in a release, and print a line with its verdict."""
     targets = targets_for([f"{entry.name}@{release}"], programs)
@@ -115,7 +115,7 @@ def _tried(
     return Tried(release, one.result)
 
 
-def _print(change: Change, case: Case, ep: str, options: Sequence[str]) -> None:
+def _print(change: ReleaseChange, case: Case, ep: str, options: Sequence[str]) -> None:
     """Print the results before and after a change, and the command that runs both with the
     ``options`` of the target."""
     before, after = change.before, change.after

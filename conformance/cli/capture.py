@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from conformance.base.files import read_plain
 from conformance.base.paths import shown
 from conformance.cli.common import BadArgument
-from conformance.targets.catalogue import ORT_PYTHON, Programs, entry_of
+from conformance.targets.catalogue import ORT_PYTHON, OptionValues, entry_of
 from conformance.targets.tools import as_typed
 
 if TYPE_CHECKING:
     from conformance.cli.check import ModelOptions
-    from conformance.model.captured import Wanted
+    from conformance.model.captured import CaptureRequest
 
 #: The default number of decode steps after a prompt.
 STEPS: Final = 8
@@ -23,7 +23,7 @@ STEPS: Final = 8
 _MOST_BYTES: Final = 1 << 24
 
 
-def values_to_capture(model: ModelOptions, programs: Programs) -> Wanted | None:
+def values_to_capture(model: ModelOptions, programs: OptionValues) -> CaptureRequest | None:
     """The calls of the model whose values are captured; None if the model is not run.
 
     Raises `BadArgument`.
@@ -35,17 +35,19 @@ def values_to_capture(model: ModelOptions, programs: Programs) -> Wanted | None:
         raise BadArgument("--steps says how many tokens follow a prompt; give --prompt-ids, too.")
     if inputs is prompt is None:
         return None
-    from conformance.model.capture import Tokens
-    from conformance.model.captured import Wanted
+    from conformance.model.capture import PromptTokens
+    from conformance.model.captured import CaptureRequest
 
     tokens = None
     if prompt is not None:
-        tokens = Tokens(_ids(prompt), STEPS if steps is None else steps)
+        tokens = PromptTokens(_ids(prompt), STEPS if steps is None else steps)
     typed = next(iter(programs.values_of(ORT_PYTHON)), None)
-    return Wanted(tokens, inputs, model.layers, None if typed is None else str(as_typed(typed)))
+    return CaptureRequest(
+        tokens, inputs, model.layers, None if typed is None else str(as_typed(typed))
+    )
 
 
-def programs_of_targets(eps: Sequence[str], programs: Programs) -> Programs:
+def programs_of_targets(eps: Sequence[str], programs: OptionValues) -> OptionValues:
     """The programs for the targets: without ``--ort-python`` if no target takes that option."""
     entries = [entry_of(ep) for ep in eps]
     taken = any(entry is not None and ORT_PYTHON in entry.options for entry in entries)

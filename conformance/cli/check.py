@@ -35,7 +35,7 @@ from conformance.model.seen import program_of, refusal_of
 from conformance.model.stages import Lengths
 from conformance.model.subject import NoCalls, subject_of
 from conformance.results.errors import ResultsError, cause_of
-from conformance.results.place import Place
+from conformance.results.place import OutputFile
 from conformance.run.engine import TargetRun
 from conformance.run.records import selection_of
 from conformance.run.target import DescribedTarget, target_plans
@@ -47,7 +47,7 @@ _NUMBER: Final = re.compile(r"\s*([0-9][0-9_]{0,12})(k?)\s*", re.IGNORECASE | re
 _MOST_NUMBERS: Final = 200
 
 
-class Numbers(click.ParamType[tuple[int, ...]]):
+class NumberList(click.ParamType[tuple[int, ...]]):
     """Numbers, and ranges of them, with commas between them: ``1,17,4k`` or ``0-3,7``."""
 
     name = "N,…"
@@ -120,10 +120,10 @@ class Pins:
 @click.command()
 @click.argument("path", metavar="MODEL", type=click.Path(path_type=Path))
 @options.EPS
-@click.option("--batch", type=Numbers(1, 64), default=(), help="Batch sizes, as in 1,2.")
+@click.option("--batch", type=NumberList(1, 64), default=(), help="Batch sizes, as in 1,2.")
 @click.option(
     "--lengths",
-    type=Numbers(1, 1 << 20),
+    type=NumberList(1, 1 << 20),
     default=(),
     help="Tokens of prompts, and in the cache after each call, as in 1,600,4k.",
 )
@@ -172,7 +172,7 @@ class Pins:
     help="As --prompt-ids, with the model's inputs of one call in this .npz file.",
 )
 @click.option(
-    "--only-layer", "layers", type=Numbers(0, 9999), default=(), help="Layers, as in 0-3,7."
+    "--only-layer", "layers", type=NumberList(0, 9999), default=(), help="Layers, as in 0-3,7."
 )
 @options.program_options
 @gathered(model=ModelOptions, targets=TargetOptions, pins=Pins, outputs=OutputOptions)
@@ -231,9 +231,9 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
             Terminal(),
             RunSummary(),
         )
-        place = stack.enter_context(Place(outputs.results or folder / "results.jsonl"))
+        place = stack.enter_context(OutputFile(outputs.results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model.path)))
-        execute(work, targets.jobs, place, terminal, summary, described=checked.see)
+        execute(work, targets.jobs, place, terminal, summary, described=checked.run_model)
         make_smaller(summary, effort_for())
         table = checked.conclude(summary)
         print_answers(terminal, summary, table)

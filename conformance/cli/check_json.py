@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.cli.common import Status
-from conformance.model.answers import Answer, Part
+from conformance.model.answers import AnswerPart, ModelAnswer
 from conformance.model.known import KnownTarget
 from conformance.model.subject import Subject
 from conformance.report.model_table import ModelTable
@@ -20,7 +20,7 @@ FORMAT: Final = "gqa-check/1"
 def document(
     subject: Subject,
     table: ModelTable,
-    answers: Mapping[str, Sequence[Answer]],
+    answers: Mapping[str, Sequence[ModelAnswer]],
     targets: Iterable[KnownTarget],
     status: int,
     tried: Mapping[str, Any],
@@ -73,7 +73,7 @@ def _json(tried: Mapping[str, Any], model: Mapping[str, Any], *parts: Sequence[A
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: ModelAnswer) -> dict[str, Any]:
     return {
         "answer": answer.kind,
         "unseen": answer.unseen,
@@ -82,7 +82,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: AnswerPart) -> dict[str, Any]:
     return {
         "answer": part.kind,
         "where": part.where,

@@ -16,15 +16,15 @@ from conformance.expectations.match import Expectation
 from conformance.expectations.read import read_lines
 from conformance.expectations.update import Update
 from conformance.expectations.write import edited
-from conformance.model.answers import Answer
+from conformance.model.answers import ModelAnswer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget
-from conformance.report.model_table import DRAWN, Kind
+from conformance.report.model_table import DRAWN, AnswerKind
 
 #: The use of a pin for a model that was not judged.
 NOT_RUN: Final = "not run"
 _MARK: Final = "[model="
-Answers = Mapping[str, Sequence[Answer]]
+PinnedAnswers = Mapping[str, Sequence[ModelAnswer]]
 
 
 def is_of_model(line: Expectation) -> bool:
@@ -39,7 +39,9 @@ class ModelPins:
         self._lines = [line for line in lines if is_of_model(line)]
         self._theme = theme
 
-    def line(self, target: KnownTarget, group: Group, use: str, kind: Kind) -> Expectation | None:
+    def line(
+        self, target: KnownTarget, group: Group, use: str, kind: AnswerKind
+    ) -> Expectation | None:
         """The line that pins the answer of a group of layers on a target in a use."""
         for line in self._lines:
             is_pinned = _id(self._theme, group, use) in line.known.cases
@@ -48,7 +50,7 @@ class ModelPins:
         return None
 
     def better(
-        self, targets: Mapping[str, KnownTarget], answers: Answers
+        self, targets: Mapping[str, KnownTarget], answers: PinnedAnswers
     ) -> Iterator[tuple[Expectation, str]]:
         """The lines whose answer is right now, with the target's name."""
         for name, target in targets.items():
@@ -58,7 +60,7 @@ class ModelPins:
                     yield line, name
 
     def text(
-        self, file: Path, before: str, answers: Answers, targets: Sequence[KnownTarget]
+        self, file: Path, before: str, answers: PinnedAnswers, targets: Sequence[KnownTarget]
     ) -> tuple[str, int]:
         """The text of an expectations file with lines that pin the model itself, and their number.
 
@@ -94,7 +96,9 @@ class ModelPins:
         return text, pinned
 
 
-def failures_of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, Kind, str]]:
+def failures_of_model(
+    answers: Sequence[ModelAnswer],
+) -> Iterator[tuple[Group, str, AnswerKind, str]]:
     """The failures of the model itself: layers, use, kind of failure, and a sentence."""
     for one in answers:
         for part in one.bad:
@@ -112,5 +116,5 @@ def _id(theme: str, group: Group, use: str) -> str:
     return f"{theme}/{group.name}{_MARK}{use}]"
 
 
-def _verdict(kind: Kind) -> str:
+def _verdict(kind: AnswerKind) -> str:
     return "unsupported" if kind == "untried" else DRAWN[kind]

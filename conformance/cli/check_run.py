@@ -23,17 +23,17 @@ from conformance.expectations.expect import pinned_text
 from conformance.expectations.known import TODO
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_expectations
-from conformance.model.answers import Answer, answer, kind_of, short
+from conformance.model.answers import ModelAnswer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
 from conformance.model.groups import Group, layers_of
 from conformance.model.headline import label_of, series_of
 from conformance.model.known import KnownTarget, Similar, similar_defect
-from conformance.model.seen import ModelProgram, Seen, see, with_seen
-from conformance.model.stages import Stage
+from conformance.model.seen import ModelProgram, ModelRun, run_model, with_model_run
+from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
-from conformance.report.model_table import WORDS, Kind, ModelTable
+from conformance.report.model_table import WORDS, AnswerKind, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Drawn
@@ -67,21 +67,23 @@ class CheckRun:
         self.cases = {case.id: case for case in cases}
         self.known: dict[str, KnownTarget] = {}
         self.described: list[DescribedTarget] = []
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, ModelRun] = {}
         self.pinned = [line for line in pinned if not is_of_model(line)]
         self.model_pins = ModelPins(pinned, cases[0].theme if cases else "")
         self.pins = {(line.place, line.line) for line in pinned}
-        self.answers: dict[str, list[Answer]] = {}
+        self.answers: dict[str, list[ModelAnswer]] = {}
         self.better: list[ResultRecord] = []
         self.near: dict[tuple[str, str], Similar | None] = {}
 
-    def see(self, ready: DescribedTarget) -> None:
+    def run_model(self, ready: DescribedTarget) -> None:
         """Run the model on a target, if there is a program for it."""
         self.known[ready.name] = known_target(ready)
         self.described.append(ready)
         if self.program is not None:
             lacks = next(filter(None, map(ready.adapter_lacks, self.cases.values())), None)
-            self.seen[ready.name] = Seen(unseen=lacks) if lacks else see(self.program, ready)
+            self.seen[ready.name] = (
+                ModelRun(unseen=lacks) if lacks else run_model(self.program, ready)
+            )
 
     @cached_property
     def _corpus(self) -> Sequence[Case]:
@@ -121,7 +123,7 @@ class CheckRun:
         return self._with_what_was_tried(table)
 
     @cached_property
-    def _tried(self) -> list[tuple[Stage, ResultRecord]]:
+    def _tried(self) -> list[tuple[NodeCall, ResultRecord]]:
         """The results of all targets, each with its call."""
         parts = (part for each in self.answers.values() for one in each for part in one.parts)
         return [pair for part in parts for pair in part.results]
@@ -251,7 +253,7 @@ class CheckRun:
         tried = {"complete": self.complete, "most_tokens": self.most_tokens}
         return document(self.subject, table, self.answers, self.known.values(), status, tried)
 
-    def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
+    def _answers(self, summary: RunSummary) -> dict[str, list[ModelAnswer]]:
         """The answers of each target, by its name, in the order of the groups."""
         records: dict[tuple[str, str, str], ResultRecord] = {}
         for case, record in summary.results:
@@ -273,11 +275,13 @@ class CheckRun:
             for target in self.known
         }
         return {
-            name: with_seen(those, self.seen.get(name, Seen()), partial(self._is_pinned, name))
+            name: with_model_run(
+                those, self.seen.get(name, ModelRun()), partial(self._is_pinned, name)
+            )
             for name, those in answers.items()
         }
 
-    def _is_pinned(self, target: str, group: Group, use: str, kind: Kind) -> bool:
+    def _is_pinned(self, target: str, group: Group, use: str, kind: AnswerKind) -> bool:
         return self.model_pins.line(self.known[target], group, use, kind) is not None
 
     def _is_pin(self, record: ResultRecord) -> bool:
@@ -296,7 +300,7 @@ def _of_cause(what: str, first: tuple[str, str], *others: tuple[str, str]) -> st
     return f"{what}: {where}{more}{f': {why}' if why else ''}".rstrip(".") + "."
 
 
-def _not_tried(one: Answer) -> bool:
+def _not_tried(one: ModelAnswer) -> bool:
     """Whether no call of a use could be tried, and this is not pinned."""
     parts = [part for use in one.uses for part in [one.of(use)] if not (part.right or part.bad)]
     return any(not part.pinned for each in parts for part in each.untried)

@@ -12,7 +12,7 @@ from conformance.cli.options import program_options
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import built_in
 from conformance.targets.tools import tools_root
 
@@ -20,7 +20,7 @@ from conformance.targets.tools import tools_root
 @click.command()
 @click.option("-v", "--verbose", is_flag=True, help="All versions, and all that an adapter can do.")
 @program_options
-def doctor(verbose: bool, programs: Programs) -> int:
+def doctor(verbose: bool, programs: OptionValues) -> int:
     """Say which runtimes work here, and how to get the others."""
     console = make_console()
     available = 0

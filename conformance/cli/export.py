@@ -26,11 +26,11 @@ from conformance.cli.values import draw_values
 from conformance.operator.call import GraphCall
 from conformance.report.repro.issue import issue
 from conformance.report.repro.one_result import OneResult, arrays_of, read_as
-from conformance.report.repro.program import Program, program_of
+from conformance.report.repro.program import ReproductionProgram, program_of
 from conformance.report.values import QueryPlace, values_of
 from conformance.results.errors import ResultsError
 from conformance.results.shareable import shareable
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import Target, target_for
 
 #: The largest size of the arrays of a result.
@@ -48,7 +48,7 @@ MOST_BYTES: Final = 64 << 20
 @click.option("--results", type=FILE, help="Take the result from this file, and run nothing.")
 @program_options
 def export(
-    case_id: str, folder: Path, ep: str | None, results: Path | None, programs: Programs
+    case_id: str, folder: Path, ep: str | None, results: Path | None, programs: OptionValues
 ) -> int:
     """Write one result as a bug report, with a program that shows it.
 
@@ -135,7 +135,7 @@ def _check_empty(folder: Path) -> None:
         raise BadArgument(f"Cannot use the folder {folder}: {error.strerror}.") from None
 
 
-def how_to_run(file: Path, program: Program, target: Target | None) -> str:
+def how_to_run(file: Path, program: ReproductionProgram, target: Target | None) -> str:
     """The command that runs the program, written to ``file``, with what is installed here.
 
     Without a ``target``, and so without the installation that gave the result: where to read how.

@@ -39,7 +39,7 @@ from conformance.results.store import Store
 from conformance.results.table import Table, tabulate
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, entry_of
+from conformance.targets.catalogue import OptionValues, entry_of
 from conformance.targets.registry import targets_for
 
 #: The suffixes of results files: with ``--from``, arguments with these are results files, too.
@@ -209,7 +209,7 @@ def _of_runs(asked: Asked, wanted: TargetOptions, outputs: OutputOptions) -> int
     return Status.INFRASTRUCTURE if failed else Status.AS_EXPECTED
 
 
-def _all_releases(ep: str, programs: Programs) -> str:
+def _all_releases(ep: str, programs: OptionValues) -> str:
     """The name for the last release of each series of a target: ``cpu@..`` for ``cpu``.
 
     Unchanged if it has a version or no releases, or if an option names its program.

@@ -22,7 +22,7 @@ from conformance.cli.common import BadArgument
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
-from conformance.run.assessment import Record
+from conformance.run.assessment import CaseResult
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import Target
 
@@ -40,7 +40,7 @@ class LastRun:
         self._plan = plan
         self._failed: dict[str, bool] = {}
 
-    def note(self, case: Case, record: Record) -> None:
+    def note(self, case: Case, record: CaseResult) -> None:
         """Note whether a case has failed."""
         failed = isinstance(record, InfrastructureRecord) or record.unexpected
         self._failed[_name(case)] = failed

@@ -13,7 +13,7 @@ from conformance.base.text import one_line, printable_json
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_cases, names_of
-from conformance.case.excluded import Subject, counts, hints, selected_cases
+from conformance.case.excluded import NamedCase, counts, hints, selected_cases
 from conformance.case.selection import JOINING, Expression, SelectionError, compile_expression
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
@@ -124,7 +124,7 @@ def _search(text: str, paths: Sequence[str], everything: bool) -> tuple[list[Cas
     selects = compile_expression(text, "")
     if selects.whole is None:
         raise SelectionError("The expression is empty; name what to search for: softcap.")
-    subjects: list[Subject] = [(names_of(case, None), case) for case in find(paths).named]
+    subjects: list[NamedCase] = [(names_of(case, None), case) for case in find(paths).named]
     cases = [case for names, case in subjects if selects(names, case)]
     if not cases:
         raise SelectionError("\n".join(_why_none(selects, subjects)))
@@ -156,7 +156,7 @@ def _by_theme(cases: Iterable[Case]) -> Iterator[Text]:
         yield Text.assemble(f"{number:5}  ", (f"{theme:{width}}", "bold"), f"  {questions[theme]}")
 
 
-def _why_none(expression: Expression, subjects: Sequence[Subject]) -> Iterator[str]:
+def _why_none(expression: Expression, subjects: Sequence[NamedCase]) -> Iterator[str]:
     """The lines of an error: counts of each part of the expression, and hints at unknown words."""
     text = one_line(expression.text, 80)
     yield f"'{text}' selects none of {plural(len(subjects), 'case')}."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conformance.cli.common import BadArgument, check_writable, say
-from conformance.targets.catalogue import Programs, run_options, target_names
+from conformance.targets.catalogue import OptionValues, run_options, target_names
 
 if TYPE_CHECKING:
     from conformance.targets.registry import Target
@@ -54,7 +54,7 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(command)
     def wrapped(**values: Any) -> int:
         paths = {option.name: values.pop(option.name) for option in known}
-        return command(programs=Programs(**paths), **values)
+        return command(programs=OptionValues(**paths), **values)
 
     for option in reversed(known):
         add = click.option(
@@ -73,7 +73,7 @@ class TargetOptions:
 
     eps: Sequence[str]
     jobs: int | None
-    programs: Programs
+    programs: OptionValues
 
 
 @dataclass(frozen=True)

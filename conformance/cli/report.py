@@ -26,7 +26,7 @@ from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
-from conformance.results.compare import Changes, changes
+from conformance.results.compare import RunDifferences, changes
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
 from conformance.results.table import Table, tabulate
@@ -41,7 +41,7 @@ class Material:
 
     runs: Sequence[Run]
     table: Table
-    changes: Changes | None = None
+    changes: RunDifferences | None = None
     """The changes from the baseline, if one was given."""
     stale_after: int | None = None
     """The number of days after which the page says that its results are old."""
@@ -260,7 +260,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     return Status.UNEXPECTED if changed.worse else Status.AS_EXPECTED
 
 
-def _compared(old: Path, new: Path) -> Changes:
+def _compared(old: Path, new: Path) -> RunDifferences:
     """The changes from ``old`` to ``new``, files of any size; all changes are in memory."""
     try:
         with reading():

@@ -32,7 +32,7 @@ from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed
 from conformance.results.errors import ResultsError
-from conformance.results.place import Place, part_file
+from conformance.results.place import OutputFile, part_file
 from conformance.results.reader import Run, read
 from conformance.results.records import (
     Header,
@@ -285,13 +285,13 @@ def selection_text(paths: Sequence[str], expression: str) -> str:
 
 
 @contextlib.contextmanager
-def place_for(outputs: OutputOptions) -> Iterator[Place | None]:
+def place_for(outputs: OutputOptions) -> Iterator[OutputFile | None]:
     """The place of results, or a temporary file for the report alone; None if neither is asked."""
     with contextlib.ExitStack() as stack:
         kept = outputs.results
         if kept is None and outputs.html is not None:
             kept = stack.enter_context(temporary_folder()) / "results.jsonl"
-        yield None if kept is None else stack.enter_context(Place(kept))
+        yield None if kept is None else stack.enter_context(OutputFile(kept))
 
 
 def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
@@ -305,7 +305,7 @@ def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None)
 
 
 def write_outputs(
-    place: Place,
+    place: OutputFile,
     outputs: OutputOptions,
     summary: RunSummary,
     terminal: Terminal,
@@ -352,7 +352,7 @@ def check_outputs(
     outputs.check_writable()
 
 
-def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
+def _say_where(place: OutputFile, summary: RunSummary, terminal: Terminal) -> None:
     """Settle the results file, and print the path of its results and that of earlier results."""
     place.settle()
     if place.path == place.named:
@@ -366,7 +366,7 @@ def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
 def execute(
     work: Work,
     jobs: int | None,
-    results: Place | None,
+    results: OutputFile | None,
     terminal: Terminal,
     summary: RunSummary,
     most_failures: int | None = None,
@@ -483,7 +483,7 @@ class ResultsKeeper:
         #: Number of cases times targets that have a record.
         self.recorded = 0
 
-    def begin(self, stack: contextlib.ExitStack, place: Place, first: Header) -> None:
+    def begin(self, stack: contextlib.ExitStack, place: OutputFile, first: Header) -> None:
         """Begin the results file."""
         try:
             self._writer = stack.enter_context(Writer(place, first))

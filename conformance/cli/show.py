@@ -22,7 +22,7 @@ from conformance.operator.call import GraphCall
 from conformance.report.repro.one_result import read_as
 from conformance.report.values import Element, QueryPlace, values_of
 from conformance.run.records import argument_for
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import eps_of, target_for
 
 
@@ -85,7 +85,7 @@ def show(
     """
     corpus, cases = selected_cases([case_id], "")
     case = the_one(cases, case_id)
-    named = ep or next(iter(eps_of(corpus.targets, Programs())), None)
+    named = ep or next(iter(eps_of(corpus.targets, OptionValues())), None)
     try:
         if values or everything or results or ep or place != QueryPlace():
             return _show_values(corpus, case, place, results, named, everything)

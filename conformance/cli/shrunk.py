@@ -17,7 +17,7 @@ from conformance.case.case import Case
 from conformance.case.tensors import input_elements
 from conformance.cli.common import write_file
 from conformance.cli.terminal import RunSummary
-from conformance.diagnosis.smallest import Entry, case_text, fields_of, smallest
+from conformance.diagnosis.smallest import CaseEntry, case_text, fields_of, smallest
 from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import Cause, causes, fault_of, kind_of
 from conformance.results.errors import ResultsError
@@ -58,7 +58,7 @@ def make_smaller(summary: RunSummary, effort: Effort | None) -> None:
     """Add to the summary the smallest call of each cause of failures, and write the file."""
     if effort is None or summary.interrupted:
         return
-    found: list[Entry] = []
+    found: list[CaseEntry] = []
     try:
         summary.smallest += smallest_calls(summary, effort, found)
     except KeyboardInterrupt:
@@ -74,7 +74,7 @@ def make_smaller(summary: RunSummary, effort: Effort | None) -> None:
         summary.smallest.append(f"  {error}")
 
 
-def smallest_calls(summary: RunSummary, effort: Effort, found: list[Entry]) -> Iterator[str]:
+def smallest_calls(summary: RunSummary, effort: Effort, found: list[CaseEntry]) -> Iterator[str]:
     """A text for each cause: the call in words and as fields, what it has, how to run it.
 
     Never of results that did not repeat. The calls are added to ``found``, each with a sentence.
@@ -97,7 +97,7 @@ def smallest_calls(summary: RunSummary, effort: Effort, found: list[Entry]) -> I
 
 
 def _smallest_of(
-    cause: Cause[Failing], summary: RunSummary, effort: Effort, until: float, found: list[Entry]
+    cause: Cause[Failing], summary: RunSummary, effort: Effort, until: float, found: list[CaseEntry]
 ) -> str:
     """The text for one cause, whose simplest case is made smaller."""
     case, result = min(cause.members, key=lambda pair: sum(map(input_elements, pair[0].steps)))

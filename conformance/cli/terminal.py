@@ -36,7 +36,7 @@ from conformance.results.records import InfrastructureRecord, InstabilityRecord,
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
-from conformance.run.assessment import Record
+from conformance.run.assessment import CaseResult
 from conformance.run.target import DescribedTarget
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Terminal:
             self.line(f"{ready.name} {'did not start' if ready.broken else 'is not available'}")
 
     @contextlib.contextmanager
-    def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
+    def progress(self, total: int) -> Iterator[Callable[[Case, CaseResult], None]]:
         """A live progress bar on a terminal, else a line for every tenth of the work.
 
         The function that it gives counts a record. A case can have a second one, with another
@@ -149,7 +149,7 @@ class Terminal:
         with bar if self.err.is_terminal else contextlib.nullcontext():
             task = bar.add_task("starting", total=total)
 
-            def count(case: Case, record: Record) -> None:
+            def count(case: Case, record: CaseResult) -> None:
                 key = case.id, record.target
                 is_new = key not in verdicts
                 if not is_new:

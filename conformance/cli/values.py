@@ -21,7 +21,7 @@ from conformance.oracle.call import OracleCall
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.one_result import OneResult, class_of
-from conformance.report.values import Element, Values
+from conformance.report.values import Element, ShownQuery
 
 #: The largest number of rows that are all shown; of a longer table, the rows that matter.
 _FEW: Final = 24
@@ -52,7 +52,11 @@ class Grid:
 
 
 def draw_values(
-    console: Console, case: Case, values: Values, one: OneResult | None, everything: bool = False
+    console: Console,
+    case: Case,
+    values: ShownQuery,
+    one: OneResult | None,
+    everything: bool = False,
 ) -> None:
     """Print the values of a query; long tables in full only if ``everything`` is set."""
     console.print(Text(clean(case.id), style="bold"), soft_wrap=True)
@@ -64,7 +68,7 @@ def draw_values(
         _print(console, grid, everything)
 
 
-def _head(case: Case, values: Values, one: OneResult | None) -> Iterator[tuple[str, str]]:
+def _head(case: Case, values: ShownQuery, one: OneResult | None) -> Iterator[tuple[str, str]]:
     if one is not None:
         yield "on", f"{clean(one.result.target)}: {one.result.verdict}"
         yield "reason", clean(one.result.reason)
@@ -108,7 +112,7 @@ def _formula(call: OracleCall, head: int) -> str:
     return text + (f", sink {call.sink[head]:.9g}" if call.sink is not None else "")
 
 
-def grids(values: Values, one: OneResult | None = None) -> Iterator[Grid]:
+def grids(values: ShownQuery, one: OneResult | None = None) -> Iterator[Grid]:
     """The tables of a query and of the row of the presents, beside a result."""
     work, batch, head, token = values.work, values.batch, values.head, values.token
     call, size, kv_head = work.call, work.call.head_size, head // work.group
@@ -148,7 +152,7 @@ def _unless(blank: Iterable[bool], cells: Iterable[Any], text: str = "") -> list
     return [text if no else cell for no, cell in zip(blank, cells, strict=True)]
 
 
-def _keys(values: Values, token: int) -> Grid:
+def _keys(values: ShownQuery, token: int) -> Grid:
     work, batch, head, element = values.work, values.batch, values.head, values.element
     call, count = work.call, work.call.total
     a, row_of_block = work.block_of(token)
@@ -201,7 +205,7 @@ def _title(name: str, first: tuple[int, ...], index: str) -> str:
 
 
 def _vector(
-    values: Values, one: OneResult | None, first: Element, before: Columns, about: str = ""
+    values: ShownQuery, one: OneResult | None, first: Element, before: Columns, about: str = ""
 ) -> Iterator[Grid]:
     """The table of an output from an element on, if it is connected: expected and returned values.
 

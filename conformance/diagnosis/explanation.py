@@ -22,7 +22,7 @@ from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import Unjudgeable, read_outputs
 from conformance.results.causes import kind_of
-from conformance.results.compare import Changes
+from conformance.results.compare import RunDifferences
 from conformance.results.table import Table
 from conformance.run.engine import TargetRun
 
@@ -133,7 +133,7 @@ def explanations_of(table: Table) -> list[Explanation]:
     )
 
 
-def explanations_of_changes(changes: Changes) -> list[Explanation]:
+def explanations_of_changes(changes: RunDifferences) -> list[Explanation]:
     """What newly broken results share, in contrast to those that pass before and now."""
     if not changes.by_kind["broken"]:
         return []

@@ -52,7 +52,7 @@ MOST_FAIL: Final = 0.8
 
 
 @dataclass(frozen=True)
-class Pattern:
+class CasePattern:
     """An expression, and how many of the calls that it selects fail.
 
     ``calls`` and ``failures`` leave out what patterns before it select. ``passing`` has the calls
@@ -83,7 +83,7 @@ class Shared:
     failures among them."""
 
     failures: int
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[CasePattern, ...]
     others: int
     left: tuple[Case, ...]
 
@@ -112,13 +112,13 @@ def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
     cases = [*failing, *passing]
     fails = np.arange(len(cases)) < len(failing)
     left: Mask = np.ones(len(cases), bool)
-    patterns: list[Pattern] = []
+    patterns: list[CasePattern] = []
     for expression, selected in _shortest(cases, fails) if passing else ():
         good = [cases[n] for n in np.flatnonzero(selected & ~fails)]
         bad = [cases[n] for n in np.flatnonzero(selected & fails)]
         names = tuple(case.id for case in good) if len(good) <= 2 else ()
         number = len(bad) + len(good)
-        patterns.append(Pattern(expression, len(bad), number, names, tuple(bad)))
+        patterns.append(CasePattern(expression, len(bad), number, names, tuple(bad)))
         left &= ~selected
     rest = tuple(cases[n] for n in np.flatnonzero(left & fails))
     return Shared(len(failing), tuple(patterns), int(left.sum()), rest)

@@ -9,9 +9,7 @@ from typing import Any, Final
 from conformance.case.case import Case
 from conformance.operator.call import Call, InputOverride
 from conformance.operator.features import BY_NAME, FEATURES
-
-#: New values of some fields of a case.
-Changes = Mapping[str, Any]
+from conformance.operator.part import FieldChanges
 
 _PLAIN: Final = Call()
 #: The features that fields turn off, those first that cost most.
@@ -32,13 +30,13 @@ _SIZES: Final = {
 }
 
 
-def simplifications(case: Case) -> dict[str, list[Changes]]:
+def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
     """For each part of a case the changes that make it simpler, those that do most first.
 
     Parts that cost most come first. A change may lead to an impossible call.
     """
     call = case.written_call
-    changes: dict[str, list[Changes]] = {
+    changes: dict[str, list[FieldChanges]] = {
         "relation": [{"relation": None}],
         "values_from": [{"values_from": None}],
         "loop": [*_loops(case)],
@@ -79,7 +77,7 @@ def _towards(least: int, value: int) -> Iterator[int]:
         distance //= 2
 
 
-def _loops(case: Case) -> Iterator[Changes]:
+def _loops(case: Case) -> Iterator[FieldChanges]:
     """Each of the calls alone, and shorter loops."""
     call = case.written_call
     if not call.loop:
@@ -102,7 +100,7 @@ def _loops(case: Case) -> Iterator[Changes]:
             yield {"loop": (*call.loop[:at], each, *call.loop[at + 1 :])}
 
 
-def _batches(case: Case) -> Iterator[Changes]:
+def _batches(case: Case) -> Iterator[FieldChanges]:
     """One sequence, half of them, and all but one."""
     call, number = case.written_call, case.written_call.batch_size
     every = [*range(number)]
@@ -124,7 +122,7 @@ def _batches(case: Case) -> Iterator[Changes]:
         yield changes
 
 
-def _heads(call: Call) -> Iterator[Changes]:
+def _heads(call: Call) -> Iterator[FieldChanges]:
     """Fewer heads, or fewer for each key/value head."""
     heads, kv_heads = call.num_heads, call.kv_num_heads
     pairs = {
@@ -137,7 +135,7 @@ def _heads(call: Call) -> Iterator[Changes]:
         yield dict(zip(("num_heads", "kv_num_heads"), pair, strict=True))
 
 
-def _lengths(case: Case, sequence_length: int, past: int) -> Changes:
+def _lengths(case: Case, sequence_length: int, past: int) -> FieldChanges:
     """Other lengths of a call, with those of each sequence that fit; a full cache stays full."""
     call = case.written_call
     totals, queries = call.total_sequence_lengths, call.query_seqlens
@@ -157,7 +155,7 @@ def _lengths(case: Case, sequence_length: int, past: int) -> Changes:
     return changes
 
 
-def _totals(call: Call) -> Iterator[Changes]:
+def _totals(call: Call) -> Iterator[FieldChanges]:
     """Shorter single sequences of a ragged batch."""
     totals = call.total_sequence_lengths or ()
     for at, total in enumerate(totals[:8]):
@@ -165,7 +163,7 @@ def _totals(call: Call) -> Iterator[Changes]:
             yield {"total_sequence_lengths": (*totals[:at], each, *totals[at + 1 :])}
 
 
-def _without_entries(call: Call, field: str) -> Iterator[Changes]:
+def _without_entries(call: Call, field: str) -> Iterator[FieldChanges]:
     """Without what is written by hand, without each of it, and with plainer values of each."""
     entries: Mapping[str, Any] = getattr(call, field)
     if entries:

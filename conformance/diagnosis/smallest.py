@@ -26,13 +26,14 @@ from conformance.case.case_file import FORMAT
 from conformance.case.contract import contract_by_features
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
-from conformance.diagnosis.simpler import Changes, needs, simplifications
+from conformance.diagnosis.simpler import needs, simplifications
 from conformance.harness.folders import temporary_folder
 from conformance.operator.call import CALL_FIELDS, CallError
+from conformance.operator.part import FieldChanges
 from conformance.run.assessment import prepared_case
 
 #: A case, and why it is one.
-Entry = tuple[Case, str]
+CaseEntry = tuple[Case, str]
 
 #: The time limit of a call that is tried: it is as small as the failing one, or smaller.
 TRY_SECONDS: Final = 5.0
@@ -90,7 +91,7 @@ def smallest(
         return search.result()
 
 
-def case_text(entries: Sequence[Entry]) -> str:
+def case_text(entries: Sequence[CaseEntry]) -> str:
     """A case file with these cases; their titles follow from their features."""
     data = {
         "format": FORMAT,
@@ -188,7 +189,7 @@ class _Search:
         changed = (self._changed(case, each) for each in simplifications(case)[part])
         return (each for each in changed if _key(each) != _key(case))
 
-    def _changed(self, case: Case, changes: Changes) -> Case:
+    def _changed(self, case: Case, changes: FieldChanges) -> Case:
         """The case with other fields, which may not fit."""
         fields = {name: value for name, value in changes.items() if name in CALL_FIELDS}
         return replace(

@@ -24,7 +24,7 @@ _MOST: Final = 90
 Point = Sequence[ResultRecord]
 
 
-class Cause(NamedTuple):
+class SharedCause(NamedTuple):
     """What results of one cause have in common."""
 
     verdicts: tuple[Verdict, ...]
@@ -39,13 +39,13 @@ class Cause(NamedTuple):
     only_presents: bool
 
 
-def cause_of(results: Point) -> Cause:
+def cause_of(results: Point) -> SharedCause:
     """The cause of the results of one case on one release."""
     verdicts = tuple(each for each in VERDICTS if each in {one.verdict for one in results})
     failing = [one for one in results if one.verdict == verdicts[0]]
     parts = {_parts(one) for one in failing}
     varies = any(fault.kind == "runs_differ" for one in failing for fault in one.faults)
-    return Cause(
+    return SharedCause(
         verdicts,
         _only(one.stage or "" for one in failing),
         parts.pop() if len(parts) == 1 else (),
@@ -55,7 +55,9 @@ def cause_of(results: Point) -> Cause:
     )
 
 
-def fields_of(cause: Cause, points: Sequence[Point], number: Mapping[str, int]) -> dict[str, Any]:
+def fields_of(
+    cause: SharedCause, points: Sequence[Point], number: Mapping[str, int]
+) -> dict[str, Any]:
     """The fields of an expectation for the results of ``cause`` on several ``points``.
 
     ``number`` has how many causes have a part of a message: the rarest tells this one from others.

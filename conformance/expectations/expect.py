@@ -20,7 +20,7 @@ from conformance.targets.catalogue import entry_of
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectationsText:
     """An expectations file as it must be: its ``text``, and whether that has to be written.
 
     Whatever was unexpected of so many ``results`` is so no more. ``told`` has a sentence for each
@@ -35,7 +35,9 @@ class Expected:
     told: tuple[str, ...]
 
 
-def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Case]) -> Expected:
+def expect(
+    target: str, results: Sequence[Path], file: Path, corpus: Sequence[Case]
+) -> ExpectationsText:
     """What ``file`` must say so that no result of ``target`` is unexpected.
 
     ``target`` is named as in results, without a version, and ``corpus`` are the shipped cases.
@@ -69,7 +71,7 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     # A shipped file without a line need not be there.
     changed = text != source.text or not (file.exists() or shipped)
     before = source.text if file.exists() else ""
-    return Expected(before, text, changed, update, len(found.at), tuple(told))
+    return ExpectationsText(before, text, changed, update, len(found.at), tuple(told))
 
 
 def pinned_text(

@@ -17,7 +17,7 @@ from conformance.results.records import (
     Fault,
     FaultKind,
     RelationBroken,
-    Stage,
+    StageName,
 )
 from conformance.results.verdicts import ExpectedVerdict
 from conformance.results.wrong_outputs import WrongOutput
@@ -108,7 +108,7 @@ class Known(Model):
     verdict: ExpectedVerdict
     """What cases meet: `crash`, `wrong` … `pass` exempts cases from a later line, or from the file
     of the usual target."""
-    stage: Stage | None = None
+    stage: StageName | None = None
     """Where it is rejected."""
     message: str = ""
     """A part of the runtime's message. For a crash: a part of the sentence about it, which quotes

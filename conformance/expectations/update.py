@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from conformance.expectations.causes import Cause, cause_of, fields_of
+from conformance.expectations.causes import SharedCause, cause_of, fields_of
 from conformance.expectations.known import TODO, TODO_WHY, Known
 from conformance.expectations.match import Expectation, known_result
 from conformance.expectations.observed import At, Observed
@@ -164,12 +164,12 @@ class _Updater:
         Causes that ended come first, and of those the one with the most results. The lines of a
         cause come before the first of the lines that say something else of one of its results.
         """
-        causes: dict[Cause, list[At]] = defaultdict(list)
+        causes: dict[SharedCause, list[At]] = defaultdict(list)
         for at in missing:
             causes[cause_of(self._observed.at[at])].append(at)
         rare = Counter(part for parts in {cause.parts for cause in causes} for part in {*parts})
 
-        def order(cause: Cause) -> tuple[int, int, str]:
+        def order(cause: SharedCause) -> tuple[int, int, str]:
             return max(map(self._release, causes[cause])), -len(causes[cause]), repr(cause)
 
         adapters = sorted({at.adapter for at in missing if at.adapter})

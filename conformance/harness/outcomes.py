@@ -9,7 +9,7 @@ from conformance.harness.jobs import Job
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unrepeated:
+class UnconfirmedFailure:
     """A crash that did not happen again when the case was run alone in a fresh process.
 
     It can also be a rejection that did not happen again, after which the process was replaced.
@@ -22,7 +22,7 @@ class Unrepeated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Seen:
+class _Observation:
     """The fields of all outcomes.
 
     ``stderr`` is the end of the process's standard error during this case. ``total_ms`` is the time
@@ -37,13 +37,13 @@ class _Seen:
     stderr: str = ""
     total_ms: float = 0.0
     before: Job | None = None
-    unrepeated: Unrepeated | None = None
+    unrepeated: UnconfirmedFailure | None = None
     damaged: bool = False
     grown_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran(_Seen):
+class Ran(_Observation):
     """The case ran. ``runs``: for each repeat and step, the content of each output's file by name.
 
     The contents together have at most `Job.most_output_bytes`. Neither the contents nor the names
@@ -59,7 +59,7 @@ class Ran(_Seen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rejected(_Seen):
+class Rejected(_Observation):
     """The runtime returned an error instead of a result.
 
     ``changed`` names the inputs that the runtime had modified before it returned the error.
@@ -76,7 +76,7 @@ class Rejected(_Seen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crashed(_Seen):
+class Crashed(_Observation):
     """The process died of ``signal``, such as SIGSEGV.
 
     ``message`` is a sentence that quotes the last lines of the process's standard error. If this is
@@ -90,21 +90,21 @@ class Crashed(_Seen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedOut(_Seen):
+class TimedOut(_Observation):
     """There was no answer within ``seconds``, including compile time; the process was killed."""
 
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unavailable(_Seen):
+class Unavailable(_Observation):
     """The case cannot be tried on this machine; ``reason`` says why."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfrastructureFailure(_Seen):
+class InfrastructureFailure(_Observation):
     """The runner failed, which says nothing about the runtime: one sentence, and the fix."""
 
     message: str

@@ -47,11 +47,11 @@ class _Message(BaseModel):
 Id = Annotated[int, Field(ge=0)]
 #: Keeps a runtime's words on one line.
 ON_ONE_LINE: Final = AfterValidator(unbroken)
-Line = Annotated[str, ON_ONE_LINE]
-Name = Annotated[str, Field(min_length=1), ON_ONE_LINE]
+ProtocolLine = Annotated[str, ON_ONE_LINE]
+ProtocolName = Annotated[str, Field(min_length=1), ON_ONE_LINE]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=200)]
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
-Milliseconds = Annotated[float, Field(ge=0)]
+AnswerMilliseconds = Annotated[float, Field(ge=0)]
 #: Of an answer after which the process cannot be trusted.
 ReplaceProcess = Annotated[
     bool,
@@ -79,12 +79,12 @@ class StepFiles(_Message):
     An input is in files or in carry, never in both; the first step carries nothing.
     """
 
-    files: dict[Name, Name]
+    files: dict[ProtocolName, ProtocolName]
     """Graph input to its TensorProto file, relative to the bundle."""
-    carry: dict[Name, Name] = {}
+    carry: dict[ProtocolName, ProtocolName] = {}
     """Graph input to an output of the step before in the same repeat, as the runtime made
     it."""
-    share: dict[Name, Name] = {}
+    share: dict[ProtocolName, ProtocolName] = {}
     """Graph output to the graph input whose memory it must use (feature shared_buffer)."""
 
 
@@ -138,7 +138,7 @@ class DescribedAnswer(_Message):
     name: Annotated[str, Field(pattern=TARGET_NAME, max_length=MOST_OF_A_NAME)] | None = None
     """What results call a target that was started by its path (`exec:`), such as openvino; not
     the name of a target of this suite."""
-    execution_provider: Name | None
+    execution_provider: ProtocolName | None
     """Where nodes are requested to run; null if the runtime has no execution providers. If not
     null, every `ran` answer gives its placement."""
     device: Annotated[str, Field(min_length=1, max_length=500), ON_ONE_LINE]
@@ -150,12 +150,12 @@ class DescribedAnswer(_Message):
     """The dtypes that tensors may have; cases of another dtype are skipped."""
     features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = ()
     """What it can do beyond plain runs, such as shared_buffer."""
-    lacks: dict[Name, Name | None] = {}
+    lacks: dict[ProtocolName, ProtocolName | None] = {}
     """What the adapter lacks although the runtime supports it, such as float16, each with the
     exact command that mends it, or null."""
     threads: Annotated[int, Field(ge=1)] | Literal["default"] | None = None
     """With how many threads the runtime computes; default: as many as it chooses."""
-    versions: dict[Name, Line] = {}
+    versions: dict[ProtocolName, ProtocolLine] = {}
     """Versions of everything that may affect a result, for the record."""
     operator: OperatorSchema | None = None
     """The operator as the runtime declares it; null if the runtime cannot say. Parts that no
@@ -167,18 +167,18 @@ class UnavailableAnswer(_Message):
 
     id: Id
     outcome: Literal["unavailable"]
-    reason: Name
+    reason: ProtocolName
     """One sentence: what is missing."""
-    fix: Name | None = None
+    fix: ProtocolName | None = None
     """The exact command that repairs it, if there is one."""
 
 
 class Times(_Message):
     """Milliseconds of a case, without reading and writing files."""
 
-    load: Milliseconds
+    load: AnswerMilliseconds
     """Creating the session from the model."""
-    run: Milliseconds
+    run: AnswerMilliseconds
     """All steps once: the fastest of the repeats."""
 
 
@@ -190,12 +190,12 @@ class RanAnswer(_Message):
 
     id: Id
     outcome: Literal["ran"]
-    placement: Name | None = None
+    placement: ProtocolName | None = None
     """The execution provider on which the node really ran, as the runtime proves it."""
     kernels: Annotated[tuple[Kernel, ...], Field(min_length=1, max_length=20)] | None = None
     """The kernels of the operator that really ran, each once, as the runtime reports them; null
     if it reports none."""
-    runs: tuple[tuple[Annotated[dict[Name, FileName], Field(min_length=1)], ...], ...]
+    runs: tuple[tuple[Annotated[dict[ProtocolName, FileName], Field(min_length=1)], ...], ...]
     """For each repeat, for each step: graph output to the name of its TensorProto file in
     out."""
     ms: Times
@@ -209,11 +209,11 @@ class RejectedAnswer(_Message):
     stage: Literal["load", "run"]
     step: int = Field(default=0, ge=0)
     """The step that was rejected; 0 at stage load."""
-    code: Line | None = None
+    code: ProtocolLine | None = None
     """The runtime's error code, if it has one."""
     message: str
     """The full text of the error."""
-    changed: Annotated[list[Name], Field(max_length=100)] = Field(default_factory=list)
+    changed: Annotated[list[ProtocolName], Field(max_length=100)] = Field(default_factory=list)
     """Inputs of the graph that the runtime had changed when it returned the error."""
     replace_process: ReplaceProcess = False
 
@@ -230,7 +230,7 @@ class CrashedAnswer(_Message):
     outcome: Literal["crashed"]
     step: Annotated[int, Field(ge=0)] | None = 0
     """The step in which it died; null if that is not known."""
-    ended: Name
+    ended: ProtocolName
     """How it ended: the signal's name (SIGSEGV), or the runtime's word for it (panic,
     cudaErrorIllegalAddress)."""
     message: str = ""

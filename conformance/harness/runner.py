@@ -56,7 +56,7 @@ class Command:
     """How a target's runner is started. ``env`` is added to this process's environment.
 
     ``fix`` is the command that repairs a runner that does not start, if the target has one.
-    ``memory_bytes`` overrides `Limits.memory_bytes`.
+    ``memory_bytes`` overrides `ProcessLimits.memory_bytes`.
     """
 
     name: str
@@ -77,7 +77,7 @@ def default_memory_bytes() -> int:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """The limits of one runner process.
 
     A case has ``case_seconds``, and ``compile_seconds`` more after its runner has reported that it
@@ -111,7 +111,7 @@ class RunnerFailed(Exception):
 
 
 @dataclass(frozen=True)
-class NoAnswer:
+class MissingAnswer:
     """What a process did instead of answering.
 
     ``what`` continues a sentence that starts with "the runner". ``late``: there was no answer
@@ -129,7 +129,7 @@ class NoAnswer:
     early: bool = False
 
 
-News = bytes | NoAnswer
+News = bytes | MissingAnswer
 
 
 def _no_more(line: bytes) -> float:
@@ -140,7 +140,7 @@ def _no_more(line: bytes) -> float:
 class Runner:
     """A started runner process. Raises `RunnerFailed` if the operating system cannot start it."""
 
-    def __init__(self, command: Command, limits: Limits) -> None:
+    def __init__(self, command: Command, limits: ProcessLimits) -> None:
         # If an exception (Ctrl-C) is raised here, the process sees the end of its input.
         self._popen = _spawn(command)
         self._guard = _killed_with_us(self._popen.pid)
@@ -190,7 +190,7 @@ class Runner:
                 name = _signal_of(status)
                 what = f"died of {name}" if name else f"ended with status {status}"
                 half = excerpt(bytes(self._written))
-                return NoAnswer(what, ended=True, signal=name, half=half, early=early)
+                return MissingAnswer(what, ended=True, signal=name, half=half, early=early)
             elif (left := self._deadline - time.monotonic()) <= 0:
                 return self._overdue(seconds)
             else:
@@ -241,24 +241,24 @@ class Runner:
         most = self._limits.answer_bytes
         if not 0 <= end <= most:
             start = excerpt(bytes(self._written[:1000]))
-            return NoAnswer(f"wrote more than {most} bytes in one line, which starts: {start}")
+            return MissingAnswer(f"wrote more than {most} bytes in one line, which starts: {start}")
         line, rest = bytes(self._written[:end]), bytes(self._written[end + 1 :])
         self._written.clear()
         if rest:
-            return NoAnswer(f"wrote more than one line: {excerpt(line)}, then {excerpt(rest)}")
+            return MissingAnswer(f"wrote more than one line: {excerpt(line)}, then {excerpt(rest)}")
         self._drain(self._read_stderr)  # written before the answer, and so belongs to it
         return line
 
-    def _overdue(self, seconds: float) -> NoAnswer:
+    def _overdue(self, seconds: float) -> MissingAnswer:
         """The state of a runner that has not answered in time."""
         if self._hung_up:
-            return NoAnswer(f"{self._hung_up} and did not end")
+            return MissingAnswer(f"{self._hung_up} and did not end")
         if self._written:
             half = excerpt(bytes(self._written))
-            return NoAnswer(f"began an answer and did not end it in time: {half}")
+            return MissingAnswer(f"began an answer and did not end it in time: {half}")
         if self._unsent:
-            return NoAnswer("did not read its request")
-        return NoAnswer(f"did not answer within {seconds:g} s", late=seconds)
+            return MissingAnswer("did not read its request")
+        return MissingAnswer(f"did not answer within {seconds:g} s", late=seconds)
 
     def _has_ended(self) -> bool:
         """Whether the process has ended.

@@ -22,8 +22,8 @@ Runtime or runner
     only in the next case, which is not to blame. So a case that crashes, ends in an infrastructure
     failure or damages its process is tried once more if that process had run another case: alone in
     a fresh process, which costs a start and a case. The outcome of this try is the case's outcome.
-    A failure that did not happen again is reported with it, as `Unrepeated`, and is attributed to
-    no case.
+    A failure that did not happen again is reported with it, as `UnconfirmedFailure`, and is
+    attributed to no case.
 
 Shutdown
     `Session.close`, the end of the ``with``, closes the runner's input, kills the runner if it does
@@ -54,7 +54,7 @@ from conformance.harness.outcomes import (
     Rejected,
     TimedOut,
     Unavailable,
-    Unrepeated,
+    UnconfirmedFailure,
 )
 from conformance.harness.protocol import (
     CrashedAnswer,
@@ -72,8 +72,8 @@ from conformance.harness.protocol import (
 from conformance.harness.runner import (
     FROM_OUTSIDE,
     Command,
-    Limits,
     News,
+    ProcessLimits,
     Runner,
     RunnerFailed,
 )
@@ -89,11 +89,11 @@ class Session:
     def __init__(
         self,
         command: Command,
-        limits: Limits | None = None,
+        limits: ProcessLimits | None = None,
         described: DescribeAnswer | None = None,
     ) -> None:
         self.command = command
-        self.limits = limits or Limits()
+        self.limits = limits or ProcessLimits()
         self._runner: Runner | None = None
         #: The case that this process ran last.
         self._before: Job | None = None
@@ -303,7 +303,7 @@ class Session:
         message = f"The runner {what}{after}."
         idle = None
         if crash is not None and self._before is not None:  # it died of the case before
-            idle = Unrepeated(message=message, before=self._before)
+            idle = UnconfirmedFailure(message=message, before=self._before)
         return InfrastructureFailure(message=message, unrepeated=idle)
 
     def _answered(self, line: bytes, job: Job, request: RunRequest) -> Outcome:

@@ -16,7 +16,7 @@ from conformance.harness.outcomes import (
     InfrastructureFailure,
     Outcome,
     Rejected,
-    Unrepeated,
+    UnconfirmedFailure,
 )
 
 #: The message of a Rust panic: the place, and the text on the lines that follow.
@@ -101,7 +101,7 @@ def _not_again(first: Any, alone: Any) -> Outcome:
     """The outcome alone, and the failure as one of the target."""
     what = _failure(first)
     note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
-    unrepeated = Unrepeated(message=what, before=first.before)
+    unrepeated = UnconfirmedFailure(message=what, before=first.before)
     return cast(Outcome, replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated))
 
 

@@ -6,16 +6,15 @@ The characters are described at :class:`conformance.results.records.ErrorMap`.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from conformance.base.array_types import Array
 from conformance.operator.call import Call
 from conformance.operator.positions import implied
 from conformance.operator.tensors import Step
 from conformance.results.records import ErrorMap, HeadMap
-
-Array = np.ndarray[Any, Any]
 
 MOST_ROWS: Final = 16
 MOST_COLUMNS: Final = 48
@@ -28,7 +27,7 @@ _UNDEFINED, _HIDDEN, _RIGHT = range(3)
 _WRONG_IF_HIDDEN, _NOT_FINITE, _WORST = range(12, 15)
 
 
-class Limits:
+class SequenceLimits:
     """What the lengths and masks of a step of a call say of each of its sequences.
 
     The call is a single node, and its cache is no sliding-window cache. ``starts`` are the places
@@ -68,7 +67,7 @@ def error_map(
     got: Array,
     defined: Array,
     num_heads: int,
-    limits: Limits | None = None,
+    limits: SequenceLimits | None = None,
 ) -> ErrorMap | None:
     """The maps of one output; None if its shape has no heads and positions.
 

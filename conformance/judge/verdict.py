@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.base.array_types import WORD_OF_ONNX
+from conformance.base.array_types import WORD_OF_ONNX, Array
 from conformance.base.text import exact_line, one_line
 from conformance.base.words import listed
 from conformance.bundle.expected import Expected
@@ -24,7 +24,7 @@ from conformance.case.case import Case
 from conformance.case.contract import Contract
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
-from conformance.judge.error_map import Limits, error_map
+from conformance.judge.error_map import SequenceLimits, error_map
 from conformance.judge.hazards import Watch, hazard_of
 from conformance.operator.call import Call
 from conformance.operator.readings import ReadingName
@@ -42,8 +42,6 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import Verdict
 from conformance.results.wrong_outputs import is_beyond
-
-Array = np.ndarray
 
 #: The fields of a tensor file.
 _FIELDS: Final = frozenset({"dims", "data_type", "name", "raw_data"})
@@ -221,7 +219,7 @@ def _compare(
     has_limits = prepared.relation is None and not (call.graph or call.sliding_window_cache)
     for step, expected in enumerate(prepared.expected):
         at = step if loop else None
-        limits = partial(Limits, call, prepared.call_steps[step]) if has_limits else None
+        limits = partial(SequenceLimits, call, prepared.call_steps[step]) if has_limits else None
         first, *others = (run[step] for run in outcome.runs)
         for files in (first, *others):
             if set(files) != set(expected):
@@ -284,7 +282,7 @@ def compare(
     want: Expected,
     target_class: TargetClass,
     num_heads: int = 1,
-    limits: Callable[[], Limits] | None = None,
+    limits: Callable[[], SequenceLimits] | None = None,
 ) -> OutputErrorRecord | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 

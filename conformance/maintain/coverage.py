@@ -10,7 +10,7 @@ from conformance.case.case import Case
 from conformance.operator.features import FEATURES, features_of
 from conformance.operator.rules import RULES, Rule
 
-Pair = tuple[tuple[str, str], tuple[str, str]]
+FeaturePair = tuple[tuple[str, str], tuple[str, str]]
 """Two features, each with a value, in the order of `FEATURES`."""
 
 
@@ -32,7 +32,7 @@ def looked_at(case: Case) -> dict[str, str | None]:
     return values
 
 
-def pairs_of(values: Mapping[str, str | None]) -> Iterator[Pair]:
+def pairs_of(values: Mapping[str, str | None]) -> Iterator[FeaturePair]:
     """The pairs of feature values of a call, without values such as `other`."""
     there = [
         (feature.name, value)
@@ -44,14 +44,14 @@ def pairs_of(values: Mapping[str, str | None]) -> Iterator[Pair]:
 
 def pair_counts(
     cases: Iterable[Case], values: Callable[[Case], Mapping[str, str | None]] = looked_at
-) -> Counter[Pair]:
+) -> Counter[FeaturePair]:
     """The number of cases with each pair."""
     return Counter(
         pair for case in cases if case.counts_for_coverage for pair in pairs_of(values(case))
     )
 
 
-def all_pairs() -> list[Pair]:
+def all_pairs() -> list[FeaturePair]:
     """All pairs of values of two features, including those that exclude each other."""
     return [
         ((one.name, value), (other.name, another))
@@ -60,12 +60,12 @@ def all_pairs() -> list[Pair]:
     ]
 
 
-def reason_for(pair: Pair) -> Rule | None:
+def reason_for(pair: FeaturePair) -> Rule | None:
     """The first rule that excludes a pair; None if no rule does."""
     return next((rule for rule in RULES if rule.forbids(dict(pair))), None)
 
 
-def legal_pairs() -> list[Pair]:
+def legal_pairs() -> list[FeaturePair]:
     """All pairs of values that no rule excludes."""
     return [pair for pair in all_pairs() if reason_for(pair) is None]
 

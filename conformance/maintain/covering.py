@@ -24,7 +24,7 @@ from conformance.case.case import Case, EffectName, misfits
 from conformance.case.corpus import find, shipped_files
 from conformance.case.load import load_file
 from conformance.maintain import run_command
-from conformance.maintain.coverage import Pair, legal_pairs, pairs_of
+from conformance.maintain.coverage import FeaturePair, legal_pairs, pairs_of
 from conformance.operator.call import Call, checked_call
 from conformance.operator.parts.sizes import REST
 from conformance.operator.rules import RULES
@@ -47,7 +47,7 @@ QUERIES: Final = (
 )
 
 
-def goals_of(rows: Iterable[Case]) -> set[Pair]:
+def goals_of(rows: Iterable[Case]) -> set[FeaturePair]:
     """The legal pairs that no row has, without dtypes, which are an axis of every row."""
     there = {pair for row in rows for pair in pairs_of(row.features)}
     return {
@@ -57,7 +57,9 @@ def goals_of(rows: Iterable[Case]) -> set[Pair]:
     }
 
 
-def new_rows(rows: Sequence[Case], corpus: Iterable[Case], left: set[Pair]) -> Iterator[Case]:
+def new_rows(
+    rows: Sequence[Case], corpus: Iterable[Case], left: set[FeaturePair]
+) -> Iterator[Case]:
     """New rows for the goals ``left``; the goals of each row are removed from ``left``."""
     candidates = _candidates(rows, corpus, left)
     while best := max(candidates, key=lambda goals: len(goals & left), default=None):
@@ -72,8 +74,8 @@ def new_rows(rows: Sequence[Case], corpus: Iterable[Case], left: set[Pair]) -> I
 
 
 def _candidates(
-    rows: Sequence[Case], corpus: Iterable[Case], goals: Set[Pair]
-) -> dict[frozenset[Pair], list[Case]]:
+    rows: Sequence[Case], corpus: Iterable[Case], goals: Set[FeaturePair]
+) -> dict[frozenset[FeaturePair], list[Case]]:
     """The candidates, grouped by their goals.
 
     Rows are combined with the cases that have the fewest fields for each value in each phase.
@@ -85,7 +87,7 @@ def _candidates(
             for value in case.features.items() & values:
                 others.setdefault((value, case.features["phase"]), []).append(case)
     chosen = {case.id: case for cases in others.values() for case in cases[:TRIES]}
-    candidates: dict[frozenset[Pair], list[Case]] = {}
+    candidates: dict[frozenset[FeaturePair], list[Case]] = {}
     for row, other in itertools.product(rows, chosen.values()):
         if row.call.dtype == DTYPES[0] and (made := _crossed(row, other)):
             covered = candidates.setdefault(frozenset(pairs_of(made.features)) & goals, [])

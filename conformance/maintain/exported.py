@@ -25,7 +25,7 @@ from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import ModelError, read_model
-from conformance.model.stages import Lengths, Stage, cache_elements, stages_of
+from conformance.model.stages import Lengths, NodeCall, cache_elements, stages_of
 
 EXPORTS: Final = "cases/exports.yaml"
 PROFILES: Final = "cases/profiles"
@@ -118,7 +118,7 @@ def profiles() -> Iterator[tuple[str, str]]:
 def _entries(
     graphs: Iterable[str],
     key: Callable[[Form], str],
-    stages_of_group: Callable[[Group], list[Stage]],
+    stages_of_group: Callable[[Group], list[NodeCall]],
     words: Callable[[str, Group], Mapping[str, str]],
 ) -> Iterator[dict[str, Any]]:
     """An entry for the first group with each ``key``, with title and reason from ``words``."""
@@ -138,14 +138,14 @@ def _call_of(form: Form) -> str:
     return json.dumps([form.fields, form.cache], sort_keys=True)
 
 
-def _two_stages(group: Group) -> list[Stage]:
+def _two_stages(group: Group) -> list[NodeCall]:
     """A prompt and one token on a past; with a small window, both exceed it."""
     past = min(group.form.window or 16, 16)
     wanted = ("prompt_17", f"decode_on_{past}")
     return [stage for stage in _stages(group, _MOST_OF_EXPORTS) if stage.label in wanted]
 
 
-def _stages(group: Group, most: int = _MOST_OF_PROFILES) -> list[Stage]:
+def _stages(group: Group, most: int = _MOST_OF_PROFILES) -> list[NodeCall]:
     """The calls of a decoder, without those with a larger cache."""
     every = stages_of(group.form, Lengths())
     return [stage for stage in every if cache_elements(group.form, stage) <= most]

@@ -29,7 +29,7 @@ from conformance.targets.setup.programs import SetupError, find_npm, run_install
 
 
 @dataclass(frozen=True)
-class Place:
+class PinnedPlace:
     """A place that names a pinned release: its packages, a file, and the text around it."""
 
     packages: tuple[str, ...]
@@ -54,15 +54,15 @@ _LOCK: Final = "runners/onnxruntime_web/package-lock.json"
 
 #: All places that name pinned releases.
 PLACES: Final = (
-    Place(_CPU, _TOOLS, 'ONNXRUNTIME_VERSION: Final = "{}"'),
-    Place(_CPU, "pyproject.toml", 'cpu = ["onnxruntime=={}"]'),
-    Place(_CUDA, _TOOLS, 'ONNXRUNTIME_GPU_VERSION: Final = "{}"'),
-    Place(_TRACT, _TOOLS, 'TRACT_VERSION: Final = "{}"'),
-    Place(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
-    Place(_TRACT, "runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract=={}"'),
-    Place(_WEB, _TOOLS, 'ONNXRUNTIME_WEB_VERSION: Final = "{}"'),
-    Place(_WEB, _MANIFEST, '"onnxruntime-web": "{}"'),
-    Place(_WEB, _LOCK, '"onnxruntime-web": "{}"'),
+    PinnedPlace(_CPU, _TOOLS, 'ONNXRUNTIME_VERSION: Final = "{}"'),
+    PinnedPlace(_CPU, "pyproject.toml", 'cpu = ["onnxruntime=={}"]'),
+    PinnedPlace(_CUDA, _TOOLS, 'ONNXRUNTIME_GPU_VERSION: Final = "{}"'),
+    PinnedPlace(_TRACT, _TOOLS, 'TRACT_VERSION: Final = "{}"'),
+    PinnedPlace(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
+    PinnedPlace(_TRACT, "runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract=={}"'),
+    PinnedPlace(_WEB, _TOOLS, 'ONNXRUNTIME_WEB_VERSION: Final = "{}"'),
+    PinnedPlace(_WEB, _MANIFEST, '"onnxruntime-web": "{}"'),
+    PinnedPlace(_WEB, _LOCK, '"onnxruntime-web": "{}"'),
 )
 
 #: What else names the release or depends on it, by package.
@@ -81,7 +81,7 @@ class Pin:
     """A pinned release: the targets that share it, and the places that name it."""
 
     entries: tuple[TargetEntry, ...]
-    places: tuple[Place, ...]
+    places: tuple[PinnedPlace, ...]
 
     @property
     def packages(self) -> list[Package]:
@@ -93,7 +93,7 @@ class Pin:
         """The names of the targets, for a sentence."""
         return listed([entry.name for entry in self.entries])
 
-    def releases(self) -> dict[Place, str]:
+    def releases(self) -> dict[PinnedPlace, str]:
         """The release in each place. Raises `PinError` if a place does not exist exactly once."""
         pinned = {}
         for place in self.places:

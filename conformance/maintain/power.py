@@ -55,8 +55,8 @@ from conformance.results.verdicts import TABLE, Verdict
 from conformance.run.assessment import (
     Assessed,
     Assessment,
+    CaseResult,
     PreparedCase,
-    Record,
     prepared_case,
 )
 from conformance.run.target import DescribedTarget
@@ -87,7 +87,7 @@ THEMES: Final = 3
 RECORDED: Final = 2
 
 #: Called with the name of the current work, the number of finished runs, and the number of all.
-Watch = Callable[[str, int, int], None]
+ProgressWatch = Callable[[str, int, int], None]
 
 
 class PowerError(Exception):
@@ -121,7 +121,7 @@ class Kill:
 
 
 @dataclass
-class Score:
+class MutantScore:
     """The results of one mutant, or of the correct kernel."""
 
     mutant: Mutant
@@ -215,7 +215,7 @@ def scores(case: Case) -> int:
     )
 
 
-def record_killers(scores: Sequence[Score]) -> None:
+def record_killers(scores: Sequence[MutantScore]) -> None:
     """Write the killers of ``scores``."""
     killers = {score.mutant.name: score.killers()[:RECORDED] for score in scores}
     KILLERS.write_text(json.dumps(killers, indent=1) + "\n", encoding="utf-8")
@@ -253,17 +253,17 @@ class Power:
     jobs: int = 1
     only: Mapping[str, Sequence[str]] | None = None
     quick: bool = False
-    correct: Score = field(init=False)
-    scores: list[Score] = field(init=False)
+    correct: MutantScore = field(init=False)
+    scores: list[MutantScore] = field(init=False)
     troubles: list[str] = field(default_factory=list)
     _excluded: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         what = "It has no fault."
-        self.correct = Score(Mutant(CORRECT, CORRECT, what))
-        self.scores = [Score(mutant) for mutant in self.mutants]
+        self.correct = MutantScore(Mutant(CORRECT, CORRECT, what))
+        self.scores = [MutantScore(mutant) for mutant in self.mutants]
 
-    def run(self, watch: Watch = lambda what, done, total: None) -> None:
+    def run(self, watch: ProgressWatch = lambda what, done, total: None) -> None:
         """Run the mutants. ``watch`` is called after every run.
 
         First the correct kernel is run on every case, and finds the mutants that could differ from
@@ -301,8 +301,8 @@ class Power:
         self,
         sessions: Sequence[Session],
         ready: DescribedTarget,
-        tasks: Iterable[tuple[Case, Score, str]],
-    ) -> Iterator[tuple[Case, Score, Assessed]]:
+        tasks: Iterable[tuple[Case, MutantScore, str]],
+    ) -> Iterator[tuple[Case, MutantScore, Assessed]]:
         """Each case and mutant of ``tasks`` with its assessment, in order.
 
         There is a thread for each session. The runner takes the name of the mutant, the role, from
@@ -312,7 +312,7 @@ class Power:
         for session in sessions:
             idle.put(session)
 
-        def assessed(made: PreparedCase, score: Score, role: str) -> Assessed:
+        def assessed(made: PreparedCase, score: MutantScore, role: str) -> Assessed:
             limit = made.case.time_limit_seconds
             seconds = limit if score is self.correct else min(limit, SECONDS)
 
@@ -326,7 +326,7 @@ class Power:
             finally:
                 idle.put(session)
 
-        running: deque[tuple[Case, Score, Future[Assessed]]] = deque()
+        running: deque[tuple[Case, MutantScore, Future[Assessed]]] = deque()
         with ThreadPoolExecutor(len(sessions)) as threads:
             for case, score, role in tasks:
                 if not self._wanted(case, score):
@@ -339,7 +339,7 @@ class Power:
             for first, of, future in running:
                 yield first, of, future.result()
 
-    def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, Score]]:
+    def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, MutantScore]]:
         for case in self.cases:
             if case.id in self._excluded:
                 continue
@@ -349,7 +349,7 @@ class Power:
                 if name in names or (self.only is not None and case.id in self.only.get(name, ())):
                     yield case, score
 
-    def _count(self, case: Case, score: Score, record: Record) -> None:
+    def _count(self, case: Case, score: MutantScore, record: CaseResult) -> None:
         """Add a case's record to its mutant's score."""
         if isinstance(record, InfrastructureRecord):
             self.troubles.append(f"{score.mutant.name} on {case.id}: {record.message}")
@@ -359,7 +359,7 @@ class Power:
             score.tried += 1
             self._note(score, case, record)
 
-    def _note(self, score: Score, case: Case, record: ResultRecord) -> None:
+    def _note(self, score: MutantScore, case: Case, record: ResultRecord) -> None:
         if record.share is not None:
             before = score.largest.get(case.call.dtype, 0.0)
             score.largest[case.call.dtype] = max(before, record.share)
@@ -368,7 +368,7 @@ class Power:
         if record.verdict in ("crash", "timeout"):
             score.ends[case.theme] += 1
 
-    def _wanted(self, case: Case, score: Score) -> bool:
+    def _wanted(self, case: Case, score: MutantScore) -> bool:
         """Whether the mutant must still be run on the case."""
         ended = sum(ends >= ENOUGH_ENDS for ends in score.ends.values())
         if ended >= ENOUGH_ENDS or score.ends[case.theme] >= ENOUGH_ENDS:
@@ -437,7 +437,7 @@ def share(number: float | None) -> str:
     return f"{number:.2g}" if number < 1000 else f"{number:.0e}".replace("e+0", "e")
 
 
-def table(scores: Sequence[Score]) -> Iterator[str]:
+def table(scores: Sequence[MutantScore]) -> Iterator[str]:
     """A line for each area, and for each mutant: its fault, and the cases that detect it."""
     heads = ("mutant", "kills", "themes", "margin", "first killer", "what is wrong")
     rows = [heads, *map(_row, scores)]
@@ -450,7 +450,7 @@ def table(scores: Sequence[Score]) -> Iterator[str]:
         yield from islice(lines, len(of_area))
 
 
-def _summary(scores: Sequence[Score]) -> str:
+def _summary(scores: Sequence[MutantScore]) -> str:
     """The number of killed mutants of an area, and the mutant with the smallest errors."""
     killed = sum(bool(score.kills) for score in scores)
     alone = sum(len(score.themes) == 1 for score in scores)
@@ -460,7 +460,7 @@ def _summary(scores: Sequence[Score]) -> str:
     return f"{killed} of {len(scores)} killed{by_one}; least visible: {least.mutant.name} ({error})"
 
 
-def _row(score: Score) -> tuple[str, ...]:
+def _row(score: MutantScore) -> tuple[str, ...]:
     return (
         score.mutant.name,
         f"{len(score.kills)}{'+' if score.given_up else ''}",
@@ -471,7 +471,7 @@ def _row(score: Score) -> tuple[str, ...]:
     )
 
 
-def _margin(score: Score) -> str:
+def _margin(score: MutantScore) -> str:
     """The smallest and the largest error of its killers, as shares of the budget."""
     if not score.shares:
         return "–"

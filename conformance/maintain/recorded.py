@@ -41,7 +41,7 @@ _COMPARED: Final = re.compile(
 )
 
 
-class Expected:
+class CurrentExpectations:
     """Compares results of a file with the current expectations of its targets."""
 
     def __init__(self, targets: Iterable[TargetRecord], cases: Iterable[Case]) -> None:
@@ -92,12 +92,12 @@ def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]
 
     Raises `ResultsError` if the file cannot be read.
     """
-    expected: Expected | None = None
+    expected: CurrentExpectations | None = None
     unexpected = 0
     for line, record in stream(path, []):
         match record:
             case Header():
-                expected = Expected(record.targets, cases)
+                expected = CurrentExpectations(record.targets, cases)
             case ResultRecord() if expected is not None:
                 now = expected.compared(record)
                 unexpected += now.unexpected

@@ -36,10 +36,10 @@ _SAME: Final = {"cpu-threads": "cpu", "tract-wheel": "tract"}
 _RESULT: Final = b'{"kind":"result","case":"'
 
 #: The states of calls by id, by version, the oldest first.
-Releases = Mapping[str, Mapping[str, str]]
+ReleaseTable = Mapping[str, Mapping[str, str]]
 
 
-def recorded() -> dict[str, Releases]:
+def recorded() -> dict[str, ReleaseTable]:
     """By target, the states of the calls that workarounds name, in every recorded release.
 
     Raises `OSError` without the recorded files, which only a checkout has.
@@ -74,7 +74,9 @@ def state_of(record: ResultRecord) -> str:
     return "refused" if record.outcome == "rejected" else _STATE.get(verdict, verdict)
 
 
-def _outcomes(workaround: Workaround, releases: Releases) -> Iterator[tuple[str, str, str, bool]]:
+def _outcomes(
+    workaround: Workaround, releases: ReleaseTable
+) -> Iterator[tuple[str, str, str, bool]]:
     """Each version with the worst state before and after, and whether any call is worse after."""
     for version, states in releases.items():
         calls = workaround.calls.items()
@@ -84,14 +86,16 @@ def _outcomes(workaround: Workaround, releases: Releases) -> Iterator[tuple[str,
             yield version, before, after, any(_rank(b) > _rank(a) for a, b in pairs)
 
 
-def outcomes(workaround: Workaround, releases: Releases) -> Iterator[tuple[str, str, str, bool]]:
+def outcomes(
+    workaround: Workaround, releases: ReleaseTable
+) -> Iterator[tuple[str, str, str, bool]]:
     """The same for consecutive releases: ``1.27.0–1.30.0``."""
     for outcome, run in groupby(_outcomes(workaround, releases), key=lambda each: each[1:]):
         versions = [version for version, *_ in run]
         yield "–".join(dict.fromkeys((versions[0], versions[-1]))), *outcome
 
 
-def worse_on(workaround: Workaround, results: Mapping[str, Releases]) -> list[str]:
+def worse_on(workaround: Workaround, results: Mapping[str, ReleaseTable]) -> list[str]:
     """Where the workaround makes a call worse: ``cpu 1.27.0–1.30.0 (crash)``."""
     return [
         f"{target} {which} ({after})"
@@ -101,7 +105,7 @@ def worse_on(workaround: Workaround, results: Mapping[str, Releases]) -> list[st
     ]
 
 
-def broken_on(workaround: Workaround, results: Mapping[str, Releases]) -> list[str]:
+def broken_on(workaround: Workaround, results: Mapping[str, ReleaseTable]) -> list[str]:
     """The releases for which the workaround is given, and in which a call is not right after it.
 
     A target without any release to try is in the list by its name.

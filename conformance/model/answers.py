@@ -11,16 +11,16 @@ from typing import Final
 from conformance.base.findings import FindingFacts
 from conformance.base.text import clean
 from conformance.base.words import listed, plural
-from conformance.harness.runner import Limits
+from conformance.harness.runner import ProcessLimits
 from conformance.model.groups import BORROWER, Group, layers_of
-from conformance.model.stages import Stage
-from conformance.report.model_table import USES, WORDS, Kind, Use, kind_in_words
+from conformance.model.stages import NodeCall
+from conformance.report.model_table import USES, WORDS, AnswerKind, Use, kind_in_words
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
 from conformance.results.wrong_outputs import is_beyond, only_presents
 
 #: A result that took this time was compiling: cases of models have far less time.
-_COMPILING: Final = Limits().compile_seconds
+_COMPILING: Final = ProcessLimits().compile_seconds
 _MOST_MESSAGE: Final = 300
 #: Prefixes that runtimes write before the reason of an error.
 _PREFIX: Final = re.compile(
@@ -34,11 +34,11 @@ _SOURCE: Final = re.compile(r"\S*\.(?:cc|h|cpp|rs|cu):\d+ .*?\) (?=\S)")
 _CAUSE: Final = re.compile(r"^\s+(?:\d+: )?(?=\S)")
 
 #: A result of a stage; no result: the target had none for it.
-Result = tuple[Stage, ResultRecord | None]
+Result = tuple[NodeCall, ResultRecord | None]
 
 
 @dataclass(frozen=True)
-class Part:
+class AnswerPart:
     """The calls of a group in one use that had the same outcome.
 
     ``where`` says which calls of the use they are, "" for all. ``pinned``: the user knows all of
@@ -48,9 +48,9 @@ class Part:
     """
 
     use: Use
-    kind: Kind
+    kind: AnswerKind
     where: str
-    results: tuple[tuple[Stage, ResultRecord], ...]
+    results: tuple[tuple[NodeCall, ResultRecord], ...]
     pinned: bool = False
     message: str = ""
     call: str = ""
@@ -66,7 +66,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """What one target does with one group: its parts, sorted by use and then the worst first.
 
     ``unseen`` is the reason why the target was not judged on the model itself, "" if it was.
@@ -74,10 +74,10 @@ class Answer:
 
     group: Group
     target: str
-    parts: tuple[Part, ...]
+    parts: tuple[AnswerPart, ...]
     unseen: str = ""
 
-    def of(self, use: Use) -> Answer:
+    def of(self, use: Use) -> ModelAnswer:
         """The answer for one use."""
         return replace(self, parts=tuple(part for part in self.parts if part.use == use))
 
@@ -92,7 +92,7 @@ class Answer:
         return len({frozenset((p.kind, p.where) for p in self.of(u).parts) for u in self.uses}) <= 1
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> AnswerKind:
         """The worst outcome.
 
         Calls that were not tried count only if no call was tried. If the model itself was not run,
@@ -109,7 +109,7 @@ class Answer:
         return tuple(record for part in good for _, record in part.results)
 
     @property
-    def bad(self) -> tuple[Part, ...]:
+    def bad(self) -> tuple[AnswerPart, ...]:
         """The parts that keep the model from running right."""
         return tuple(part for part in self.parts if part.kind not in ("right", "untried"))
 
@@ -124,7 +124,7 @@ class Answer:
         return self.fails and all(part.pinned for part in self.bad)
 
     @property
-    def untried(self) -> tuple[Part, ...]:
+    def untried(self) -> tuple[AnswerPart, ...]:
         """The calls that were not tried, if any."""
         return tuple(part for part in self.parts if part.kind == "untried")
 
@@ -173,13 +173,15 @@ def answer(
     results: Iterable[Result],
     pinned: Callable[[ResultRecord], bool] = lambda record: False,
     of_software: Callable[[ResultRecord], FindingFacts | None] = lambda record: None,
-) -> Answer:
+) -> ModelAnswer:
     """The answer for the ``results`` of a group's stages.
 
     ``pinned`` says whether a result is a defect that the user knows, and ``of_software`` has the
     finding of one that is known on software adapters only.
     """
-    found: dict[Use, dict[Kind, list[tuple[Stage, ResultRecord]]]] = {use: {} for use in USES}
+    found: dict[Use, dict[AnswerKind, list[tuple[NodeCall, ResultRecord]]]] = {
+        use: {} for use in USES
+    }
     least = 0
     for stage, record in results:
         if record is not None:
@@ -195,13 +197,13 @@ def answer(
             if kind == "software" and 0 < least <= min(stage.new for stage in stages):
                 where = f"from {least} tokens"
             known = all(pinned(record) for _, record in by_kind[kind])
-            parts.append(Part(use, kind, where, tuple(by_kind[kind]), known))
-    return Answer(group, target, tuple(parts))
+            parts.append(AnswerPart(use, kind, where, tuple(by_kind[kind]), known))
+    return ModelAnswer(group, target, tuple(parts))
 
 
 def _others(
-    kind: Kind, by_kind: Mapping[Kind, Sequence[tuple[Stage, ResultRecord]]]
-) -> list[Stage]:
+    kind: AnswerKind, by_kind: Mapping[AnswerKind, Sequence[tuple[NodeCall, ResultRecord]]]
+) -> list[NodeCall]:
     """The stages that stages of one kind are compared with.
 
     These are the stages that are right, or if none is, all that were tried.
@@ -213,7 +215,7 @@ def _others(
     return [stage for found in tried for stage, _ in found]
 
 
-def kind_of(group: Group, record: ResultRecord) -> Kind:
+def kind_of(group: Group, record: ResultRecord) -> AnswerKind:
     """What a result means for somebody who wants to run the model."""
     if record.outcome == "rejected":
         return "refused"
@@ -260,7 +262,7 @@ _PHASES: Final[Mapping[str, str]] = {
 }
 
 
-def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
+def where_of(these: Sequence[NodeCall], others: Sequence[NodeCall]) -> str:
     """What distinguishes ``these`` stages from the ``others``: ``from 513 tokens on``.
 
     "" if there are no others.

@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 from onnx import inliner
 
-from conformance.base.array_types import NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, WORD_OF_ONNX, Array
 from conformance.base.onnx_models import make_names_safe
 from conformance.base.paths import data_path, shown
 from conformance.base.processes import ask
@@ -45,15 +45,13 @@ _ROWS: Final = 64
 #: The most characters of standard error that are quoted if the process gives no reason.
 _MOST_STDERR: Final = 400
 
-Array = np.ndarray
-
 
 class CaptureError(ModelError):
     """The model could not be run; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True)
-class Tokens:
+class PromptTokens:
     """A prompt, and the number of tokens that the model chooses after it."""
 
     prompt: tuple[int, ...]
@@ -117,7 +115,7 @@ def capture(
     model: ReadModel,
     nodes: Sequence[AttentionNode],
     interface: Interface,
-    tokens: Tokens | None,
+    tokens: PromptTokens | None,
     folder: Path,
     python: str | None = None,
     given: Path | None = None,
@@ -167,7 +165,7 @@ def capture(
 
 
 def _feeds(
-    interface: Interface, tokens: Tokens | None, given: Path | None, folder: Path
+    interface: Interface, tokens: PromptTokens | None, given: Path | None, folder: Path
 ) -> Iterator[dict[str, str | None]]:
     """For each call the files with the values of inputs; None for those that the user gives."""
     own = {} if given is None else check_inputs(interface, given)
@@ -216,7 +214,7 @@ def _unknown(interface: Interface, name: str, given: Path | None) -> CaptureErro
     return CaptureError(f"{interface.path}: {why}.")
 
 
-def check_tokens(model: Interface, tokens: Tokens) -> None:
+def check_tokens(model: Interface, tokens: PromptTokens) -> None:
     """Raises :class:`CaptureError` for tokens that are unknown or that cannot be continued."""
     logits = model.logits()
     most = (model.outputs[logits].size(-1) if logits else None) or model.configuration.vocabulary

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from conformance.base.array_types import NUMPY
+from conformance.base.array_types import NUMPY, Array
 from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.given import write_given
@@ -21,7 +21,7 @@ from conformance.model.capture import (
     MOST_BYTES,
     Captured,
     CaptureError,
-    Tokens,
+    PromptTokens,
     capturable,
     capture,
     check_tokens,
@@ -35,7 +35,7 @@ from conformance.model.groups import Group, only_layers
 from conformance.model.nodes import AttentionNode
 from conformance.model.notes import notes_on
 from conformance.model.reading import told_of
-from conformance.model.stages import Stage
+from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
 from conformance.operator.call import checked_call
 from conformance.operator.tensors import ShapeError, Step
@@ -45,18 +45,16 @@ MOST_CASES: Final = 2_000
 #: The label of a single call with the user's inputs.
 INPUTS: Final = "inputs"
 
-Array = np.ndarray
-
 
 @dataclass(frozen=True)
-class Wanted:
+class CaptureRequest:
     """What to capture: a prompt and the tokens after it, or one call with the inputs in a file.
 
     ``layers`` are the layers to keep, or all if it is empty. ``python`` is the interpreter whose
     onnxruntime runs the model; None: this one.
     """
 
-    tokens: Tokens | None
+    tokens: PromptTokens | None
     inputs: Path | None
     layers: tuple[int, ...] = ()
     python: str | None = None
@@ -73,7 +71,7 @@ class CapturedSubject(Subject):
 
 
 def captured_subject(
-    subject: Subject, configuration: Configuration, wanted: Wanted, folder: Path
+    subject: Subject, configuration: Configuration, wanted: CaptureRequest, folder: Path
 ) -> CapturedSubject:
     """Run the model, and write the inputs of its nodes into ``folder``.
 
@@ -106,7 +104,7 @@ def captured_subject(
     )
 
 
-def _told(found: Captured, wanted: Wanted) -> str:
+def _told(found: Captured, wanted: CaptureRequest) -> str:
     """What was run, in words."""
     what = f"the inputs in {wanted.inputs}"
     if (tokens := wanted.tokens) is not None:
@@ -133,7 +131,7 @@ def each_node(groups: Sequence[Group], nodes: Sequence[AttentionNode]) -> list[G
     return unique
 
 
-def check_size(groups: Sequence[Group], tokens: Tokens) -> None:
+def check_size(groups: Sequence[Group], tokens: PromptTokens) -> None:
     """Raises :class:`CaptureError`, before the model is run, if there would be too many values."""
     cases = len(groups) * (tokens.steps + 1)
     if cases > MOST_CASES:
@@ -156,14 +154,14 @@ def check_size(groups: Sequence[Group], tokens: Tokens) -> None:
 
 
 def stages_of_captured(
-    groups: Sequence[Group], captured: Captured, tokens: Tokens | None, folder: Path
-) -> dict[str, list[Stage]]:
+    groups: Sequence[Group], captured: Captured, tokens: PromptTokens | None, folder: Path
+) -> dict[str, list[NodeCall]]:
     """The stages of each group, by its name. Their values are written into ``folder``.
 
     Case files beside the folder name the values by paths relative to themselves. Raises
     :class:`CaptureError`.
     """
-    stages: dict[str, list[Stage]] = {group.name: [] for group in groups}
+    stages: dict[str, list[NodeCall]] = {group.name: [] for group in groups}
     size = 0
     for call in range(captured.calls):
         for group in groups:
@@ -184,11 +182,13 @@ def stages_of_captured(
             after = max(int(arrays["total_sequence_length"].max(initial=1)), 1)
             fields["values_from"] = f"{folder.name}/{file.name}"
             several = fields.get("batch_size", 1) > 1
-            stages[group.name].append(Stage(label, words, phase, after, fields, batch=several))
+            stages[group.name].append(NodeCall(label, words, phase, after, fields, batch=several))
     return stages
 
 
-def _words(call: int, fields: Mapping[str, Any], tokens: Tokens | None) -> tuple[str, str, str]:
+def _words(
+    call: int, fields: Mapping[str, Any], tokens: PromptTokens | None
+) -> tuple[str, str, str]:
     """The label of a call, its description, and its phase."""
     new = fields["sequence_length"]
     if tokens is None:

@@ -30,8 +30,8 @@ from conformance.model.parts import (
     too_many,
 )
 from conformance.model.reading import ReadModel, reads
-from conformance.model.shapes import UNKNOWN, Dim, ValueType, types_of
-from conformance.model.stages import Stage
+from conformance.model.shapes import UNKNOWN, ValueDim, ValueType, types_of
+from conformance.model.stages import NodeCall
 from conformance.operator.call import checked_call
 from conformance.operator.signature import DOMAIN, OPSET_VERSION
 from conformance.operator.tensors import ShapeError
@@ -152,7 +152,7 @@ def _of_call(parameter: str, known: ValueType, form: Form) -> ValueType:
 
     Rotary tables have as many rows as the call needs.
     """
-    dims: list[Dim] = list(known.dims or ())
+    dims: list[ValueDim] = list(known.dims or ())
     if parameter in ("cos_cache", "sin_cache") and dims:
         dims[0] = "rotary_cache_length"
     if parameter in ("past_key", "past_value") and len(dims) == 4:
@@ -161,7 +161,7 @@ def _of_call(parameter: str, known: ValueType, form: Form) -> ValueType:
     return ValueType(known.dtype, known.dims and tuple(dims))
 
 
-def possible_stages(cut: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
+def possible_stages(cut: Group, stages: Sequence[NodeCall]) -> tuple[list[NodeCall], str]:
     """The ``stages`` that the graph of ``cut`` allows, and why it does not allow the others."""
     assert cut.graph is not None
     unknown = "; ".join(unknown_operators(onnx.ModelProto.FromString(cut.graph)))

@@ -15,7 +15,7 @@ from conformance.case.contract import contract_by_features
 from conformance.case.tensors import steps_of
 from conformance.model.groups import Group
 from conformance.model.reading import ReadModel
-from conformance.model.stages import Stage
+from conformance.model.stages import NodeCall
 from conformance.operator.call import CALL_FIELDS, InputOverride, checked_call
 from conformance.operator.features import features_of
 from conformance.operator.rules import why_excluded
@@ -68,7 +68,7 @@ class CaseFiles(NamedTuple):
 
 
 def case_files_of(
-    model: ReadModel, groups: Sequence[Group], stages: Mapping[str, Sequence[Stage]]
+    model: ReadModel, groups: Sequence[Group], stages: Mapping[str, Sequence[NodeCall]]
 ) -> CaseFiles:
     """The case file for the model's groups; ``stages`` are those of each group by its name."""
     theme = theme_of(model.path)
@@ -98,7 +98,7 @@ def _graph_path(theme: str, group: Group) -> str:
 
 
 def entry_of(
-    group: Group, stages: Sequence[Stage], known: dict[str, dict[str, Any]]
+    group: Group, stages: Sequence[NodeCall], known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """The entry of a group, without a title.
 
@@ -123,7 +123,7 @@ def entry_of(
 
 
 def _graph_entry(
-    group: Group, stages: Sequence[Stage], graph: str, known: dict[str, dict[str, Any]]
+    group: Group, stages: Sequence[NodeCall], graph: str, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """The entry of a group with a graph, whose path is ``graph``, without a title."""
     plain = known.setdefault(json.dumps(_PLAIN), dict(_PLAIN))
@@ -138,7 +138,7 @@ def _graph_entry(
     }
 
 
-def _insensitive(group: Group, stage: Stage) -> dict[str, Any]:
+def _insensitive(group: Group, stage: NodeCall) -> dict[str, Any]:
     """The fields which say that a window changes nothing while all tokens fit into it."""
     inside = group.form.window is not None and stage.tokens <= group.form.window
     return {"insensitive_to": ["window"]} if inside else {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from conformance.base.words import plural
-from conformance.model.answers import Answer, Part
+from conformance.model.answers import AnswerPart, ModelAnswer
 from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
 from conformance.model.headline import series_of
@@ -27,7 +27,7 @@ _NOTE: Final = (
 
 def error_table(
     subject: CapturedSubject,
-    answers: Mapping[str, Sequence[Answer]],
+    answers: Mapping[str, Sequence[ModelAnswer]],
     targets: Iterable[KnownTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
 ) -> ModelTable:
@@ -48,7 +48,7 @@ def error_table(
     )
 
 
-def _lines(one: Answer) -> Iterator[str]:
+def _lines(one: ModelAnswer) -> Iterator[str]:
     """A line for the prompt, and one for all decode steps."""
     for phase in ("prompt", "decode"):
         found = [
@@ -66,7 +66,7 @@ def _lines(one: Answer) -> Iterator[str]:
         yield f"{phase}{said}{':' if said and figures else ''} {figures}".strip()
 
 
-def _figures(one: Answer, records: Sequence[ResultRecord]) -> str:
+def _figures(one: ModelAnswer, records: Sequence[ResultRecord]) -> str:
     errors = [error for record in records for error in _read(one, record)]
     if not errors:
         return ""
@@ -77,7 +77,7 @@ def _figures(one: Answer, records: Sequence[ResultRecord]) -> str:
     return f"{share:.2g} ({absolute:.1e}, {relative:.1e})"
 
 
-def _read(one: Answer, record: ResultRecord) -> Iterator[OutputErrorRecord]:
+def _read(one: ModelAnswer, record: ResultRecord) -> Iterator[OutputErrorRecord]:
     """The errors of those outputs that something in the model reads."""
     for error in record.errors:
         if error.output == "output" or one.group.form.reads_presents:
@@ -88,7 +88,7 @@ def _number(value: float | None) -> float:
     return math.inf if value is None or math.isnan(value) else value
 
 
-def _first_wrong(answers: Sequence[Answer]) -> str:
+def _first_wrong(answers: Sequence[ModelAnswer]) -> str:
     """The first layer where a target is wrong, in a sentence; "" if it never is."""
     for one in answers:
         for part in one.bad:
@@ -97,7 +97,7 @@ def _first_wrong(answers: Sequence[Answer]) -> str:
     return ""
 
 
-def _first(one: Answer, part: Part) -> str:
+def _first(one: ModelAnswer, part: AnswerPart) -> str:
     stage, record = part.results[0]
     worst = max(_read(one, record), key=lambda error: _number(error.share), default=None)
     how = ""

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from conformance.base.array_types import NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, WORD_OF_ONNX, Array
 from conformance.base.paths import shown
 from conformance.case.tensors import steps_of
 from conformance.model.configuration import Configuration
@@ -22,8 +22,6 @@ from conformance.model.reading import ModelError, ReadModel
 from conformance.model.shapes import ValueType, types_of
 from conformance.model.skeleton import rotary_table
 from conformance.operator.call import checked_call
-
-Array = np.ndarray
 
 #: The meaning of a decoder's inputs, by the names that exporters give them.
 _BY_NAME: Final[Mapping[str, str]] = {

@@ -14,13 +14,12 @@ from typing import Final
 
 import numpy as np
 
+from conformance.base.array_types import Array
 from conformance.base.words import listed
 from conformance.model.feeds import ProgramCall
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
-from conformance.model.program import Program, Run, Step
-
-Array = np.ndarray
+from conformance.model.program import CallSequence, ComputedCall, DecoderProgram
 
 _TABLES: Final = ("cos_cache", "sin_cache")
 #: A bias of at most this hides a key: the weakest bias with which graphs hide keys.
@@ -34,7 +33,7 @@ _SAME: Final = 0.05
 
 
 @dataclass(frozen=True)
-class Finding:
+class GraphDefect:
     """An error of the model's graph, and the nodes that it concerns.
 
     ``by_result``: the error shows in the results of the nodes, so that it may be the runtime's
@@ -46,7 +45,7 @@ class Finding:
     by_result: bool = False
 
 
-def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
+def findings(program: DecoderProgram, steps: Sequence[ComputedCall]) -> Iterator[GraphDefect]:
     """Where the graph deviates from the operator's semantics in the calls of a run."""
     found: dict[str, list[AttentionNode]] = {}
     tables: dict[tuple[str, ...], list[str]] = {}  # layers share them
@@ -68,12 +67,12 @@ def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
             ):
                 found.setdefault(sentence, []).append(node)
     for sentence, nodes in found.items():
-        yield Finding(sentence, tuple(nodes))
+        yield GraphDefect(sentence, tuple(nodes))
 
 
 def disagreements(
-    program: Program, runs: Sequence[tuple[Run, Sequence[Step]]]
-) -> tuple[list[tuple[Run, Finding]], bool]:
+    program: DecoderProgram, runs: Sequence[tuple[CallSequence, Sequence[ComputedCall]]]
+) -> tuple[list[tuple[CallSequence, GraphDefect]], bool]:
     """The runs whose results differ from the longest prompt, which has the same tokens.
 
     A run is listed if attention gives a token another result in one of its calls. The second value
@@ -100,13 +99,17 @@ def disagreements(
         for words, those in first.items():
             same = f"the same tokens in {reference.call.words}"
             sentence = f"its results for {words} are not those for {same}"
-            found.append((run, Finding(sentence, tuple(those), by_result=True)))
+            found.append((run, GraphDefect(sentence, tuple(those), by_result=True)))
     compared = {name for (name, step), each in agree.items() if step.call.past and each is not None}
     return found, compared == {node.name for _, node in nodes}
 
 
 def _agrees(
-    program: Program, group: Group, node: AttentionNode, step: Step, reference: Step
+    program: DecoderProgram,
+    group: Group,
+    node: AttentionNode,
+    step: ComputedCall,
+    reference: ComputedCall,
 ) -> bool | None:
     """Whether the tokens of a call have the same results as in ``reference``, except for rounding.
 
@@ -133,7 +136,11 @@ def _agrees(
 
 
 def _of_rotation(
-    program: Program, group: Group, node: AttentionNode, step: Step, seen: Mapping[str, Array]
+    program: DecoderProgram,
+    group: Group,
+    node: AttentionNode,
+    step: ComputedCall,
+    seen: Mapping[str, Array],
 ) -> Iterator[str]:
     """Whether queries and keys are rotated twice, never, or at wrong positions.
 
@@ -173,7 +180,10 @@ def _of_rotation(
 
 
 def _of_lengths(
-    program: Program, group: Group, steps: Sequence[Step], values: Sequence[Mapping[str, Array]]
+    program: DecoderProgram,
+    group: Group,
+    steps: Sequence[ComputedCall],
+    values: Sequence[Mapping[str, Array]],
 ) -> Iterator[str]:
     """The first call whose lengths, positions or mask are wrong.
 
@@ -213,7 +223,9 @@ def _is_scale(scale: Array) -> bool:
     return bool(np.isfinite(scale).all() and (scale != 0).all())
 
 
-def _of_caches(node: AttentionNode, steps: Sequence[Step], window: int | None) -> Iterator[str]:
+def _of_caches(
+    node: AttentionNode, steps: Sequence[ComputedCall], window: int | None
+) -> Iterator[str]:
     """The first call in which a node's past is not its present of the call before.
 
     Only tokens that its window reaches are compared.
@@ -334,7 +346,7 @@ def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iter
             yield "attention_bias hides a token from itself"
 
 
-def _values(program: Program, node: AttentionNode, step: Step) -> dict[str, Array]:
+def _values(program: DecoderProgram, node: AttentionNode, step: ComputedCall) -> dict[str, Array]:
     """The inputs of a node in a call, by the operator's names, as far as they are known."""
     known = {**program.skeleton.constants, **step.given, **step.got}
     return {parameter: known[name] for parameter, name in node.inputs.items() if name in known}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
-from conformance.model.answers import Answer, Part, at_fault, why_untried
+from conformance.model.answers import AnswerPart, ModelAnswer, at_fault, why_untried
 from conformance.model.groups import Group, layers_of
 from conformance.model.known import KnownTarget
 from conformance.report.history import since_words
@@ -33,11 +33,11 @@ _RIGHT: Final = "right in every layer"
 
 
 @dataclass(frozen=True)
-class Column:
+class ReleaseColumn:
     """One target, or consecutive releases of it, the oldest first, with the same ``answers``."""
 
     targets: tuple[KnownTarget, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[ModelAnswer, ...]
 
 
 def label_of(targets: Sequence[KnownTarget]) -> str:
@@ -87,18 +87,20 @@ def in_words(targets: Iterable[str], series: Sequence[Sequence[KnownTarget]]) ->
 
 
 def columns_of(
-    answers: Mapping[str, Sequence[Answer]], series: Sequence[KnownTarget], together: bool = True
-) -> list[Column]:
+    answers: Mapping[str, Sequence[ModelAnswer]],
+    series: Sequence[KnownTarget],
+    together: bool = True,
+) -> list[ReleaseColumn]:
     """The columns of one target's releases; with ``together`` False, one for each release."""
     return [
-        Column(tuple(run), tuple(answers[run[-1].name]))
+        ReleaseColumn(tuple(run), tuple(answers[run[-1].name]))
         for _, run in _runs(
             series, lambda target: _told(answers[target.name]) if together else target.name
         )
     ]
 
 
-def _told(answers: Iterable[Answer]) -> tuple[object, ...]:
+def _told(answers: Iterable[ModelAnswer]) -> tuple[object, ...]:
     """The part of the answers that must be equal for two releases to be one column."""
     return tuple(
         (
@@ -115,7 +117,7 @@ def _runs(
     return [(found, list(run)) for found, run in groupby(targets, key)]
 
 
-def headline(columns: Sequence[Column], faults: int) -> str:
+def headline(columns: Sequence[ReleaseColumn], faults: int) -> str:
     """Whether a target, in the releases of ``columns``, runs the whole model right.
 
     ``faults`` is the number of nodes that were not checked.
@@ -167,7 +169,7 @@ def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str]) -> str:
     return f"{first} ({'; '.join(before)})"
 
 
-def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
+def _in_use(answers: Iterable[ModelAnswer], use: Use, where: bool) -> str:
     """The outcome of all layers in one use, with its calls if ``where``; "" without such a call."""
     single = [one for one in answers if one.group.graph is None]
     missing = [one.group for one in single if not one.parts]
@@ -205,7 +207,7 @@ def _in_use(answers: Iterable[Answer], use: Use, where: bool) -> str:
     return ", ".join([*told, left])
 
 
-def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
+def _failures(answers: Sequence[ModelAnswer], where: bool) -> Iterator[str]:
     """``silently wrong from 513 tokens on in layers 0–3``, a part for each kind of failure."""
     for kind in WORDS:
         found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
@@ -223,5 +225,5 @@ def _failures(answers: Sequence[Answer], where: bool) -> Iterator[str]:
             yield f"{text}{'' if wheres == {LOADING} else layers}{why}{untried}"
 
 
-def _at_fault(one: Answer, part: Part) -> Group:
+def _at_fault(one: ModelAnswer, part: AnswerPart) -> Group:
     return part.only or at_fault(one.group, [record for _, record in part.results])

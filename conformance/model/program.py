@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from conformance.base.array_types import Array
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
@@ -23,8 +23,6 @@ from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.skeleton import MOST_TOKENS, Skeleton
 from conformance.report.model_table import Use
-
-Array = np.ndarray
 
 #: Rows of a cache in a buffer if the graph leaves their number open.
 _ROWS: Final = 32
@@ -37,7 +35,7 @@ SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Run:
+class CallSequence:
     """Consecutive calls: the cache of each call is the one that the call before returned."""
 
     use: Use
@@ -55,7 +53,7 @@ class Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ComputedCall:
     """A call with its arrays, and its outputs if it ran."""
 
     call: ProgramCall
@@ -65,14 +63,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Program:
+class DecoderProgram:
     """A model with its interface."""
 
     skeleton: Skeleton
     interface: Interface
     groups: Sequence[Group]
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[CallSequence]:
         """One chat, a prompt in parts and a batch, as far as the graph's fixed sizes allow them."""
         form = self.groups[0].form
         new, batch = form.sequence_length, form.batch_size or 1
@@ -90,13 +88,13 @@ class Program:
         long = max(min(most - 1, _LONG), 9)
         alike = new or (long if cached else 6)
         words = f"a prompt of {alike} equal tokens"
-        yield Run("one chat", (ProgramCall(words, alike, (alike,) * batch, equal=True),))
+        yield CallSequence("one chat", (ProgramCall(words, alike, (alike,) * batch, equal=True),))
         if cached and new is None:
             yield _run("chunked prompts", [5, 3, 1], batch)
             yield _run("one chat", [long, 1], batch)
         if cached and new in (None, 1) and most > _ROWS:
             words = f"one token on a past of {most - 1}"
-            yield Run("one chat", (ProgramCall(words, 1, (most,) * batch),))
+            yield CallSequence("one chat", (ProgramCall(words, 1, (most,) * batch),))
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
             yield _batch(cached)
             if self.interface.configuration.padding_side == "left" and self._masked:
@@ -159,13 +157,13 @@ class Program:
                 return declared.size(-1)
         return None
 
-    def steps(self, run: Run) -> list[Step]:
+    def steps(self, run: CallSequence) -> list[ComputedCall]:
         """The calls of a run with their arrays. Raises :class:`CannotFeed`."""
         rows = max(_ROWS, *(call.total for call in run.calls))
         inputs = self.skeleton.inputs
         states = {n: o for n, o in self.interface.states.items() if n in inputs}
         return [
-            Step(
+            ComputedCall(
                 call,
                 Feeder(self.interface, inputs, rows, call).arrays(number),
                 states if number else {},
@@ -174,17 +172,17 @@ class Program:
         ]
 
 
-def _run(use: Use, lengths: Sequence[int], batch: int) -> Run:
+def _run(use: Use, lengths: Sequence[int], batch: int) -> CallSequence:
     calls, before = [], 0
     for new in lengths:
         on = f" on a past of {before}" if before else ""
         words = f"a prompt of {_tokens(new)}" if not before else f"{_tokens(new)}{on}"
         before += new
         calls.append(ProgramCall(words, new, (before,) * batch))
-    return Run(use, tuple(calls))
+    return CallSequence(use, tuple(calls))
 
 
-def _batch(cached: bool, padded: str = "") -> Run:
+def _batch(cached: bool, padded: str = "") -> CallSequence:
     """Prompts of two lengths and one more token of each, padded at the right.
 
     They are padded at the left if ``padded`` says so.
@@ -193,14 +191,14 @@ def _batch(cached: bool, padded: str = "") -> Run:
     calls = [ProgramCall(prompts, 6, (4, 6), left=left)]
     if cached:
         calls.append(ProgramCall(f"one token each after {prompts}", 1, (5, 7), left=left))
-    return Run("batches", tuple(calls))
+    return CallSequence("batches", tuple(calls))
 
 
 def _tokens(number: int) -> str:
     return "one token" if number == 1 else f"{number} tokens"
 
 
-def job_of(model: bytes, steps: Sequence[Step], key: str) -> Job:
+def job_of(model: bytes, steps: Sequence[ComputedCall], key: str) -> Job:
     """The calls of a run as a job for any runner."""
     files = {"model.onnx": model}
     plans = []
@@ -213,7 +211,7 @@ def job_of(model: bytes, steps: Sequence[Step], key: str) -> Job:
     return Job(key, files, tuple(plans), 1, SECONDS, 1 << 28)
 
 
-def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:
+def with_outputs(steps: Sequence[ComputedCall], ran: Ran) -> list[ComputedCall]:
     """The steps with their outputs."""
     done = []
     for step, files in zip(steps, ran.runs[0], strict=True):
@@ -222,7 +220,7 @@ def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:
             tensor = onnx.TensorProto.FromString(content)
             if tensor.data_type in _READABLE:
                 got[name] = numpy_helper.to_array(tensor)
-        done.append(Step(step.call, step.given, step.carried, got))
+        done.append(ComputedCall(step.call, step.given, step.carried, got))
     return done
 
 

@@ -12,15 +12,21 @@ from conformance.base.explain import reason_of
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.model.answers import Answer, Part, short
+from conformance.model.answers import AnswerPart, ModelAnswer, short
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
-from conformance.model.findings import Finding, disagreements, findings
+from conformance.model.findings import GraphDefect, disagreements, findings
 from conformance.model.groups import Group
-from conformance.model.program import Program, Run, Step, job_of, with_outputs
+from conformance.model.program import (
+    CallSequence,
+    ComputedCall,
+    DecoderProgram,
+    job_of,
+    with_outputs,
+)
 from conformance.model.reading import ReadModel
 from conformance.model.skeleton import part, whole
-from conformance.report.model_table import IN_MODEL, LOADING, USES, Kind, Use
+from conformance.report.model_table import IN_MODEL, LOADING, USES, AnswerKind, Use
 from conformance.run.target import DescribedTarget
 
 #: ONNX Runtime takes weights as inputs; others want constants.
@@ -28,16 +34,16 @@ _TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-web")
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ModelTrouble:
     """Something that keeps the model itself from running right in one use.
 
-    ``where``, ``message`` and ``call`` are those of a :class:`Part`, and ``nodes`` are the names of
-    the nodes that it concerns, empty for all. ``by_result``: it is reported only if the cases of
-    the nodes are not wrong.
+    ``where``, ``message`` and ``call`` are those of an :class:`AnswerPart`, and ``nodes`` are the
+    names of the nodes that it concerns, empty for all. ``by_result``: it is reported only if the
+    cases of the nodes are not wrong.
     """
 
     use: Use
-    kind: Kind
+    kind: AnswerKind
     where: str
     nodes: frozenset[str] = frozenset()
     message: str = ""
@@ -46,7 +52,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ModelRun:
     """What a target did with the model itself.
 
     ``load`` is the message with which the target refused to load it. ``unseen`` is the reason why
@@ -54,7 +60,7 @@ class Seen:
     """
 
     load: str = ""
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[ModelTrouble, ...] = ()
     unseen: str = ""
 
 
@@ -66,7 +72,7 @@ class ModelProgram:
     weights, which are inputs there, or one whose activations have fixed scales.
     """
 
-    program: Program | None
+    program: DecoderProgram | None
     only_load: bytes | None = None
     why: str = ""
 
@@ -85,14 +91,14 @@ def program_of(
         only_load = (skeleton.model if skeleton.only_loads else skeleton.as_written) or None
         skeleton = part(model, nodes) if skeleton.only_loads else skeleton
         interface = interface_of(model, groups, configuration)
-        return ModelProgram(Program(skeleton, interface, groups), only_load)
+        return ModelProgram(DecoderProgram(skeleton, interface, groups), only_load)
     except Exception as error:
         return ModelProgram(None, _content(model), why=reason_of(error))
 
 
 def refusal_of(model: ReadModel, ready: DescribedTarget) -> str:
     """The message with which a target refuses to load the model, "" if it loads it."""
-    return see(ModelProgram(None, _content(model)), ready).load
+    return run_model(ModelProgram(None, _content(model)), ready).load
 
 
 def _content(model: ReadModel) -> bytes | None:
@@ -102,37 +108,37 @@ def _content(model: ReadModel) -> bytes | None:
     return None
 
 
-def see(model: ModelProgram, ready: DescribedTarget) -> Seen:
+def run_model(model: ModelProgram, ready: DescribedTarget) -> ModelRun:
     """Load and run the model on the target."""
     described = ready.reported or ready.described
     if described is None:
-        return Seen(unseen="the target is not available")
+        return ModelRun(unseen="the target is not available")
     with Session(ready.target.command, described=described) as session:
         try:
             return _seen(model, described.runtime, session)
         except (RunnerFailed, OSError) as error:
-            return Seen(unseen=f"its runner failed: {error}")
+            return ModelRun(unseen=f"its runner failed: {error}")
         except Exception as error:
-            return Seen(unseen=reason_of(error))
+            return ModelRun(unseen=reason_of(error))
 
 
-def _seen(model: ModelProgram, runtime: str, session: Session) -> Seen:
+def _seen(model: ModelProgram, runtime: str, session: Session) -> ModelRun:
     if model.only_load is not None and runtime in _TAKES_WEIGHTS:
         refusal = _load_refusal(session, model.only_load)
         if refusal:
-            return Seen(load=refusal)
+            return ModelRun(load=refusal)
     program = model.program
     if program is None:
-        return Seen(unseen=model.why)
-    troubles: dict[Trouble, None] = {}
-    done: list[tuple[Run, Sequence[Step]]] = []
-    causes: dict[str, Trouble] = {}
+        return ModelRun(unseen=model.why)
+    troubles: dict[ModelTrouble, None] = {}
+    done: list[tuple[CallSequence, Sequence[ComputedCall]]] = []
+    causes: dict[str, ModelTrouble] = {}
     for number, run in enumerate(program.runs()):
         try:
             steps = program.steps(run)
         except CannotFeed as error:
             refusal = _load_refusal(session, program.skeleton.model)
-            return Seen(load=refusal, unseen=str(error))
+            return ModelRun(load=refusal, unseen=str(error))
         job = job_of(program.skeleton.model, steps, "the model itself")
         outcome = session.run(job)
         if isinstance(outcome, Ran):
@@ -146,20 +152,20 @@ def _seen(model: ModelProgram, runtime: str, session: Session) -> Seen:
             # A runtime may load the model again for the lengths of each call.
             first = isinstance(outcome, Rejected) and not (number or outcome.step)
             if first and getattr(outcome, "stage", "") == "load":
-                return Seen(load=short(outcome.message))
+                return ModelRun(load=short(outcome.message))
             trouble = _failed(run.use, run.calls, outcome, program.groups)
             # The same with other numbers is the same cause.
             same = causes.setdefault(re.sub(r"\d+", "", trouble.message), trouble)
             troubles[replace(same, use=run.use)] = None
         elif not number:
-            return Seen(unseen=_why(outcome))
+            return ModelRun(unseen=_why(outcome))
     differing, compared = disagreements(program, done)
     told = {trouble.use for trouble in troubles}
     for run, found in differing:
         if run.use not in told:
             troubles.setdefault(_wrong(run.use, found))
     unseen = "" if troubles or compared else program.skeleton.unseen
-    return Seen(troubles=tuple(troubles), unseen=unseen)
+    return ModelRun(troubles=tuple(troubles), unseen=unseen)
 
 
 def _load_refusal(session: Session, model: bytes) -> str:
@@ -167,27 +173,27 @@ def _load_refusal(session: Session, model: bytes) -> str:
 
     The call has no inputs, so a target that loads the model rejects the call.
     """
-    nothing = Step(ProgramCall("no call", 0, (0,)), {}, {})
+    nothing = ComputedCall(ProgramCall("no call", 0, (0,)), {}, {})
     outcome = session.run(job_of(model, [nothing], "the model without its weights"))
     if isinstance(outcome, Rejected) and outcome.stage == "load":
         return short(outcome.message)
     return ""
 
 
-def _wrong(use: Use, found: Finding) -> Trouble:
+def _wrong(use: Use, found: GraphDefect) -> ModelTrouble:
     names = frozenset(node.name for node in found.nodes)
-    return Trouble(use, "wrong", found.sentence, names, by_result=found.by_result)
+    return ModelTrouble(use, "wrong", found.sentence, names, by_result=found.by_result)
 
 
 def _failed(
     use: Use, calls: Sequence[ProgramCall], outcome: Rejected | Crashed, groups: Sequence[Group]
-) -> Trouble:
+) -> ModelTrouble:
     at = getattr(outcome, "step", 0)
     call = calls[at if at < len(calls) else 0]
     names = [node.name for group in groups for node in group.nodes]
     named = frozenset(name for name in names if f"'{name}'" in outcome.message)
-    kind: Kind = "refused" if isinstance(outcome, Rejected) else "crash"
-    return Trouble(use, kind, IN_MODEL, named, short(outcome.message), call.words)
+    kind: AnswerKind = "refused" if isinstance(outcome, Rejected) else "crash"
+    return ModelTrouble(use, kind, IN_MODEL, named, short(outcome.message), call.words)
 
 
 def _why(outcome: Outcome) -> str:
@@ -195,11 +201,11 @@ def _why(outcome: Outcome) -> str:
     return said.rstrip(".") or "it gave no answer in time"
 
 
-def with_seen(
-    answers: Sequence[Answer],
-    seen: Seen,
-    pinned: Callable[[Group, Use, Kind], bool] = lambda group, use, kind: False,
-) -> list[Answer]:
+def with_model_run(
+    answers: Sequence[ModelAnswer],
+    seen: ModelRun,
+    pinned: Callable[[Group, Use, AnswerKind], bool] = lambda group, use, kind: False,
+) -> list[ModelAnswer]:
     """The answers together with what a target did with the model itself.
 
     ``pinned`` says whether a defect is known to the user. A defect that a group's cases show
@@ -215,25 +221,27 @@ def with_seen(
         for trouble in seen.troubles if one.group.graph is None else ():
             concerned = not trouble.nodes or bool(trouble.nodes & names)
             known = trouble.by_result and not wrong.isdisjoint({trouble.use, USES[0]})
-            if concerned and not known and not _said(one, trouble):
+            if concerned and not known and not _already_reported(one, trouble):
                 parts.append(_part(one.group, trouble, pinned))
         # Where all calls are refused, the cases say why, and the user may know it.
         if seen.load and any(part.kind != "refused" for part in one.parts):
             parts = [
-                _part(one.group, Trouble(use, "refused", LOADING, message=seen.load), pinned)
+                _part(one.group, ModelTrouble(use, "refused", LOADING, message=seen.load), pinned)
                 for use in one.uses
             ]
         made.append(replace(one, parts=tuple(parts), unseen="" if seen.load else seen.unseen))
     return made
 
 
-def _part(group: Group, trouble: Trouble, pinned: Callable[[Group, Use, Kind], bool]) -> Part:
+def _part(
+    group: Group, trouble: ModelTrouble, pinned: Callable[[Group, Use, AnswerKind], bool]
+) -> AnswerPart:
     known = pinned(group, trouble.use, trouble.kind)
     nodes = tuple(node for node in group.nodes if node.name in trouble.nodes)
     # A runtime names the first node that it refuses.
     some = trouble.kind == "wrong" and 0 < len(nodes) < len(group.nodes)
     only = replace(group, nodes=nodes) if some else None
-    return Part(
+    return AnswerPart(
         trouble.use,
         trouble.kind,
         trouble.where,
@@ -245,5 +253,5 @@ def _part(group: Group, trouble: Trouble, pinned: Callable[[Group, Use, Kind], b
     )
 
 
-def _said(one: Answer, trouble: Trouble) -> bool:
+def _already_reported(one: ModelAnswer, trouble: ModelTrouble) -> bool:
     return any(each.kind == trouble.kind != "wrong" for each in one.of(trouble.use).bad)

@@ -21,7 +21,7 @@ from conformance.base.bounded import bounded
 from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: A dim: its size, its name, or None if nothing is known about it.
-Dim = int | str | None
+ValueDim = int | str | None
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class ValueType:
     """
 
     dtype: str | None = None
-    dims: tuple[Dim, ...] | None = None
+    dims: tuple[ValueDim, ...] | None = None
 
-    def dim(self, axis: int) -> Dim:
+    def dim(self, axis: int) -> ValueDim:
         """The dim, None if it is unknown."""
         if self.dims is None or not -len(self.dims) <= axis < len(self.dims):
             return None
@@ -72,7 +72,7 @@ def types_of(graph: onnx.GraphProto) -> dict[str, ValueType]:
     """The types of the graph's values, without those of its subgraphs."""
     found = {each.name: _as_type(each.type) for each in _declared(graph)}
     for tensor in graph.initializer:
-        dims: tuple[Dim, ...] = tuple(tensor.dims)
+        dims: tuple[ValueDim, ...] = tuple(tensor.dims)
         found[tensor.name] = ValueType(WORD_OF_ONNX.get(tensor.data_type), dims)
     return found
 
@@ -87,7 +87,7 @@ def _as_type(proto: TypeProto) -> ValueType:
     if not proto.HasField("tensor_type"):
         return UNKNOWN
     tensor = proto.tensor_type
-    dims: tuple[Dim, ...] | None = None
+    dims: tuple[ValueDim, ...] | None = None
     if tensor.HasField("shape"):
         dims = tuple(
             dim.dim_value
@@ -147,8 +147,8 @@ def _attention(context: InferenceContext) -> None:
     if key is None and isinstance(width, int) and heads + 2 * kv_heads:
         width = width * heads // (heads + 2 * kv_heads)
     context.set_output_type(0, _tensor(query, [batch, length, width]))
-    rows: Dim = None
-    size: Dim = width // heads if isinstance(width, int) and heads else None
+    rows: ValueDim = None
+    size: ValueDim = width // heads if isinstance(width, int) and heads else None
     if past is not None and len(_dims(past)) == 4:
         borrowed = key is not None and len(_dims(key)) == 3 and _dims(key)[1] == 0
         rows, size = _dims(past)[2] if borrowed else None, _dims(past)[3]
@@ -159,11 +159,11 @@ def _attention(context: InferenceContext) -> None:
             )
 
 
-def _dims(proto: TypeProto) -> list[Dim]:
+def _dims(proto: TypeProto) -> list[ValueDim]:
     return list(_as_type(proto).dims or ())
 
 
-def _tensor(like: TypeProto, dims: list[Dim]) -> TypeProto:
+def _tensor(like: TypeProto, dims: list[ValueDim]) -> TypeProto:
     return helper.make_tensor_type_proto(like.tensor_type.elem_type, dims)
 
 

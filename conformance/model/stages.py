@@ -41,7 +41,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Stage:
+class NodeCall:
     """One call of a node, as a decoder makes it.
 
     ``phase`` is ``prompt``, ``chunk``, ``decode`` or ``loop``; ``tokens`` is the number of tokens
@@ -77,27 +77,27 @@ class Stage:
         return "chunked prompts" if self.phase == "chunk" or in_parts else "one chat"
 
 
-def stages_of(form: Form, asked: Lengths) -> list[Stage]:
+def stages_of(form: Form, asked: Lengths) -> list[NodeCall]:
     """The stages for nodes of this form, without those for which the oracle takes too long."""
     stages = possible_stages_of(form, asked)
     return stages if asked.tokens else _affordable(form, stages)
 
 
-def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
+def possible_stages_of(form: Form, asked: Lengths) -> list[NodeCall]:
     """All stages for nodes of this form, without repeated labels or calls."""
     rows = (form.table_rows, form.capacity if form.cache == "static" else None)
     most = min(filter(None, rows), default=1 << 30)
     fitting = [stage for stage in _stages(form, asked, most) if stage.tokens <= most]
     if form.chunks:
         fitting = [_counted(stage) for stage in fitting]
-    found: dict[str, Stage] = {}
+    found: dict[str, NodeCall] = {}
     for stage in _with_buffers(form, fitting):
         if stage.fields not in [other.fields for other in found.values()]:
             found.setdefault(stage.label, stage)
     return list(found.values())
 
 
-def beyond_window(form: Form, stages: Sequence[Stage]) -> Stage | None:
+def beyond_window(form: Form, stages: Sequence[NodeCall]) -> NodeCall | None:
     """A prompt that is longer than the window, with fewer heads or a shorter window.
 
     None if one of the ``stages`` is longer, or the graph allows no such prompt.
@@ -124,7 +124,7 @@ def beyond_window(form: Form, stages: Sequence[Stage]) -> Stage | None:
     return next(_with_buffers(replace(form, shared=False), [made]))
 
 
-def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
+def graph_stages(stages: Sequence[NodeCall], form: Form) -> list[NodeCall]:
     """A few ``stages`` of each phase of a form, for a graph of several nodes.
 
     The oracle computes a graph several times.
@@ -137,7 +137,7 @@ def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
         and _scores(form, stage) <= _FEW_SCORES
         and cache_elements(form, stage) <= _FEW_ELEMENTS
     ]
-    chosen: list[Stage] = []
+    chosen: list[NodeCall] = []
     for phase in ("prompt", "chunk", "decode"):
         alone = [stage for stage in cheap if stage.phase == phase and not stage.batch]
         chosen += [alone[0], alone[-1]] if len(alone) > 1 else alone
@@ -148,7 +148,7 @@ def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
     ]
 
 
-def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
+def _affordable(form: Form, stages: Sequence[NodeCall]) -> list[NodeCall]:
     """The stages, without less important ones whose large caches take the oracle too long."""
     kept, left = set(), MOST_ELEMENTS
     for stage in sorted(stages, key=partial(_rank, form)):
@@ -161,21 +161,21 @@ def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
     return [stage for stage in stages if stage.label in kept]
 
 
-def _rank(form: Form, stage: Stage) -> int:
+def _rank(form: Form, stage: NodeCall) -> int:
     """0 for a model's most important stages: a prompt, and one token more than its window."""
     window = form.window or PASTS[-1]
     telling = ("prompt_17", f"decode_on_{window}", f"chunk_17_on_{window}", "loop")
     return telling.index(stage.label) if stage.label in telling else len(telling)
 
 
-def cache_elements(form: Form, stage: Stage) -> int:
+def cache_elements(form: Form, stage: NodeCall) -> int:
     """Elements of the present key of a stage."""
     rows = stage.fields.get("max_sequence_length", stage.tokens)
     heads = int(form.fields["kv_num_heads"]) * int(stage.fields.get("batch_size", 1))
     return int(rows) * heads * int(form.fields["head_size"])
 
 
-def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
+def _stages(form: Form, asked: Lengths, most: int) -> Iterator[NodeCall]:
     """The stages, some of which may have more tokens than ``most``."""
     batches = asked.batch_sizes or (form.batch_size or 1,)
     for batch in batches:
@@ -204,7 +204,7 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
             yield _ragged(form, "decode", 1, (window + 5, max(window // 2, 2)))
     if form.sequence_length is None and form.cache != "none" and not form.borrows:
         words = "a prompt of 6 tokens, then 1, 1 and 3 more"
-        yield Stage("loop", words, "loop", 11, {"loop": [6, 1, 1, 3]})
+        yield NodeCall("loop", words, "loop", 11, {"loop": [6, 1, 1, 3]})
 
 
 def _prompts(form: Form, asked: Lengths) -> list[int]:
@@ -241,7 +241,7 @@ def _pasts(form: Form, asked: Lengths, most: int) -> list[int]:
     return sorted(past for past in pasts if past > 0)
 
 
-def _stage(form: Form, phase: str, new: int, past: int, batch: int) -> Stage:
+def _stage(form: Form, phase: str, new: int, past: int, batch: int) -> NodeCall:
     of = f" in a batch of {batch}" if batch > 1 else ""
     suffix = f"_batch_{batch}" if batch > 1 else ""
     if phase == "prompt":
@@ -253,10 +253,10 @@ def _stage(form: Form, phase: str, new: int, past: int, batch: int) -> Stage:
     fields = {**_past(form, new, past), "sequence_length": new}
     if batch > 1:
         fields["batch_size"] = batch
-    return Stage(label + suffix, words + of, phase, past + new, fields, batch > 1)
+    return NodeCall(label + suffix, words + of, phase, past + new, fields, batch > 1)
 
 
-def _padded(form: Form, new: int) -> Stage:
+def _padded(form: Form, new: int) -> NodeCall:
     """A chunk of ``new`` rows of which each sequence of a batch has fewer tokens, one of them none.
 
     In a batch of one, the sequence has one token less than there are rows.
@@ -276,10 +276,10 @@ def _padded(form: Form, new: int) -> Stage:
     told = f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}" if counts[1:] else f"{counts[0]}"
     words = f"padded chunks of {_tokens(new)}, of which {told} are no padding"
     tokens = max(starts) + new  # the padding needs rows, too
-    return Stage(f"padded_{new}", words, "chunk", tokens, fields, batch=len(counts) > 1)
+    return NodeCall(f"padded_{new}", words, "chunk", tokens, fields, batch=len(counts) > 1)
 
 
-def _counted(stage: Stage) -> Stage:
+def _counted(stage: NodeCall) -> NodeCall:
     """The stage with query_seqlens, without padding unless it has its own or is a ragged prompt."""
     if "query_seqlens" in stage.fields:
         return stage
@@ -293,7 +293,7 @@ def _counted(stage: Stage) -> Stage:
     return replace(stage, fields={**stage.fields, **own})
 
 
-def _ragged(form: Form, phase: str, new: int, totals: tuple[int, int]) -> Stage:
+def _ragged(form: Form, phase: str, new: int, totals: tuple[int, int]) -> NodeCall:
     longest = max(totals)
     fields = {
         **_past(form, new, longest - new),
@@ -304,7 +304,7 @@ def _ragged(form: Form, phase: str, new: int, totals: tuple[int, int]) -> Stage:
     lengths = f"of {totals[0]} and {totals[1]} tokens"
     words = f"prompts {lengths}" if phase == "prompt" else f"one token each on sequences {lengths}"
     label = f"ragged_{phase}_{totals[0]}_{totals[1]}"
-    return Stage(label, words, phase, longest, fields, batch=True)
+    return NodeCall(label, words, phase, longest, fields, batch=True)
 
 
 def _past(form: Form, new: int, past: int) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def _past(form: Form, new: int, past: int) -> dict[str, Any]:
     return {"past_sequence_length": past} if past else {"cache": "concatenated"}
 
 
-def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
+def _with_buffers(form: Form, stages: Sequence[NodeCall]) -> Iterator[NodeCall]:
     """The stages with the cache as the graph has it, and then as the program keeps it."""
     for stage in stages:
         rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
@@ -339,13 +339,13 @@ def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
                 yield _total_is_capacity(_in_buffer(stage, rows), rows)
 
 
-def _scores(form: Form, stage: Stage) -> int:
+def _scores(form: Form, stage: NodeCall) -> int:
     """The number of scores, which the oracle's time grows with."""
     new = int(stage.fields.get("sequence_length", 1))
     return int(form.fields["num_heads"]) * new * stage.tokens
 
 
-def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
+def _in_buffer(stage: NodeCall, rows: int, *, shared: bool | None = None) -> NodeCall:
     """The stage with a buffer for its past; ``shared`` is None if that is already the graph's form.
 
     A layer that borrows reads the buffer of another layer and has separate presents.
@@ -364,7 +364,7 @@ def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
     )
 
 
-def _total_is_capacity(stage: Stage, rows: int) -> Stage:
+def _total_is_capacity(stage: NodeCall, rows: int) -> NodeCall:
     """The stage as a program with fixed shapes calls it: only seqlens_k counts the tokens."""
     return replace(
         stage,

@@ -21,7 +21,7 @@ from conformance.model.notes import notes_on
 from conformance.model.reading import ModelError, ReadModel, read_model, told_of
 from conformance.model.stages import (
     Lengths,
-    Stage,
+    NodeCall,
     beyond_window,
     graph_stages,
     possible_stages_of,
@@ -40,7 +40,7 @@ class Subject:
 
     model: ReadModel
     groups: Sequence[Group]
-    stages: Mapping[str, Sequence[Stage]]
+    stages: Mapping[str, Sequence[NodeCall]]
     faults: Mapping[str, str]
     notes: Sequence[str]
     files: CaseFiles
@@ -80,7 +80,7 @@ def _subject_of(
     notes = [*notes_on(model, groups, beside)]
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
-    stages: dict[str, list[Stage]] = {}
+    stages: dict[str, list[NodeCall]] = {}
     every: list[Group] = []
     for group in groups:
         wanted = stages_of(group.form, lengths)
@@ -118,7 +118,7 @@ class NoCalls(ModelError):
 
 
 def _left_out(
-    form: Form, lengths: Lengths, tried: Sequence[Stage], beyond: Stage | None
+    form: Form, lengths: Lengths, tried: Sequence[NodeCall], beyond: NodeCall | None
 ) -> Iterator[str]:
     """The calls that a program makes but that are not among ``tried``."""
     labels = {stage.label for stage in tried}
@@ -140,7 +140,7 @@ def _shortly(words: str) -> str:
     return re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", words)
 
 
-def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
+def _judged(group: Group, stages: Sequence[NodeCall]) -> tuple[list[NodeCall], str]:
     """The ``stages`` that the oracle can compute, and why it cannot compute the others."""
     possible = []
     why = "the graph leaves no call to try"

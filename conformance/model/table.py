@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from conformance.base.findings import workaround
 from conformance.base.words import plural
 from conformance.expectations.known import TODO
-from conformance.model.answers import Answer, Part, at_fault, short
+from conformance.model.answers import AnswerPart, ModelAnswer, at_fault, short
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.headline import (
-    Column,
+    ReleaseColumn,
     columns_of,
     headline,
     in_words,
@@ -21,14 +21,14 @@ from conformance.model.headline import (
     series_of,
 )
 from conformance.model.known import KnownTarget, Similar
-from conformance.model.stages import Stage
+from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
 from conformance.report.model_table import (
     DRAWN,
     LOADING,
     USES,
     WORDS,
-    Kind,
+    AnswerKind,
     ModelCause,
     ModelCell,
     ModelLine,
@@ -47,10 +47,10 @@ _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 
 def table_of(
     subject: Subject,
-    answers: Mapping[str, Sequence[Answer]],
+    answers: Mapping[str, Sequence[ModelAnswer]],
     targets: Iterable[KnownTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
-    told: Callable[[Answer], str] | None = None,
+    told: Callable[[ModelAnswer], str] | None = None,
 ) -> ModelTable:
     """The table of ``answers``, those for each target in the order of the subject's groups.
 
@@ -84,7 +84,10 @@ def table_of(
 
 
 def _row(
-    group: Group, number: int, columns: Sequence[Column], told: Callable[[Answer], str] | None
+    group: Group,
+    number: int,
+    columns: Sequence[ReleaseColumn],
+    told: Callable[[ModelAnswer], str] | None,
 ) -> ModelRow:
     """The row of the group with this number: a line for each use, or one if all are alike."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
@@ -102,7 +105,7 @@ def _row(
     return ModelRow(ranges(group.layers), group.what, tuple(lines))
 
 
-def _insensitive(answers: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
+def _insensitive(answers: Mapping[str, Sequence[ModelAnswer]]) -> Iterator[str]:
     """The faults that some calls could not show, with the number of these calls."""
     parts: dict[str, set[str]] = {}
     for one in chain.from_iterable(answers.values()):
@@ -127,12 +130,12 @@ def _reason(group: Group, record: ResultRecord) -> str:
     return record.reason
 
 
-def _worst(answers: Sequence[Answer]) -> Drawn:
+def _worst(answers: Sequence[ModelAnswer]) -> Drawn:
     order = list(DRAWN)
     return DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
-def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
+def _cell(target: KnownTarget, one: ModelAnswer, sentence: str) -> ModelCell:
     told = sentence + (" (expected)" if one.pinned else "")
     if target.is_software and one.kind not in ("software", "untried"):
         told += "; software adapter, a GPU may differ"
@@ -148,14 +151,14 @@ def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
 class _Member(NamedTuple):
     """A result with a defect that belongs to a cause."""
 
-    kind: Kind
+    kind: AnswerKind
     group: Group
-    stage: Stage
+    stage: NodeCall
     record: ResultRecord
 
 
 def _causes(
-    answers: Mapping[str, Sequence[Answer]],
+    answers: Mapping[str, Sequence[ModelAnswer]],
     series: Sequence[Sequence[KnownTarget]],
     similar: Callable[[ResultRecord], Similar | None],
 ) -> Iterator[ModelCause]:
@@ -189,10 +192,10 @@ def _causes(
 
 
 def _refusals(
-    answers: Mapping[str, Sequence[Answer]], series: Sequence[Sequence[KnownTarget]]
+    answers: Mapping[str, Sequence[ModelAnswer]], series: Sequence[Sequence[KnownTarget]]
 ) -> Iterator[ModelCause]:
     """Each message with which targets refuse the model itself, or crash on it, once."""
-    found: dict[tuple[Kind, str], list[tuple[str, Answer, Part]]] = {}
+    found: dict[tuple[AnswerKind, str], list[tuple[str, ModelAnswer, AnswerPart]]] = {}
     for target in (target for each in series for target in reversed(each)):
         for one in answers[target.name]:
             for part in one.bad:

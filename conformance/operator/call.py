@@ -35,24 +35,26 @@ def alternative(value: object) -> str:
     return "<mapping>" if isinstance(value, dict | BaseModel) else f"<{type(value).__name__}>"
 
 
-Int = Annotated[int, Strict(), Field(ge=-(2**63), le=2**63 - 1)]
+Integer = Annotated[int, Strict(), Field(ge=-(2**63), le=2**63 - 1)]
 Length = Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Strict(), Field(ge=1, le=2**31 - 1)]
-Number = Annotated[float, Strict()]
+RealNumber = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
 Scalar = Annotated[
-    Annotated[Int, Tag("<int>")] | Annotated[Number, Tag("<float>")] | Annotated[str, Tag("<str>")],
+    Annotated[Integer, Tag("<int>")]
+    | Annotated[RealNumber, Tag("<float>")]
+    | Annotated[str, Tag("<str>")],
     Discriminator(alternative, "alternative", "expected a number or a string"),
 ]
 PositionIds = Annotated[
     Annotated[Flag, Tag("<bool>")] | Annotated[Literal["implied"], Tag("<str>")],
     Discriminator(alternative, "alternative", "expected true, false or implied"),
 ]
-Dim = Annotated[
-    Annotated[Int, Tag("<int>")] | Annotated[str, Tag("<str>")],
+DimExpression = Annotated[
+    Annotated[Integer, Tag("<int>")] | Annotated[str, Tag("<str>")],
     Discriminator(alternative, "alternative", "expected a number or a field's name"),
 ]
-Counts = tuple[
+LengthCounts = tuple[
     Annotated[
         Annotated[Length, Tag("<int>")] | Annotated[tuple[Length, ...], Tag("<list>")],
         Discriminator(
@@ -63,9 +65,9 @@ Counts = tuple[
     ],
     ...,
 ]
-Numbers = Annotated[
-    Annotated[Int, Tag("<int>")]
-    | Annotated[Number, Tag("<float>")]
+NestedNumbers = Annotated[
+    Annotated[Integer, Tag("<int>")]
+    | Annotated[RealNumber, Tag("<float>")]
     | Annotated[list[object], Tag("<list>")],
     Discriminator(alternative, "alternative", "expected numbers, nested like the shape"),
 ]
@@ -99,26 +101,26 @@ class Values(Model):
     kind: Literal["uniform", "marked", "constant"] = "uniform"
     """`marked`: in each head of a token one element is large, a different one than in neighbouring
     tokens; the rest is uniform and small. One token too many or too few shows in that element."""
-    low: Number = -1.0
+    low: RealNumber = -1.0
     """Lower end of `uniform`."""
-    high: Number = 1.0
+    high: RealNumber = 1.0
     """Upper end of `uniform`; for an integer type it is included."""
-    step: Number = 0.0
+    step: RealNumber = 0.0
     """`uniform`: values are rounded to multiples of this, halves to even; 0: not rounded."""
-    odd_heads: Number = 1.0
+    odd_heads: RealNumber = 1.0
     """`uniform`: factor for the values of every second head (the second, the fourth, …)."""
-    value: Number = 0.0
+    value: RealNumber = 0.0
     """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
 
 
 class ElementOverride(Model):
     """Elements of an input that differ from the rest."""
 
-    at: Annotated[tuple[Int, ...], Field(min_length=1)]
+    at: Annotated[tuple[Integer, ...], Field(min_length=1)]
     """Leading indices; they select all elements below. Negative indices count from the end."""
     count: Count = 1
     """How many consecutive values the last index takes, from the one in `at` on."""
-    value: Number
+    value: RealNumber
     """The value of these elements; `.inf`, `-.inf` and `.nan` are allowed."""
 
 
@@ -127,11 +129,11 @@ class InputOverride(Model):
 
     state: State = "connected"
     """`omitted`: an empty name in the node's input list; `trailing`: the list ends before it."""
-    shape: tuple[Dim, ...] | None = None
+    shape: tuple[DimExpression, ...] | None = None
     """Dims: numbers, or a field's name with an offset or a factor (`sequence_length+1`)."""
     dtype: DType | None = None
     values: Values | None = None
-    data: Numbers | None = None
+    data: NestedNumbers | None = None
     """The values themselves, nested like the shape, which follows from them."""
     elements: tuple[ElementOverride, ...] = ()
     """Single elements with other values than `values` or `data` give them."""
@@ -143,7 +145,7 @@ class OutputOverride(Model):
     """One output, written by hand."""
 
     state: State = "connected"
-    shape: tuple[Dim, ...] | None = None
+    shape: tuple[DimExpression, ...] | None = None
     """The shape that the graph declares; if not set, only the rank is declared."""
 
 
@@ -203,7 +205,7 @@ class Call:
     total_sequence_length: Length | None = None
     """The input of that name, if it is not the length of the longest sequence: the capacity of a
     static cache, as programs with fixed shapes pass it, or with `query_seqlens` any upper bound."""
-    query_seqlens: Annotated[Counts, Field(min_length=1)] | None = None
+    query_seqlens: Annotated[LengthCounts, Field(min_length=1)] | None = None
     """Number of query tokens of each sequence; the other rows of query, key and value are padding.
     Connects query_seqlens. In a loop: a list of these numbers for each call."""
     presents: Literal["both", "none", "key_only", "value_only"] = "both"
@@ -230,21 +232,21 @@ class Call:
     constants: tuple[ConstantName, ...] = ()
     """The connected inputs that are constants of the model, and not inputs of it."""
 
-    scale: Number | None = None
-    softcap: Number | None = None
-    local_window_size: Int | None = None
-    smooth_softmax: Int | None = None
-    causal: Int | None = None
-    qk_output: Int | None = None
+    scale: RealNumber | None = None
+    softcap: RealNumber | None = None
+    local_window_size: Integer | None = None
+    smooth_softmax: Integer | None = None
+    causal: Integer | None = None
+    qk_output: Integer | None = None
     k_quant_type: Literal["NONE", "PER_TENSOR", "PER_CHANNEL"] | None = None
     v_quant_type: Literal["NONE", "PER_TENSOR", "PER_CHANNEL"] | None = None
-    kv_cache_bit_width: Int | None = None
+    kv_cache_bit_width: Integer | None = None
     """Follows from `cache_dtype` int8 and float8e4m3fn, unless it is set, also to null."""
-    qk_norm_epsilon: Number | None = None
-    sliding_window_cache: Int | None = None
-    q_norm_epsilon: Number | None = None
+    qk_norm_epsilon: RealNumber | None = None
+    sliding_window_cache: Integer | None = None
+    q_norm_epsilon: RealNumber | None = None
     """Epsilon of the norm of queries, in place of `qk_norm_epsilon`."""
-    k_norm_epsilon: Number | None = None
+    k_norm_epsilon: RealNumber | None = None
     """Epsilon of the norm of keys, in place of `qk_norm_epsilon`."""
 
     attributes: dict[AttributeName, Scalar | None] = field(default_factory=dict)

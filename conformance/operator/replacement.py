@@ -24,7 +24,7 @@ THRESHOLD: Final = 20.0
 SCALE_THRESHOLD: Final = 5.0
 
 #: Fields of the call, as the oracle reads it, with other values.
-Changes = dict[str, Any]
+CallChanges = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ConnectedCall:
 
 #: Returns the changed fields of a call; None if the call does not have the input, or if nothing in
 #: it can be replaced in this way.
-Replace = Callable[[ConnectedCall], Changes | None]
+Replace = Callable[[ConnectedCall], CallChanges | None]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Replacement:
 def first(field: str, axis: int) -> Replace:
     """The first slice of a field along an axis, used for all slices."""
 
-    def changes(given: ConnectedCall) -> Changes | None:
+    def changes(given: ConnectedCall) -> CallChanges | None:
         array = getattr(given.call, field)
         if array is None or array.shape[axis] < 2:
             return None
@@ -94,7 +94,7 @@ def first(field: str, axis: int) -> Replace:
 def filled(field: str, value: float) -> Replace:
     """The same number everywhere in a field."""
 
-    def changes(given: ConnectedCall) -> Changes | None:
+    def changes(given: ConnectedCall) -> CallChanges | None:
         array = getattr(given.call, field)
         return None if array is None else {field: np.full_like(array, value)}
 

@@ -19,12 +19,11 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.helper import get_attribute_value, make_graph, make_model
 from onnx.reference import ReferenceEvaluator
 
-from conformance.base.array_types import NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, WORD_OF_ONNX, Array
 from conformance.operator.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import FLOAT_DTYPES, Float, Storage
@@ -35,7 +34,6 @@ from conformance.oracle.tolerance import budgets, floor_of
 #: How often a graph is computed with errors. Of 16 numbers of a normal distribution the largest is
 #: below one standard deviation once in 400 times, and that of real errors is less than half of it.
 TRIALS: Final = 16
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +105,7 @@ class _Garbage:
 
 
 @dataclass(eq=False)
-class Program:
+class GraphReference:
     """A graph that can be computed. Raises :class:`OracleError` for an operator that is unknown."""
 
     model: onnx.ModelProto

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from conformance.base.array_types import Array
 from conformance.operator.signature import DOMAIN
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import Float, Storage
 from conformance.oracle.tolerance import EXP, NORM, NORMALISE, TANH, A, floor_of
 
-Array = NDArray[Any]
-Attributes = Mapping[str, Any]
-Given = Sequence[Any]
+NodeAttributes = Mapping[str, Any]
+NodeInputs = Sequence[Any]
 """The inputs of a node: float64 for each floating-point type; None for an omitted one."""
-Compute = Callable[[Attributes, Given], list[Array]]
-Error = Callable[[Attributes, Given, Sequence[Array]], list[Any]]
+Compute = Callable[[NodeAttributes, NodeInputs], list[Array]]
+Error = Callable[[NodeAttributes, NodeInputs, Sequence[Array]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class Operator:
 
     compute: Compute | None = None
     error: Error | None = None
-    factors: Callable[[Attributes, Given], tuple[Float, Float]] | None = None
+    factors: Callable[[NodeAttributes, NodeInputs], tuple[Float, Float]] | None = None
     exact: bool = False
     moves: bool = False
 
     def errors(
-        self, attributes: Attributes, given: Given, made: Sequence[Array], storage: Storage
+        self, attributes: NodeAttributes, given: NodeInputs, made: Sequence[Array], storage: Storage
     ) -> list[Array]:
         """The largest error of each output, including that of rounding it to storage."""
         found = [storage.unit * np.abs(each) + floor_of(storage) for each in made]
@@ -86,7 +85,7 @@ def _sum_error(a: Float, b: Float, storage: Storage) -> Float:
 def _reduced(mean: bool) -> Operator:
     """A sum or a mean: each term is rounded at most as often as there are terms."""
 
-    def compute(attributes: Attributes, given: Given) -> list[Array]:
+    def compute(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
         axes = attributes.get("axes", _at(given, 1))
         if axes is None or not len(axes):
             if attributes.get("noop_with_empty_axes"):
@@ -98,41 +97,41 @@ def _reduced(mean: bool) -> Operator:
         )
         return [np.asarray(found).astype(given[0].dtype)]
 
-    def error(attributes: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+    def error(attributes: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
         terms = given[0].size / max(made[0].size, 1)
         return [terms * A * compute(attributes, [np.abs(given[0]), *given[1:]])[0]]
 
     return Operator(compute, error)
 
 
-def _of_exp(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _of_exp(_: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     return [(2 * np.abs(given[0]) + EXP) * A * np.abs(made[0])]
 
 
-def _of_tanh(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _of_tanh(_: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     """A small result has an absolute error: GPUs compute it as a difference of exponentials."""
     return [A * (2.0 + TANH * np.abs(made[0]))]
 
 
-def _of_sigmoid(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _of_sigmoid(_: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     return [A * (1.0 + 8.0 * np.abs(made[0]))]
 
 
-def _of_softmax(attributes: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _of_softmax(attributes: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     axis = attributes.get("axis", -1)
     x = np.where(np.isfinite(given[0]), given[0], 0.0)
     below = np.max(x, axis=axis, keepdims=True, initial=0.0) - x
     return [(2 * x.shape[axis] + NORMALISE + EXP + 2 * np.abs(below)) * A * made[0]]
 
 
-def _of_angle(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _of_angle(_: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     return [8 * A * (1.0 + np.abs(given[0]))]
 
 
 # Matrices
 
 
-def _factors(attributes: Attributes, given: Given) -> tuple[Float, Float]:
+def _factors(attributes: NodeAttributes, given: NodeInputs) -> tuple[Float, Float]:
     a, b = attributes.get("alpha", 1.0) * given[0], given[1]
     if attributes.get("transA"):
         a = np.swapaxes(a, -1, -2)
@@ -141,7 +140,7 @@ def _factors(attributes: Attributes, given: Given) -> tuple[Float, Float]:
     return a, b
 
 
-def _fused_matmul(attributes: Attributes, given: Given) -> list[Array]:
+def _fused_matmul(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
     for name in ("transBatchA", "transBatchB"):
         if attributes.get(name):
             raise OracleError(f"FusedMatMul with {name} is unknown to the oracle.")
@@ -149,7 +148,7 @@ def _fused_matmul(attributes: Attributes, given: Given) -> list[Array]:
     return [a @ b]
 
 
-def _gemm(attributes: Attributes, given: Given) -> list[Array]:
+def _gemm(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
     a, b = _factors(attributes, given)
     made = a @ b
     return [made if _at(given, 2) is None else made + attributes.get("beta", 1.0) * given[2]]
@@ -164,7 +163,7 @@ def unpacked(codes: Array, bits: int) -> Float:
     return parts.reshape(*codes.shape[:-1], -1).astype(np.float64)
 
 
-def _nbits_matrix(attributes: Attributes, given: Given) -> Float:
+def _nbits_matrix(attributes: NodeAttributes, given: NodeInputs) -> Float:
     """The weights [K, N] of a MatMulNBits, dequantised."""
     terms, columns = attributes["K"], attributes["N"]
     bits, block = attributes.get("bits", 4), attributes["block_size"]
@@ -185,7 +184,7 @@ def _nbits_matrix(attributes: Attributes, given: Given) -> Float:
     return np.ascontiguousarray(matrix.T)
 
 
-def _nbits(attributes: Attributes, given: Given) -> list[Array]:
+def _nbits(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
     made = given[0] @ _nbits_matrix(attributes, given)
     return [made if _at(given, 5) is None else made + given[5]]
 
@@ -194,7 +193,7 @@ def _nbits(attributes: Attributes, given: Given) -> list[Array]:
 _INT8: Final = 4
 
 
-def _nbits_error(attributes: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _nbits_error(attributes: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     """With accuracy_level 4 the input may be rounded to int8, block by block."""
     if attributes.get("accuracy_level", 0) != _INT8:
         return [0.0]
@@ -204,7 +203,7 @@ def _nbits_error(attributes: Attributes, given: Given, made: Sequence[Array]) ->
     return [np.repeat(largest / 254.0, block, axis=-1)[..., : a.shape[-1]] @ b]
 
 
-def _gather_quantised(attributes: Attributes, given: Given) -> list[Array]:
+def _gather_quantised(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
     data, ids, scales = given[0], given[1], given[2]
     if data.dtype != np.uint8 or attributes.get("gather_axis", 0) != 0:
         raise OracleError(
@@ -228,14 +227,14 @@ def _gather_quantised(attributes: Attributes, given: Given) -> list[Array]:
 # Norms
 
 
-def _rms_norm(attributes: Attributes, given: Given) -> list[Array]:
+def _rms_norm(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
     axes = _axes(attributes, given[0])
     mean = np.mean(given[0] ** 2, axis=axes, keepdims=True)
     inverse = 1.0 / np.sqrt(mean + attributes.get("epsilon", 1e-5))
     return [given[0] * inverse * given[1], inverse]
 
 
-def _layer_norm(attributes: Attributes, given: Given) -> list[Array]:
+def _layer_norm(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
     axes = _axes(attributes, given[0])
     mean = np.mean(given[0], axis=axes, keepdims=True)
     centred = given[0] - mean
@@ -247,17 +246,17 @@ def _layer_norm(attributes: Attributes, given: Given) -> list[Array]:
     return [made, mean, inverse]
 
 
-def _axes(attributes: Attributes, x: Float) -> tuple[int, ...]:
+def _axes(attributes: NodeAttributes, x: Float) -> tuple[int, ...]:
     return tuple(range(attributes.get("axis", -1) % x.ndim, x.ndim))
 
 
-def _rms_error(attributes: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _rms_error(attributes: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     terms = math.prod(given[0].shape[axis] for axis in _axes(attributes, given[0]))
     error = (terms / 2 + NORM) * A * np.abs(made[0])
     return [error, *(np.abs(each) * (terms / 2 + NORM) * A for each in made[1:])]
 
 
-def _layer_error(attributes: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _layer_error(attributes: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     axes = _axes(attributes, given[0])
     terms = math.prod(given[0].shape[axis] for axis in axes)
     inverse, bias = made[2], 0.0 if _at(given, 2) is None else given[2]
@@ -271,7 +270,7 @@ def _layer_error(attributes: Attributes, given: Given, made: Sequence[Array]) ->
 def _skip(norm: Compute, biases: int) -> Compute:
     """A norm of the sum of two inputs; ``biases``: the index of the bias of that sum."""
 
-    def compute(attributes: Attributes, given: Given) -> list[Array]:
+    def compute(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
         total = _total(given, biases)
         made = norm(
             {"epsilon": attributes.get("epsilon", 1e-12 if biases == 4 else 1e-5)},
@@ -284,13 +283,13 @@ def _skip(norm: Compute, biases: int) -> Compute:
     return compute
 
 
-def _total(given: Given, biases: int) -> Float:
+def _total(given: NodeInputs, biases: int) -> Float:
     total: Float = given[0] + given[1]
     return total if _at(given, biases) is None else total + given[biases]
 
 
 def _skip_error(biases: int) -> Error:
-    def error(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+    def error(_: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
         total = made[3]
         of_sum = 2 * A * (np.abs(given[0]) + np.abs(given[1]) + np.abs(total))
         x = [total, given[2], given[3] if biases == 4 and _at(given, 3) is not None else None]
@@ -307,7 +306,9 @@ def _skip_error(biases: int) -> Error:
 # Rotary embeddings
 
 
-def _rotary(attributes: Attributes, given: Given, contributed: bool) -> tuple[Float, Float]:
+def _rotary(
+    attributes: NodeAttributes, given: NodeInputs, contributed: bool
+) -> tuple[Float, Float]:
     """The rotated input, and the magnitudes |x1 cos| + |x2 sin| of its elements."""
     if contributed:
         x, positions, cos, sin = given[:4]
@@ -359,7 +360,7 @@ def _rotary_operator(contributed: bool) -> Operator:
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _gelu(attributes: Attributes, given: Given) -> list[Array]:
+def _gelu(attributes: NodeAttributes, given: NodeInputs) -> list[Array]:
     x = given[0] if _at(given, 1) is None else given[0] + given[1]
     if attributes.get("approximate", "none") == "tanh":
         return [_tanh_gelu(x)]
@@ -371,7 +372,7 @@ def _tanh_gelu(x: Float) -> Float:
     return made
 
 
-def _fast_gelu(_: Attributes, given: Given) -> list[Array]:
+def _fast_gelu(_: NodeAttributes, given: NodeInputs) -> list[Array]:
     return [_tanh_gelu(given[0] if _at(given, 1) is None else given[0] + given[1])]
 
 
@@ -380,13 +381,13 @@ def _logistic(x: Float) -> Float:
     return made
 
 
-def _of_gate(_: Attributes, given: Given, made: Sequence[Array]) -> list[Any]:
+def _of_gate(_: NodeAttributes, given: NodeInputs, made: Sequence[Array]) -> list[Any]:
     """x times a number from 0 to 1 that is close to a difference of numbers close to 1."""
     x = np.abs(given[0]) + (0.0 if _at(given, 1) is None else np.abs(given[1]))
     return [(TANH + 4) * A * x]
 
 
-def _at(given: Given, index: int) -> Any:
+def _at(given: NodeInputs, index: int) -> Any:
     return given[index] if index < len(given) else None
 
 

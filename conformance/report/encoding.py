@@ -13,12 +13,12 @@ from typing import Any, Final, cast
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-class Place(str):
+class EncodedPlace(str):
     """The place of a value that is encoded already."""
 
 
 #: Types of what stands for itself: numbers, true, false and null, and a place.
-_AS_IT_IS: Final = frozenset({Place, int, float, bool, type(None)})
+_AS_IT_IS: Final = frozenset({EncodedPlace, int, float, bool, type(None)})
 
 
 class Encoder:
@@ -26,7 +26,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self._values: list[object] = []
-        self._places: dict[object, Place] = {}
+        self._places: dict[object, EncodedPlace] = {}
 
     def add(self, value: object) -> Any:
         """The place of a text, an array or an object; any other value, and a place, as it is."""
@@ -43,10 +43,10 @@ class Encoder:
     def _parts(self, values: Iterable[object]) -> list[object]:
         return [part if type(part) in _AS_IT_IS else self.add(part) for part in values]
 
-    def _place(self, key: object, value: object) -> Place:
+    def _place(self, key: object, value: object) -> EncodedPlace:
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = Place(_in_base_36(len(self._values)))
+            place = self._places[key] = EncodedPlace(_in_base_36(len(self._values)))
             self._values.append(value)
         return place
 
@@ -58,7 +58,7 @@ class Encoder:
 
 def _keys(parts: Iterable[object]) -> list[object]:
     """The same for parts that are written the same: 1, 1.0 and true are not."""
-    return [part if type(part) is Place else (type(part), repr(part)) for part in parts]
+    return [part if type(part) is EncodedPlace else (type(part), repr(part)) for part in parts]
 
 
 def _in_base_36(number: int) -> str:

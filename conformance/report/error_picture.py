@@ -28,7 +28,7 @@ _LEGEND: Final = {
 }
 
 
-class Line(NamedTuple):
+class PictureLine(NamedTuple):
     """A line of a picture: a label, the characters of a map, and a note."""
 
     label: str
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     note: str = ""
 
 
-def picture(error: OutputErrorRecord) -> Iterator[Line]:
+def picture(error: OutputErrorRecord) -> Iterator[PictureLine]:
     """The lines of both maps with their edges, and the legend; none if there is no map."""
     where = error.where
     if where is None or not any(where.rows):
@@ -44,9 +44,9 @@ def picture(error: OutputErrorRecord) -> Iterator[Line]:
     position, element = _NOUNS.get(error.output, ("row", "element"))
     height, across = _block(where.heads, where.rows), _block(where.positions, where.rows[0])
     down = "query" if error.output == "output_qk" else position
-    yield Line(f"{error.output}, {_sides('head', height, position, across)}:")
+    yield PictureLine(f"{error.output}, {_sides('head', height, position, across)}:")
     for number, cells in enumerate(where.rows):
-        yield Line(_head_label(where, number * height), cells)
+        yield PictureLine(_head_label(where, number * height), cells)
     yield from _ruler(where, position, across)
     used = set("".join(where.rows))
     worst = where.worst
@@ -54,15 +54,17 @@ def picture(error: OutputErrorRecord) -> Iterator[Line]:
         height, across = _block(worst.tokens, worst.rows), _block(worst.elements, worst.rows[0])
         row = worst.batch * (where.heads // max(len(where.lengths), 1)) + worst.head
         edges = _edges(where, worst.batch, position) if down == position else ()
-        yield Line(f"worst, {_head_label(where, row)}, {_sides(down, height, element, across)}:")
+        yield PictureLine(
+            f"worst, {_head_label(where, row)}, {_sides(down, height, element, across)}:"
+        )
         for number, cells in enumerate(worst.rows):
             here = [words for at, words in edges if at // height == number]
-            yield Line(f"{down} {number * height}", cells, ", ".join(here))
+            yield PictureLine(f"{down} {number * height}", cells, ", ".join(here))
         used |= set("".join(worst.rows))
-    yield Line(", ".join(words for each, words in _LEGEND.items() if used & set(each)) + ".")
+    yield PictureLine(", ".join(words for each, words in _LEGEND.items() if used & set(each)) + ".")
 
 
-def text_of(lines: Iterator[Line]) -> Iterator[str]:
+def text_of(lines: Iterator[PictureLine]) -> Iterator[str]:
     """The lines as text, with the characters of all maps in the same column."""
     found = list(lines)
     width = max((len(line.label) for line in found if line.cells), default=0)
@@ -77,7 +79,7 @@ def _head_label(where: ErrorMap, row: int) -> str:
     return f"sequence {sequence}, head {head}" if sequences > 1 else f"head {row}"
 
 
-def _ruler(where: ErrorMap, position: str, block: int) -> Iterator[Line]:
+def _ruler(where: ErrorMap, position: str, block: int) -> Iterator[PictureLine]:
     """For each sequence that differs from those before, its length, and its edges with marks."""
     found: dict[tuple[int, tuple[Edge, ...]], int] = {}
     for sequence, length in enumerate(where.lengths):
@@ -87,7 +89,7 @@ def _ruler(where: ErrorMap, position: str, block: int) -> Iterator[Line]:
         cells = "".join(marks.get(number, " ") for number in range(len(where.rows[0])))
         label = f"sequence {sequence}" if len(where.lengths) > 1 else ""
         notes = [plural(length, "token"), *(words for _, words in edges)]
-        yield Line(label, cells, ", ".join(notes))
+        yield PictureLine(label, cells, ", ".join(notes))
 
 
 def _edges(where: ErrorMap, sequence: int, position: str) -> tuple[Edge, ...]:

@@ -31,7 +31,7 @@ from conformance.report.model_table import USES, ModelTable
 from conformance.report.models import CALLED, Models, load_models, slug
 from conformance.report.view import Page, entries, page
 from conformance.results.causes import quoted, symptom
-from conformance.results.compare import Changes
+from conformance.results.compare import RunDifferences
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.reader import Run
 from conformance.results.records import TargetRecord
@@ -57,7 +57,7 @@ _COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
 
 def render(
     runs: Sequence[Run],
-    changes: Changes | None = None,
+    changes: RunDifferences | None = None,
     *,
     model: ModelTable | None = None,
     stale_after: int | None = None,

@@ -21,7 +21,7 @@ from conformance.diagnosis.explanation import (
 from conformance.report.history import release_rows, sentence
 from conformance.report.repro.escaping import code, prose
 from conformance.results.causes import Cause, causes
-from conformance.results.compare import Change, Changes
+from conformance.results.compare import Change, RunDifferences
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import ResultRecord
 from conformance.results.score import SHOWN, Score, shown_parts
@@ -57,7 +57,7 @@ class Section:
     always: Sequence[str] = ()
 
 
-def changes_markdown(changes: Changes, limit: int = MOST_BYTES) -> str:
+def changes_markdown(changes: RunDifferences, limit: int = MOST_BYTES) -> str:
     """The changes in at most ``limit`` bytes: why the run is worse, totals, then each kind."""
     return _fitted([*_changes(changes)], limit)
 
@@ -67,7 +67,7 @@ def summary_markdown(table: Table, limit: int = MOST_BYTES) -> str:
     return _fitted([*_summary(table)], limit)
 
 
-def report_markdown(table: Table, changes: Changes | None = None) -> str:
+def report_markdown(table: Table, changes: RunDifferences | None = None) -> str:
     """The summary, after the changes if there are any."""
     if changes is None:
         return summary_markdown(table)
@@ -85,7 +85,7 @@ def link(address: str) -> str:
 # What changed
 
 
-def _changes(changes: Changes) -> Iterator[Section]:
+def _changes(changes: RunDifferences) -> Iterator[Section]:
     heading = "# Worse than the baseline" if changes.worse else "# Not worse than the baseline"
     yield Section(heading, [f"- {prose(reason)}" for reason in changes.reasons], "reasons", 0.2)
     if changes.notes:
@@ -106,7 +106,7 @@ def _shared(explanations: Iterable[Explanation]) -> Iterator[Section]:
             )
 
 
-def _totals(changes: Changes) -> Section:
+def _totals(changes: RunDifferences) -> Section:
     """A row for each target with the numbers of its verdicts, before and now if they differ."""
     verdicts = changes.verdicts
     rows = [
@@ -117,7 +117,7 @@ def _totals(changes: Changes) -> Section:
     return Section("## Totals, before → now", rows, "targets", 0.2, head)
 
 
-def _groups(changes: Changes, changed: Iterable[Change]) -> Iterator[str]:
+def _groups(changes: RunDifferences, changed: Iterable[Change]) -> Iterator[str]:
     """An item for each cause for which cases changed from and to the same verdicts."""
     for rows, members in changes.grouped(changed):
         first = members[0]

@@ -14,9 +14,11 @@ Use = Literal["one chat", "chunked prompts", "batches"]
 USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
 
 #: The outcome of a call, worst first.
-Kind = Literal["wrong", "crash", "timeout", "fallback", "refused", "software", "untried", "right"]
+AnswerKind = Literal[
+    "wrong", "crash", "timeout", "fallback", "refused", "software", "untried", "right"
+]
 
-WORDS: Final[Mapping[Kind, str]] = {
+WORDS: Final[Mapping[AnswerKind, str]] = {
     "wrong": "silently wrong",
     "crash": "ends the process",
     "timeout": "does not answer",
@@ -28,7 +30,7 @@ WORDS: Final[Mapping[Kind, str]] = {
 }
 
 #: The verdict whose symbol and colours each kind has, or a word for wrong on a software GPU.
-DRAWN: Final[Mapping[Kind, Drawn]] = {
+DRAWN: Final[Mapping[AnswerKind, Drawn]] = {
     "wrong": "wrong",
     "crash": "crash",
     "timeout": "timeout",
@@ -47,14 +49,14 @@ NO_GPU: Final = "real GPUs not tried"
 LOADING: Final = "to load the model"
 IN_MODEL: Final = "as it stands in the model"
 
-_OF_MODEL: Final[Mapping[tuple[Kind, str], str]] = {
+_OF_MODEL: Final[Mapping[tuple[AnswerKind, str], str]] = {
     ("refused", LOADING): "the model does not load",
     ("refused", IN_MODEL): "the model's own graph fails",
     ("crash", IN_MODEL): "the model's own graph ends the process",
 }
 
 
-def kind_in_words(kind: Kind, where: str) -> str:
+def kind_in_words(kind: AnswerKind, where: str) -> str:
     """``silently wrong from 513 tokens on``: a kind with ``where``, the calls in words."""
     if of_model := _OF_MODEL.get((kind, where)):
         return of_model

@@ -21,7 +21,7 @@ from conformance.base.findings import on_software_only, workaround
 from conformance.base.paths import data_path
 from conformance.base.versions import release_key
 from conformance.report.history import short, since
-from conformance.report.model_table import DRAWN, USES, WORDS, Kind, kind_in_words
+from conformance.report.model_table import DRAWN, USES, WORDS, AnswerKind, kind_in_words
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.records import TargetRecord
 from conformance.results.timeline import spans
@@ -51,7 +51,7 @@ class UseAnswer:
     layers; ``message`` is the runtime's, and ``case`` is one of the calls.
     """
 
-    answer: Kind
+    answer: AnswerKind
     where: str = ""
     layers: str = ""
     message: str = ""
@@ -140,7 +140,7 @@ class OnRuntime:
         )
         return AnswerCell(words, DRAWN[kind], tuple(releases))
 
-    def _told(self, version: str, use: str) -> tuple[Kind, str] | None:
+    def _told(self, version: str, use: str) -> tuple[AnswerKind, str] | None:
         """The answer of a release, and its words; None if the use was not tried.
 
         It is wrong on a software GPU only if all its causes are known on such adapters only.
@@ -159,7 +159,7 @@ class OnRuntime:
                 return "software", kind_in_words("software", f"from {least} tokens")
             where = _PROMPTS.sub(f"prompts from {least} tokens on", one.where, count=1)
             return "wrong", kind_in_words("wrong", where)
-        kind: Kind = "software" if facts and all(facts) else "wrong"
+        kind: AnswerKind = "software" if facts and all(facts) else "wrong"
         return kind, kind_in_words(kind, one.where)
 
     def at(self, releases: Sequence[str]) -> OnRuntime:

@@ -28,7 +28,7 @@ SCHEMAS: Final = ("results.schema.json", "check.schema.json")
 
 
 @dataclass(frozen=True)
-class Change:
+class FeedEntry:
     """An entry of the feed: a change that a nightly run found."""
 
     date: str
@@ -36,13 +36,13 @@ class Change:
     text: str
 
 
-def read_changes(file: Path) -> list[Change]:
+def read_changes(file: Path) -> list[FeedEntry]:
     """The changes in a file with a line of JSON for each; none if there is no file."""
     if not file.is_file():
         return []
     lines = file.read_text(encoding="utf-8").splitlines()
     return [
-        Change(**{key: str(value) for key, value in json.loads(line).items()}) for line in lines
+        FeedEntry(**{key: str(value) for key, value in json.loads(line).items()}) for line in lines
     ]
 
 
@@ -56,7 +56,7 @@ class Site:
     models: Models
     address: str = ""
     badges: Sequence[str] = ()
-    changes: Sequence[Change] = ()
+    changes: Sequence[FeedEntry] = ()
 
     def files(self) -> Iterator[tuple[str, str]]:
         """The path in the site and the text of each file."""

@@ -42,7 +42,7 @@ class QueryPlace:
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
+class ShownQuery:
     """The query of a computed step whose values are shown, and what is expected of the step.
 
     ``token`` is None if the step has no query token. ``row`` is the row of the presents that is
@@ -60,7 +60,7 @@ class Values:
     row: int | None = None
 
 
-def values_of(prepared: Prepared, asked: QueryPlace, one: OneResult | None) -> Values:
+def values_of(prepared: Prepared, asked: QueryPlace, one: OneResult | None) -> ShownQuery:
     """The values of the query that ``asked`` describes.
 
     By default it is the query of the element that was asked for, or else of the worst wrong element
@@ -78,7 +78,7 @@ def values_of(prepared: Prepared, asked: QueryPlace, one: OneResult | None) -> V
             there = f"{name} 0 … {size - 1}" if size else f"no {name}"
             raise NoSuchPlace(f"There is no {name} {number}: the call has {there}.")
     if not call.batch_size:
-        return Values(work, expected, step, element)
+        return ShownQuery(work, expected, step, element)
     batch, head, token, row = _place(element, work)
     if asked.batch is not None and asked.batch != batch:
         batch, token, row = asked.batch, None, None
@@ -94,7 +94,7 @@ def values_of(prepared: Prepared, asked: QueryPlace, one: OneResult | None) -> V
     connected = {"present_key", "present_value"} & {*expected}
     if row < 0 or not connected or present_places(call)[batch, row] < 0:
         row = None
-    return Values(work, expected, step, element, batch, head, token, row)
+    return ShownQuery(work, expected, step, element, batch, head, token, row)
 
 
 def _element(

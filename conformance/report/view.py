@@ -26,7 +26,7 @@ from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
 from conformance.report.repro.program import no_program, program_of, template_text
 from conformance.results.causes import Cause, causes, ended_by, symptom
-from conformance.results.compare import Change, Changes
+from conformance.results.compare import Change, RunDifferences
 from conformance.results.instability import is_unstable
 from conformance.results.records import (
     CaseRecord,
@@ -123,7 +123,7 @@ class Page:
 
 
 def page(
-    table: Table, changes: Changes | None = None
+    table: Table, changes: RunDifferences | None = None
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports; the last two are JSON values.
 

@@ -20,7 +20,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Change:
+class ReleaseChange:
     """Two releases whose results differ; those ``between`` them could not be tried."""
 
     before: Tried
@@ -36,7 +36,7 @@ class CannotBisect(Exception):
 Try = Callable[[str], Tried]
 
 
-def first_change(releases: Sequence[str], try_: Try) -> Change | None:
+def first_change(releases: Sequence[str], try_: Try) -> ReleaseChange | None:
     """The first release whose result differs from that of the oldest, with the release before it.
 
     ``releases`` are in order, the oldest first; each is tried at most once, and those that cannot
@@ -68,7 +68,7 @@ def first_change(releases: Sequence[str], try_: Try) -> Change | None:
             low = middle
         else:
             high = middle
-    return Change(at(low), at(high), tuple(at(place) for place in range(low + 1, high)))
+    return ReleaseChange(at(low), at(high), tuple(at(place) for place in range(low + 1, high)))
 
 
 def _middle_first(low: int, high: int) -> list[int]:

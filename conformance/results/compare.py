@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from conformance.results.causes import symptom
-from conformance.results.differences import HEADINGS, Kind, difference
+from conformance.results.differences import HEADINGS, DifferenceKind, difference
 from conformance.results.differences import Change as Change
 from conformance.results.pairs import Pair, pairs_of
 from conformance.results.records import CaseRecord
@@ -22,11 +22,11 @@ from conformance.results.verdicts import VERDICTS, Verdict
 
 
 @dataclass(frozen=True)
-class Changes:
+class RunDifferences:
     """All changes between two runs, by kind. Within a kind they are in the order of the cases;
     among new results, unexpected ones come first."""
 
-    by_kind: Mapping[Kind, Sequence[Change]]
+    by_kind: Mapping[DifferenceKind, Sequence[Change]]
     targets: tuple[Pair, ...]
     notes: tuple[str, ...]
     """Differences between the runs that are not regressions, such as another machine."""
@@ -75,11 +75,11 @@ class Changes:
         return chain.from_iterable(self.by_kind.values())
 
 
-def changes(new: Table, old: Table) -> Changes:
+def changes(new: Table, old: Table) -> RunDifferences:
     """The changes from the baseline ``old`` to ``new``."""
     pairs = pairs_of(new, old)
     ids = list(dict.fromkeys([*new.ids, *old.ids]))
-    by_kind: dict[Kind, list[Change]] = {kind: [] for kind in HEADINGS}
+    by_kind: dict[DifferenceKind, list[Change]] = {kind: [] for kind in HEADINGS}
     right: dict[str, list[str]] = {}
     for pair in pairs:
         if pair.before is None or pair.after is None:
@@ -98,7 +98,7 @@ def changes(new: Table, old: Table) -> Changes:
     worse = tuple(reasons(new, old, pairs, by_kind))
     known = {change.case for kind in by_kind.values() for change in kind}
     cases = ((id, new.cases.get(id) or old.cases.get(id)) for id in ids if id in known)
-    return Changes(
+    return RunDifferences(
         by_kind=by_kind,
         targets=tuple(pairs),
         notes=tuple(note for note in notes(new, old, pairs) if note not in worse),

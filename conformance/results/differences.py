@@ -26,9 +26,9 @@ from conformance.results.records import (
 from conformance.results.verdicts import severity, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
-Kind = Literal["broken", "vanished", "fixed", "changed", "new"]
+DifferenceKind = Literal["broken", "vanished", "fixed", "changed", "new"]
 #: The headings of the kinds of changes, in the order in which they are shown.
-HEADINGS: Final[Mapping[Kind, str]] = {
+HEADINGS: Final[Mapping[DifferenceKind, str]] = {
     "broken": "Newly broken",
     "vanished": "Vanished",
     "fixed": "Fixed",
@@ -47,7 +47,7 @@ _SENTENCE: Final = 300
 class Change:
     """A change of the result of a case. ``target`` is the label of the column in the new run."""
 
-    kind: Kind
+    kind: DifferenceKind
     case: str
     target: str
     before: ResultRecord | None
@@ -71,7 +71,9 @@ class Change:
         return red and not (before is not None and before.unexpected)
 
 
-def difference(was: ResultRecord | None, now: ResultRecord | None) -> tuple[Kind, str] | None:
+def difference(
+    was: ResultRecord | None, now: ResultRecord | None
+) -> tuple[DifferenceKind, str] | None:
     """The kind of change of a result, with a sentence; None if there is none.
 
     ``was`` and ``now`` are None where there is no result.
@@ -123,7 +125,7 @@ def _new(was: ResultRecord | None, now: ResultRecord) -> str:
     return f"{before}, now {now.verdict}{mark}{_why(now)}"
 
 
-def _change(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
+def _change(was: ResultRecord, now: ResultRecord) -> tuple[DifferenceKind, str] | None:
     """How a result that both runs have has changed; None if it has not."""
     if _is_flaky(was, now):
         return None
@@ -136,7 +138,7 @@ def _change(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
     return ("changed", f"still {now.verdict}, {details}") if details else None
 
 
-def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
+def _moved(was: ResultRecord, now: ResultRecord) -> tuple[DifferenceKind, str]:
     """The change to another verdict or other wrong outputs. Only a pass counts as fixed."""
     before, after = (" ".join(filter(None, (r.verdict, where_wrong(r)))) for r in (was, now))
     moved = f"{before} before, now {after}"

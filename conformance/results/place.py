@@ -24,7 +24,7 @@ from conformance.results.errors import ResultsError, cause_of
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Place:
+class OutputFile:
     """The locked output file of a run; a context manager that closes and cleans up (`settle`).
 
     ``path`` is the file that is written, and ``descriptor`` is open for that. ``named`` is the file

@@ -41,8 +41,8 @@ from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
 
 FORMAT: Literal["gqa-results/1"] = "gqa-results/1"
 
-Outcome = Literal["ran", "rejected", "crashed", "timed_out", "unavailable"]
-Stage = Literal["load", "run"]
+OutcomeName = Literal["ran", "rejected", "crashed", "timed_out", "unavailable"]
+StageName = Literal["load", "run"]
 
 
 # JSON has no NaN and no infinities, so these three words stand for them. NaN is always the same
@@ -68,7 +68,7 @@ def _to_json(value: float) -> float | str:
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
-Number = Annotated[
+RecordedNumber = Annotated[
     float,
     BeforeValidator(_from_json),
     PlainSerializer(_to_json, when_used="json"),
@@ -271,24 +271,27 @@ class Recipe(_Sparse):
     `parts` side by side in the last dim."""
     stream: Name = ""
     """The random stream of `uniform` and `marked`: seed, call of the loop, and input."""
-    low: Number = -1.0
-    high: Number = 1.0
-    step: Number = 0.0
+    low: RecordedNumber = -1.0
+    high: RecordedNumber = 1.0
+    step: RecordedNumber = 0.0
     """Unless it is 0, numbers are rounded to multiples of it."""
-    odd_heads: Number = 1.0
+    odd_heads: RecordedNumber = 1.0
     """Factor of every other head, starting with the second."""
     head_size: int = 0
     """The size of a head, if the recipe needs it."""
     starts: Several[int] = ()
     count: int = 0
-    divisor: Number = 1.0
-    value: int | Number = 0
-    numbers: Several[int | Number] = ()
+    divisor: RecordedNumber = 1.0
+    value: int | RecordedNumber = 0
+    numbers: Several[int | RecordedNumber] = ()
     """The values, in C order."""
     width: int = 0
     """The size of the last dim of a part of `packed`."""
     parts: Several[Recipe] = ()
-    but: tuple[tuple[Several[int], int | Number] | tuple[Several[int], int | Number, int], ...] = ()
+    but: tuple[
+        tuple[Several[int], int | RecordedNumber] | tuple[Several[int], int | RecordedNumber, int],
+        ...,
+    ] = ()
     """Elements that have another value; applied last. Each item has leading indices and the value
     of all elements below them; a third entry is the number of consecutive values of the last
     index."""
@@ -363,7 +366,7 @@ class CallRecord(_Sparse):
 
     inputs: Several[CallInput]
     outputs: Several[CallOutput]
-    attributes: dict[Name, int | Number | Name] = {}
+    attributes: dict[Name, int | RecordedNumber | Name] = {}
     """The attributes that are set."""
     steps: int = 1
     """The number of calls. In a loop of several, each past is the present of the call before."""
@@ -453,15 +456,15 @@ class OutputErrorRecord(_Part):
     step: int = 0
     index: Several[int] | None = None
     """Null if nothing could be compared (wrong shape or dtype)."""
-    got: Number | None = None
-    want: Number | None = None
-    absolute: Number | None = None
-    relative: Number | None = None
-    budget: Number | None = None
+    got: RecordedNumber | None = None
+    want: RecordedNumber | None = None
+    absolute: RecordedNumber | None = None
+    relative: RecordedNumber | None = None
+    budget: RecordedNumber | None = None
     """The largest absolute error allowed there."""
-    share: Number | None = None
+    share: RecordedNumber | None = None
     """The error as a share of the budget; above 1 it is wrong."""
-    needed: Number | None = None
+    needed: RecordedNumber | None = None
     """The smallest tolerance constant that would have passed."""
     compared: int | None = None
     """The number of elements compared."""
@@ -506,11 +509,11 @@ class BeyondBudget(_Fault):
 
     kind: Literal["beyond_budget"] = "beyond_budget"
     index: Several[int]
-    got: Number
-    want: Number
-    budget: Number
+    got: RecordedNumber
+    want: RecordedNumber
+    budget: RecordedNumber
     """The largest absolute error allowed there; 0: the element must be exact."""
-    share: Number
+    share: RecordedNumber
     """The error as a share of the budget."""
 
 
@@ -521,13 +524,13 @@ class RelationBroken(_Fault):
     name: Name
     """The name of the relation: `packed_qkv`."""
     index: Several[int]
-    got: Number
+    got: RecordedNumber
     """The element of the case."""
-    other: Number
+    other: RecordedNumber
     """The element of the variant."""
-    budget: Number
+    budget: RecordedNumber
     """The largest difference allowed there; 0: they must be equal."""
-    share: Number
+    share: RecordedNumber
     """The difference as a share of the budget."""
 
 
@@ -542,11 +545,11 @@ FaultKind = Literal["runs_differ", "dtype", "shape", "beyond_budget", "relation"
 class Milliseconds(_Part):
     """Times, in ms."""
 
-    load: Number | None = None
+    load: RecordedNumber | None = None
     """The time to create the session."""
-    run: Number | None = None
+    run: RecordedNumber | None = None
     """The time of the fastest repeat."""
-    total: Number | None = None
+    total: RecordedNumber | None = None
     """The time from the request to the answer."""
 
 
@@ -579,7 +582,7 @@ class RelationRecord(_Part):
     name: Name
     what: Text
     """A description of the variant, to follow "the same call"."""
-    share: Number
+    share: RecordedNumber
     """The largest difference as a share of the allowed one; above 1 the relation is broken."""
     identical: bool
     """Whether all compared elements are equal bit for bit."""
@@ -603,7 +606,7 @@ class _OfOutcome(NamedTuple):
 
 
 _RAN: Final[tuple[Verdict, ...]] = ("pass", "wrong", "accepted", "fallback")
-_OUTCOMES: Final[Mapping[Outcome, _OfOutcome]] = {
+_OUTCOMES: Final[Mapping[OutcomeName, _OfOutcome]] = {
     "ran": _OfOutcome(
         verdicts=_RAN,
         sometimes={
@@ -630,7 +633,7 @@ _OUTCOMES: Final[Mapping[Outcome, _OfOutcome]] = {
 }
 
 
-def can_have(outcome: Outcome, verdict: Verdict, name: str) -> bool:
+def can_have(outcome: OutcomeName, verdict: Verdict, name: str) -> bool:
     """Whether a result can have a field, which some results have and others have not."""
     of = _OUTCOMES[outcome]
     return name in of.always or verdict in of.sometimes.get(name, ())
@@ -663,8 +666,8 @@ class ResultRecord(_Part):
     reading: Name | None = None
     """The reading of the documentation by which the result was judged, one of those that the
     contract names; null: the usual one."""
-    outcome: Outcome
-    stage: Stage | None = None
+    outcome: OutcomeName
+    stage: StageName | None = None
     code: Name | None = None
     message: Text | None = None
     """The full message of the runtime; for a crash, the sentence about it."""
@@ -675,7 +678,7 @@ class ResultRecord(_Part):
     of_variant: bool = False
     """Whether outcome, verdict and numbers are those of the variant; the case itself is correct."""
     errors: Several[OutputErrorRecord] = ()
-    share: Number | None = None
+    share: RecordedNumber | None = None
     """The largest share of `errors`."""
     wrong_outputs: Several[WrongOutput] = Field(default_factory=_derived)
     """The wrong outputs; both presents are `presents`. If missing, it is derived from faults and
@@ -689,10 +692,10 @@ class ResultRecord(_Part):
     other_kernel: bool = False
     """For `fallback`: whether it ran on the requested execution provider, but not, or not provably,
     with the kernel that the target names. Such a result says nothing about that kernel."""
-    time_limit: Number | None = None
+    time_limit: RecordedNumber | None = None
     """For `timed_out`: the seconds after which the process was killed."""
     ms: Milliseconds | None = None
-    grown_mb: Number = 0.0
+    grown_mb: RecordedNumber = 0.0
     """Megabytes (of 2^20 bytes) by which the resident memory of the runner's processes grew since
     the case before in the same process; 0 where there was none, or no `/proc`."""
     stderr: Text = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from conformance.results.differences import Change, Kind, short, stopped
+from conformance.results.differences import Change, DifferenceKind, short, stopped
 from conformance.results.instability import instability_text, is_unstable
 from conformance.results.messages import normal
 from conformance.results.pairs import Pair, unclear
@@ -15,7 +15,10 @@ from conformance.results.table import Table
 
 
 def reasons(
-    new: Table, old: Table, pairs: Sequence[Pair], changes: Mapping[Kind, Sequence[Change]]
+    new: Table,
+    old: Table,
+    pairs: Sequence[Pair],
+    changes: Mapping[DifferenceKind, Sequence[Change]],
 ) -> Iterator[str]:
     """Why the new run is worse than the baseline, a sentence for each reason."""
     if broken := changes["broken"]:

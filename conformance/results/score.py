@@ -24,9 +24,9 @@ from conformance.results.verdicts import (
 )
 from conformance.results.wrong_outputs import only_presents
 
-Part = Literal["right", "rejected", "accepted", "software", "presents", "silent", "none"]
+ScorePart = Literal["right", "rejected", "accepted", "software", "presents", "silent", "none"]
 #: The parts of the asked calls, best first.
-PARTS: Final[tuple[Part, ...]] = get_args(Part)
+PARTS: Final[tuple[ScorePart, ...]] = get_args(ScorePart)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PartRow:
     """The verdict whose colour and symbol it has, `SOFTWARE` or `PRESENTS`."""
 
 
-SHOWN: Final[Mapping[Part, PartRow]] = {
+SHOWN: Final[Mapping[ScorePart, PartRow]] = {
     "right": PartRow("right", "computed correctly or rejected, as the contract demands", "pass"),
     "rejected": PartRow(
         "rejected", "rejected, with an error, although it must compute", "unsupported"
@@ -63,7 +63,7 @@ SHOWN: Final[Mapping[Part, PartRow]] = {
 }
 
 #: The part of a result by the group of its verdict; not for results that are silently wrong.
-_BY_GROUP: Final[Mapping[str, Part]] = {
+_BY_GROUP: Final[Mapping[str, ScorePart]] = {
     "no result": "none",
     "result, no error": "accepted",
     "rejected": "rejected",
@@ -71,7 +71,7 @@ _BY_GROUP: Final[Mapping[str, Part]] = {
 }
 
 
-def part_of(result: ResultRecord) -> Part | None:
+def part_of(result: ResultRecord) -> ScorePart | None:
     """The part in which a result is counted; None if the call was not tried."""
     if not was_tried(result):
         return None
@@ -86,12 +86,12 @@ def part_of(result: ResultRecord) -> Part | None:
 class Score:
     """The number of calls in each part, and of calls that were not tried."""
 
-    parts: Mapping[Part, int] = field(default_factory=Counter)
+    parts: Mapping[ScorePart, int] = field(default_factory=Counter)
     not_tried: int = 0
     """Skipped, run by another kernel than the target names, or without a result."""
 
     @classmethod
-    def of(cls, parts: Iterable[Part | None]) -> Score:
+    def of(cls, parts: Iterable[ScorePart | None]) -> Score:
         """The score of calls with these parts; None is a call that was not tried."""
         counts = Counter(parts)
         not_tried = counts.pop(None, 0)
@@ -136,7 +136,7 @@ class Scores:
         return self.specified + self.established
 
 
-def shown_parts(scores: Iterable[Scores]) -> dict[Part, PartRow]:
+def shown_parts(scores: Iterable[Scores]) -> dict[ScorePart, PartRow]:
     """The parts that reports show; wrong on a software GPU only if there are such results."""
     software = any((each.whole + each.requested).parts["software"] for each in scores)
     return {part: row for part, row in SHOWN.items() if software or part != "software"}

@@ -138,37 +138,37 @@ class Store:
             yield id, line, [lines[target] for target in targets if target in lines]
 
 
-Key = TypeVar("Key")
-Kind = TypeVar("Kind")
+ResultKey = TypeVar("ResultKey")
+RecordKind = TypeVar("RecordKind")
 
 
-class _Records(Mapping[Key, Kind]):
+class _Records(Mapping[ResultKey, RecordKind]):
     """The records of a table by ``names``, the columns of the key."""
 
     def __init__(
-        self, store: Store, table: str, names: tuple[str, ...], parse: Callable[[bytes], Kind]
+        self, store: Store, table: str, names: tuple[str, ...], parse: Callable[[bytes], RecordKind]
     ) -> None:
         self._store = store
         self._table = table
         self._names = names
         self._parse = parse
 
-    def __getitem__(self, key: Key) -> Kind:
+    def __getitem__(self, key: ResultKey) -> RecordKind:
         where = " AND ".join(f"{name} = ?" for name in self._names)
         values = key if isinstance(key, tuple) else (key,)
         return self._parse(self._store.value(f"line FROM {self._table} WHERE {where}", *values))
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[ResultKey]:
         return (self._key(row) for row in self._rows(*self._names))
 
     def __len__(self) -> int:
         return int(self._store.value(f"count(*) FROM {self._table}"))
 
-    def items(self) -> ItemsView[Key, Kind]:
+    def items(self) -> ItemsView[ResultKey, RecordKind]:
         """As of any mapping, in one statement."""
         return _Items(self)
 
-    def each(self) -> Iterator[tuple[Key, Kind]]:
+    def each(self) -> Iterator[tuple[ResultKey, RecordKind]]:
         """Every key with its record."""
         for *key, line in self._rows(*self._names, "line"):
             yield self._key(key), self._parse(line)
@@ -176,14 +176,14 @@ class _Records(Mapping[Key, Kind]):
     def _rows(self, *columns: str) -> sqlite3.Cursor:
         return self._store.execute(f"SELECT {', '.join(columns)} FROM {self._table} ORDER BY place")
 
-    def _key(self, row: Sequence[str]) -> Key:
-        return cast(Key, tuple(row) if len(self._names) > 1 else row[0])
+    def _key(self, row: Sequence[str]) -> ResultKey:
+        return cast(ResultKey, tuple(row) if len(self._names) > 1 else row[0])
 
 
-class _Items(ItemsView[Key, Kind]):
-    def __init__(self, records: _Records[Key, Kind]) -> None:
+class _Items(ItemsView[ResultKey, RecordKind]):
+    def __init__(self, records: _Records[ResultKey, RecordKind]) -> None:
         super().__init__(records)
         self._records = records
 
-    def __iter__(self) -> Iterator[tuple[Key, Kind]]:
+    def __iter__(self) -> Iterator[tuple[ResultKey, RecordKind]]:
         return self._records.each()

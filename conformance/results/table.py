@@ -27,7 +27,7 @@ from conformance.results.records import (
     contract_of,
 )
 from conformance.results.same import is_same_case
-from conformance.results.score import Part, Score, Scores, part_of
+from conformance.results.score import Score, ScorePart, Scores, part_of
 from conformance.results.verdicts import (
     Verdict,
     is_silent_failure,
@@ -101,7 +101,7 @@ class Cell:
         return only_presents(self.result)
 
     @cached_property
-    def part(self) -> Part | None:
+    def part(self) -> ScorePart | None:
         """The part of the score in which it is counted; None if the call was not tried."""
         return part_of(self.result)
 
@@ -179,8 +179,8 @@ class Table:
     def scores(self, labels: Collection[str]) -> Scores:
         """The scores of these columns as one target; of several results of a case, the worst
         counts."""
-        bases: dict[Basis, list[Part | None]] = {basis: [] for basis in BASES}
-        themes: dict[str, list[Part | None]] = {}
+        bases: dict[Basis, list[ScorePart | None]] = {basis: [] for basis in BASES}
+        themes: dict[str, list[ScorePart | None]] = {}
         for id, row in self.rows.items():
             there = [row[label] for label in labels if label in row]
             cell = min(there, key=lambda cell: cell.severity, default=None)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from conformance.results.errors import ResultsError, cause_of
-from conformance.results.place import Place
+from conformance.results.place import OutputFile
 from conformance.results.records import (
     MOST_BYTES_A_LINE,
     CaseRecord,
@@ -34,7 +34,7 @@ class Writer:
     line of the file may then be incomplete.
     """
 
-    def __init__(self, place: Place, header: Header) -> None:
+    def __init__(self, place: OutputFile, header: Header) -> None:
         self._place = place
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}

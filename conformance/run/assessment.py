@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from conformance.base.remembered import of_the_last
+from conformance.base.remembered import cache_last
 from conformance.base.yaml_source import InputError
 from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.sensitivity import why_insensitive
@@ -29,7 +29,7 @@ from conformance.results.records import (
 from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 
-Record = ResultRecord | InfrastructureRecord
+CaseResult = ResultRecord | InfrastructureRecord
 
 #: The outputs of a case may have `OUTPUT_BYTES`, and this many more for each byte of its inputs and
 #: expected outputs: room for two repeats in the widest dtype and in other shapes, which are wrong
@@ -61,7 +61,7 @@ class PreparedCase:
 
 
 #: The case as it is prepared; the last one stays for its next target.
-prepared_case: Final = of_the_last(PreparedCase)
+prepared_case: Final = cache_last(PreparedCase)
 
 
 def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> Job:
@@ -85,7 +85,7 @@ class Assessed:
     not repeat when the case was run alone.
     """
 
-    record: Record
+    record: CaseResult
     outcomes: tuple[Outcome, ...] = ()
     instability: tuple[InstabilityRecord, ...] = ()
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.base.paths import SHADERS, cache_root
 from conformance.targets import tools
-from conformance.targets.tools import Program, as_typed
+from conformance.targets.tools import RuntimeProgram, as_typed
 
 if TYPE_CHECKING:
     from conformance.oracle.tolerance import TargetClass
@@ -80,7 +80,7 @@ class RunnerStart:
 
     interpreter: str | None = None
     arguments: tuple[str, ...] = ()
-    program: Program | None = None
+    program: RuntimeProgram | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -571,7 +571,7 @@ def run_options() -> tuple[TargetOption, ...]:
     return (*target_options(), NAME)
 
 
-class Programs:
+class OptionValues:
     """The values that a user gave to the options of `run_options`, by the name of the option."""
 
     def __init__(self, **values: str | Sequence[str] | None) -> None:
@@ -581,9 +581,9 @@ class Programs:
             raise TypeError(f"no target has an option {', '.join(sorted(unknown))}")
         self._values = values
 
-    def without(self, option: TargetOption) -> Programs:
+    def without(self, option: TargetOption) -> OptionValues:
         """All values but those of ``option``, for targets that do not have it."""
-        return Programs(
+        return OptionValues(
             **{name: value for name, value in self._values.items() if name != option.name}
         )
 

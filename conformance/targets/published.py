@@ -48,8 +48,8 @@ def published(package: Package) -> Sequence[str]:
     try:
         versions = list(dict.fromkeys(_ASK[package.manager](package)))
         if not versions:
-            raise NoAnswer("it lists none")
-    except NoAnswer as why:
+            raise RegistryError("it lists none")
+    except RegistryError as why:
         raise TargetError(
             f"Cannot ask {package.manager} for the releases of {package.name}: {why}. Name one "
             "release instead, such as one that 'gqa setup --releases' lists."
@@ -61,32 +61,32 @@ def published(package: Package) -> Sequence[str]:
     return versions
 
 
-class NoAnswer(Exception):
+class RegistryError(Exception):
     """The registry cannot be asked; the message is half a sentence that says why."""
 
 
 def pip_lists(package: Package) -> dict[str, Sequence[str]]:
     """The releases with a wheel, by version of Python (``3.10``).
 
-    Raises :class:`NoAnswer` if pip cannot list them for any version.
+    Raises :class:`RegistryError` if pip cannot list them for any version.
     """
     pip = pip_command()
     if pip is None:
-        raise NoAnswer(f"neither pip of {sys.executable} nor uv is there")
+        raise RegistryError(f"neither pip of {sys.executable} nor uv is there")
 
-    def ask_about(python: str) -> Sequence[str] | NoAnswer:
+    def ask_about(python: str) -> Sequence[str] | RegistryError:
         options = ("--python-version", python, "--only-binary=:all:", "--pre")
         try:
             match = _AVAILABLE.search(_output((*pip, "index", "versions", package.name, *options)))
-        except NoAnswer as why:
+        except RegistryError as why:
             return why
         return match[1].split(", ") if match else ()
 
     with ThreadPoolExecutor(2) as threads:  # pip takes a second for each
         answers = dict(zip(_PYTHONS, threads.map(ask_about, _PYTHONS), strict=True))
-    lists = {key: each for key, each in answers.items() if not isinstance(each, NoAnswer)}
+    lists = {key: each for key, each in answers.items() if not isinstance(each, RegistryError)}
     if not lists:
-        raise next(each for each in answers.values() if isinstance(each, NoAnswer))
+        raise next(each for each in answers.values() if isinstance(each, RegistryError))
     return lists
 
 
@@ -97,11 +97,11 @@ def _ask_pip(package: Package) -> Iterator[str]:
 def _ask_npm(package: Package) -> Iterator[str]:
     npm = find_npm()
     if npm is None:
-        raise NoAnswer("npm is not installed")
+        raise RegistryError("npm is not installed")
     try:
         answer = json.loads(_output((npm, "view", "--global", package.name, "versions", "--json")))
     except ValueError:
-        raise NoAnswer("npm's answer is no JSON") from None
+        raise RegistryError("npm's answer is no JSON") from None
     yield from map(str, answer if isinstance(answer, list) else [answer])
 
 
@@ -111,14 +111,14 @@ def _ask_cargo(package: Package) -> Iterator[str]:
     """
     cargo = find_cargo()
     if cargo is None:
-        raise NoAnswer("cargo is not installed")
+        raise RegistryError("cargo is not installed")
     names = [name for name in (package.name, package.former_name) if name]
     before = ""
     with temporary_folder() as folder:
         while names and before != package.oldest:
             try:
                 before = _resolved(cargo, folder, names[0], before)
-            except NoAnswer:
+            except RegistryError:
                 if not before:
                     raise
                 names.pop(0)
@@ -140,19 +140,19 @@ def _resolved(cargo: str, folder: Path, crate: str, before: str) -> str:
 
 
 def _output(command: Sequence[str]) -> str:
-    """The output of a command. Raises `NoAnswer`."""
+    """The output of a command. Raises `RegistryError`."""
     try:
         done = ask(command, _TO_ANSWER)
     except subprocess.TimeoutExpired:
-        raise NoAnswer(f"no answer within {_TO_ANSWER:.0f} s") from None
+        raise RegistryError(f"no answer within {_TO_ANSWER:.0f} s") from None
     except OSError as error:
-        raise NoAnswer(f"{command[0]} does not start: {error.strerror}") from None
+        raise RegistryError(f"{command[0]} does not start: {error.strerror}") from None
     if done.returncode:
         message = done.stderr.decode(errors="replace").strip()
         if "Retrying" in message:  # pip then says that the package has no versions
-            raise NoAnswer("its registry does not answer")
+            raise RegistryError("its registry does not answer")
         last = message.rpartition("\n")[2].strip().removeprefix("ERROR: ").rstrip(".")
-        raise NoAnswer(last or "it failed without a message")
+        raise RegistryError(last or "it failed without a message")
     return done.stdout.decode(errors="replace")
 
 

@@ -20,7 +20,7 @@ from conformance.targets import catalogue
 from conformance.targets.catalogue import (
     EXEC,
     PLUGIN,
-    Programs,
+    OptionValues,
     RunnerStart,
     TargetEntry,
     TargetError,
@@ -29,7 +29,7 @@ from conformance.targets.catalogue import (
 )
 from conformance.targets.published import published
 from conformance.targets.releases import releases
-from conformance.targets.tools import Program
+from conformance.targets.tools import RuntimeProgram
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Target:
     needs: str
     kernel_variant_of: str | None = None
     kernel: str | None = None
-    program: Program | None = None
+    program: RuntimeProgram | None = None
     python_by: str | None = None
     named: str | None = None
     number: int = 1
@@ -115,7 +115,7 @@ class Target:
         return tuple(dict.fromkeys(files))
 
 
-def target_for(ep: str, programs: Programs | None = None) -> Target:
+def target_for(ep: str, programs: OptionValues | None = None) -> Target:
     """The target of this ``--ep``. Raises :class:`TargetError`, also if there are several."""
     targets = targets_for([ep], programs)
     if len(targets) > 1:
@@ -124,14 +124,14 @@ def target_for(ep: str, programs: Programs | None = None) -> Target:
     return targets[0]
 
 
-def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Target]:
+def targets_for(eps: Sequence[str], programs: OptionValues | None = None) -> list[Target]:
     """The targets of several ``--ep``, each once.
 
     If an option has several values, there is a target for each value. An ``@`` is followed by
     releases (`conformance.targets.releases`), each of which is a target; they need not be
     installed. Raises :class:`TargetError`.
     """
-    programs = programs or Programs()
+    programs = programs or OptionValues()
     _check_not_empty(programs)
     several = (target for ep in eps for target in _targets(ep, programs))
     made = list({target.label: target for target in several}.values())
@@ -147,7 +147,7 @@ def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Ta
     return [_named(target, name) for target, name in zip(made, names, strict=True)]
 
 
-def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
+def eps_of(labels: Sequence[str], programs: OptionValues) -> list[str]:
     """The values of ``--ep`` for targets with these labels; ``cpu`` for a ``--name``."""
     names = programs.values_of(catalogue.NAME)
     names_of_targets = "|".join(entry.name for entry in catalogue.TARGETS)
@@ -159,7 +159,7 @@ def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
     return list(dict.fromkeys(eps))
 
 
-def built_in(programs: Programs | None = None) -> list[Target]:
+def built_in(programs: OptionValues | None = None) -> list[Target]:
     """All targets with an entry."""
     return targets_for([entry.name for entry in catalogue.TARGETS], programs)
 
@@ -171,14 +171,14 @@ def name_fault(name: str) -> str | None:
     return None
 
 
-def _check_not_empty(programs: Programs) -> None:
+def _check_not_empty(programs: OptionValues) -> None:
     """Raise :class:`TargetError` for an empty value, which an unset shell variable gives."""
     for option in catalogue.run_options():
         if "" in programs.values_of(option):
             raise TargetError(f"{option.flag} '' is empty; it takes {option.metavar}.")
 
 
-def _check_taken(programs: Programs, targets: Sequence[Target]) -> None:
+def _check_taken(programs: OptionValues, targets: Sequence[Target]) -> None:
     """Raise :class:`TargetError` for an option that no target takes."""
     entries = {
         target.label: entry for target in targets if (entry := catalogue.entry_of(target.ep))
@@ -193,7 +193,7 @@ def _check_taken(programs: Programs, targets: Sequence[Target]) -> None:
             )
 
 
-def _targets(ep: str, programs: Programs) -> list[Target]:
+def _targets(ep: str, programs: OptionValues) -> list[Target]:
     if ep.startswith(EXEC):
         return [_any_program(ep)]
     if ep == PLUGIN:
@@ -220,7 +220,7 @@ def _targets(ep: str, programs: Programs) -> list[Target]:
     return [target for each in chosen for target in _of_release(entry, each, programs)]
 
 
-def _of_release(entry: TargetEntry, release: str | None, programs: Programs) -> list[Target]:
+def _of_release(entry: TargetEntry, release: str | None, programs: OptionValues) -> list[Target]:
     """The targets of an entry and a release: one for each combination of values of options."""
 
     def values_of(option: TargetOption) -> tuple[str | None, ...]:

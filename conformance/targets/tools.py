@@ -59,7 +59,7 @@ _NPM_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
 
 
 @dataclass(frozen=True)
-class Program:
+class RuntimeProgram:
     """A program; ``found_by`` says where its path comes from: an option, PATH …
 
     ``named``: the user named it, so no other program is used instead. ``release`` is the release
@@ -88,7 +88,7 @@ def built_tract(version: str = TRACT_VERSION) -> Path:
     return folder_of("tract", version) / "bin" / "tract"
 
 
-def find_tract(named: str | None = None) -> Program | None:
+def find_tract(named: str | None = None) -> RuntimeProgram | None:
     """The tract binary to use, None if there is none.
 
     It is the first of: ``named`` (``--tract``), the environment variable GQA_TRACT, the binary that
@@ -97,12 +97,12 @@ def find_tract(named: str | None = None) -> Program | None:
     setup`` comes before PATH because the expectations are about its release.
     """
     if word := _named(named, "--tract", TRACT_VARIABLE):
-        return Program(as_typed(word[0]), word[1], named=True)
+        return RuntimeProgram(as_typed(word[0]), word[1], named=True)
     built = built_tract()
     if os.path.isfile(built):  # also False for a path that the system cannot have
-        return Program(built, "gqa setup tract")
+        return RuntimeProgram(built, "gqa setup tract")
     on_path = shutil.which("tract")
-    return Program(Path(on_path).absolute(), "PATH") if on_path else None
+    return RuntimeProgram(Path(on_path).absolute(), "PATH") if on_path else None
 
 
 def built_onnxruntime_gpu(version: str = ONNXRUNTIME_GPU_VERSION) -> Path:
@@ -115,15 +115,15 @@ def python_in(environment: Path) -> Path:
     return environment / "bin" / "python"
 
 
-def find_cuda_python() -> Program | None:
+def find_cuda_python() -> RuntimeProgram | None:
     """The interpreter whose onnxruntime has CUDA, None if there is none.
 
     It is this one, which may have a build of the user, or else that of ``gqa setup cuda``.
     """
     if has_cuda(sys.executable):
-        return Program(Path(sys.executable), "this environment")
+        return RuntimeProgram(Path(sys.executable), "this environment")
     built = python_in(built_onnxruntime_gpu())
-    return Program(built, "gqa setup cuda") if os.path.isfile(built) else None
+    return RuntimeProgram(built, "gqa setup cuda") if os.path.isfile(built) else None
 
 
 def has_cuda(python: str) -> bool:
@@ -149,7 +149,7 @@ def built_onnxruntime_web(version: str = ONNXRUNTIME_WEB_VERSION) -> Path:
     return folder_of("onnxruntime-web", version)
 
 
-def find_onnxruntime_web(named: str | None = None) -> Program | None:
+def find_onnxruntime_web(named: str | None = None) -> RuntimeProgram | None:
     """The folder whose ``node_modules`` has the onnxruntime-web to use, None if there is none.
 
     It is the first of: ``named`` (``--onnxruntime-web``), the environment variable
@@ -158,14 +158,16 @@ def find_onnxruntime_web(named: str | None = None) -> Program | None:
     """
     if word := _named(named, "--onnxruntime-web", ONNXRUNTIME_WEB_VARIABLE):
         if is_npm_release(word[0]):
-            return Program(built_onnxruntime_web(word[0]), word[1], named=True, release=word[0])
+            return RuntimeProgram(
+                built_onnxruntime_web(word[0]), word[1], named=True, release=word[0]
+            )
         folder = Path(os.path.expanduser(word[0])).absolute()
         # Node looks packages up in the folder above node_modules.
         folder = folder.parent if folder.name == "node_modules" else folder
-        return Program(folder, word[1], named=True)
+        return RuntimeProgram(folder, word[1], named=True)
     built = built_onnxruntime_web()
     there = os.path.isdir(built / "node_modules" / "onnxruntime-web")
-    return Program(built, "gqa setup webgpu") if there else None
+    return RuntimeProgram(built, "gqa setup webgpu") if there else None
 
 
 def _named(typed: str | None, flag: str, variable: str) -> tuple[str, str] | None:

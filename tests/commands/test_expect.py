@@ -15,7 +15,7 @@ from goldens import check_golden
 
 from conformance.base.paths import data_path
 from conformance.case.case import Case
-from conformance.expectations.expect import Expected, expect
+from conformance.expectations.expect import ExpectationsText, expect
 from conformance.expectations.known import TODO
 from conformance.expectations.match import Expectation, known_result
 from conformance.expectations.observed import observed
@@ -87,7 +87,7 @@ class Lab:
         self.results.append(file)
         return file
 
-    def expect(self, *, save: bool = True) -> Expected:
+    def expect(self, *, save: bool = True) -> ExpectationsText:
         made = expect(TARGET, self.results, self.file, ())
         if save:
             self.file.write_text(made.text, encoding="utf-8")

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from conformance.bundle.prepare import digest_of, prepare
 from conformance.case.load import load_file
-from conformance.model.capture import Captured, Tokens, capture
+from conformance.model.capture import Captured, PromptTokens, capture
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import Feeder, Interface, ProgramCall, interface_of
 from conformance.model.groups import Group, groups_of
@@ -102,7 +102,7 @@ def interface(model: Path) -> tuple[ReadModel, list[Group], Interface]:
 def captured_of(model: Path, ids: tuple[int, ...], steps: int, folder: Path) -> Captured:
     """What the first group gets of these tokens, with the files in a folder."""
     read, groups, own = interface(model)
-    return capture(read, groups[0].nodes, own, Tokens(ids, steps), folder)
+    return capture(read, groups[0].nodes, own, PromptTokens(ids, steps), folder)
 
 
 def test_layers_are_judged_with_what_they_get(check: Check, borrowing: Path, folder: Path) -> None:

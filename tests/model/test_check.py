@@ -24,7 +24,7 @@ from conformance.base.paths import data_path
 from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.cli import run as commands_run
-from conformance.cli.check import Numbers
+from conformance.cli.check import NumberList
 from conformance.maintain import exported
 from conformance.model.answers import answer, short, where_of
 from conformance.model.configuration import Configuration
@@ -33,7 +33,7 @@ from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
-from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
+from conformance.model.stages import Lengths, NodeCall, graph_stages, stages_of
 from conformance.results.records import ResultRecord
 
 TABLES = tables(__file__)
@@ -107,17 +107,17 @@ def test_the_stages_of_a_form() -> None:
 # Answers
 
 
-def stage(phase: str, tokens: int, *, several: bool = False, batch: bool = False) -> Stage:
+def stage(phase: str, tokens: int, *, several: bool = False, batch: bool = False) -> NodeCall:
     fields = {"sequence_length": 2 if several else 1}
     label = f"{phase}_{tokens}_{several}_{batch}"
-    return Stage(label, f"{phase} of {tokens}", phase, tokens, fields, batch)
+    return NodeCall(label, f"{phase} of {tokens}", phase, tokens, fields, batch)
 
 
 PROMPTS = [stage("prompt", tokens, several=True) for tokens in (6, 17, 65)]
 CHUNKS = [stage("chunk", tokens, several=True) for tokens in (17, 81)]
 DECODES = [stage("decode", tokens) for tokens in (2, 16, 65)]
 BATCHES = [stage("prompt", 9, several=True, batch=True), stage("decode", 40, batch=True)]
-LOOP = Stage("loop", "a loop", "loop", 11, {"loop": [6, 1, 1, 3]})
+LOOP = NodeCall("loop", "a loop", "loop", 11, {"loop": [6, 1, 1, 3]})
 EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
 
 
@@ -137,7 +137,9 @@ EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
         ([PROMPTS[0], PROMPTS[2], DECODES[2]], "for prompt of 6, prompt of 65 and 1 other call"),
     ],
 )
-def test_calls_that_differ_are_told_by_what_they_share(these: Sequence[Stage], words: str) -> None:
+def test_calls_that_differ_are_told_by_what_they_share(
+    these: Sequence[NodeCall], words: str
+) -> None:
     assert where_of(these, [s for s in EVERY if s not in these]) == words
 
 
@@ -451,10 +453,10 @@ def test_a_check_that_was_cut_off_says_so_first(
 
 @pytest.mark.parametrize(("text", "numbers"), TABLES["lengths"])
 def test_lengths_are_read_as_people_write_them(text: str, numbers: tuple[int, ...]) -> None:
-    assert Numbers(1, 1 << 20).convert(text, None, None) == tuple(numbers)
+    assert NumberList(1, 1 << 20).convert(text, None, None) == tuple(numbers)
 
 
 @pytest.mark.parametrize("text", ["0", "4kk", "k", "4m", "-3", "1-", "2-1", "1-1k", "9" * 5000])
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="numbers"):
-        Numbers(1, 1 << 20).convert(text, None, None)
+        NumberList(1, 1 << 20).convert(text, None, None)

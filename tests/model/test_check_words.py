@@ -14,18 +14,18 @@ from goldens import check_golden
 
 from conformance.base.findings import FindingFacts, on_software_only
 from conformance.expectations.read import load_pinned
-from conformance.model.answers import Answer, answer
+from conformance.model.answers import ModelAnswer, answer
 from conformance.model.groups import Group
 from conformance.model.known import KnownTarget, Similar
-from conformance.model.seen import Seen, with_seen
-from conformance.model.stages import Lengths, Stage
+from conformance.model.seen import ModelRun, with_model_run
+from conformance.model.stages import Lengths, NodeCall
 from conformance.model.subject import Subject, subject_of
 from conformance.model.table import table_of
 from conformance.report.model_table import ModelTable
 from conformance.results.records import ResultRecord
 
 #: What a target does with a call: the fields of its result.
-Behaviour = Callable[[Group, Stage], dict[str, object]]
+Behaviour = Callable[[Group, NodeCall], dict[str, object]]
 
 
 def always(verdict: str, **fields: object) -> Behaviour:
@@ -40,7 +40,7 @@ skipped = always("skip", outcome="unavailable", reason="there is no GPU")
 
 
 def where(
-    holds: Callable[[Group, Stage], object], this: Behaviour, other: Behaviour = right
+    holds: Callable[[Group, NodeCall], object], this: Behaviour, other: Behaviour = right
 ) -> Behaviour:
     """``this`` for the calls for which that holds."""
     return lambda group, stage: (this if holds(group, stage) else other)(group, stage)
@@ -130,8 +130,10 @@ TOLD: dict[str, tuple[str, dict[str, Behaviour]]] = {
     "calls that are left out qualify": ("wide", {"it@1": right}),
 }
 SEEN = {
-    "a target that does not load the model says why once": Seen(load="Unsupported IR version: 14"),
-    "calls alone do not make a model right": Seen(unseen="nothing tells what its input is"),
+    "a target that does not load the model says why once": ModelRun(
+        load="Unsupported IR version: 14"
+    ),
+    "calls alone do not make a model right": ModelRun(unseen="nothing tells what its input is"),
 }
 
 
@@ -154,11 +156,11 @@ def known(name: str, file: Path) -> KnownTarget:
     return KnownTarget(name, version, adapter or None, load_pinned([file]), base)
 
 
-def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[Answer]:
+def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[ModelAnswer]:
     """The answers of a target that ``behaves`` so."""
     usual = {"unexpected": False, "outcome": "ran", "reason": "because.", "reproduce": ""}
 
-    def record(group: Group, stage: Stage) -> ResultRecord:
+    def record(group: Group, stage: NodeCall) -> ResultRecord:
         usual["case"] = f"m/{group.name}[stage={stage.label}]"
         return ResultRecord.model_validate({"target": target, **usual, **behaves(group, stage)})
 
@@ -184,11 +186,11 @@ def table(tmp_path: Path) -> Callable[..., ModelTable]:
     similar = Similar("a/b", "It is.", "docs/findings/x.md")
 
     def made(
-        subject: Subject, targets: dict[str, Behaviour], seen: Seen | None = None
+        subject: Subject, targets: dict[str, Behaviour], seen: ModelRun | None = None
     ) -> ModelTable:
         answers = {name: answers_of(subject, name, behaves) for name, behaves in targets.items()}
         if seen:
-            answers = {name: with_seen(each, seen) for name, each in answers.items()}
+            answers = {name: with_model_run(each, seen) for name, each in answers.items()}
         return table_of(
             subject,
             answers,

@@ -18,7 +18,7 @@ from conformance.bundle.prepare import prepare
 from conformance.bundle.script import Script, script_of
 from conformance.case.case import Case
 from conformance.oracle import OracleError, Reference, reference
-from conformance.oracle.graph import Program, unknown_operators
+from conformance.oracle.graph import GraphReference, unknown_operators
 from conformance.oracle.operators import OPERATORS
 from conformance.oracle.tolerance import budgets, past_errors, shares
 
@@ -55,7 +55,7 @@ def test_an_operator_is_what_onnxruntime_computes(name: str) -> None:
     """Within the budget, and the budget is not larger than 3000 roundings of float32."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model, inputs = of_operator(*OPERATORS_OF[name])
-    found = Program(onnx.load_model_from_string(model)).references(inputs)["y"]
+    found = GraphReference(onnx.load_model_from_string(model)).references(inputs)["y"]
     (got,) = onnxruntime.InferenceSession(model).run(None, inputs)
     assert got.shape == found.value.shape
     assert shares(got.astype("f8"), found.value, found.unit, "cpu").max() <= 0.6
@@ -149,7 +149,7 @@ def test_the_standard_attention_is_that_of_onnx(heads: bool, masked: str) -> Non
         f" {{ y = Attention <{sizes}scale = 0.25, softcap = 2.0> ({', '.join(inputs)}) }}"
     )
     model = onnx.parser.parse_model(text)
-    found = Program(model).references(inputs)["y"]
+    found = GraphReference(model).references(inputs)["y"]
     exact = {n: a.astype("f8") if a.dtype.kind == "f" else a for n, a in inputs.items()}
     (want,) = ReferenceEvaluator(model).run(None, exact)
     np.testing.assert_allclose(found.value, want, rtol=1e-9, atol=1e-12)
@@ -172,7 +172,7 @@ def test_nothing_is_rounded_between_nodes() -> None:
 def test_an_unknown_operator_is_named() -> None:
     model = onnx.load_model_from_string(model_of("g (float[2] x) => (float[2] y) { y = Selu (x) }"))
     with pytest.raises(OracleError, match=r"The operator Selu is unknown to the oracle"):
-        Program(model)
+        GraphReference(model)
     assert [each.split(" (")[0] for each in unknown_operators(model)] == [
         "The operator Selu is unknown to the oracle"
     ]
@@ -368,7 +368,7 @@ def test_a_deliberate_fault_is_beyond_the_budget(label: str) -> None:
     for fault, model, output in faults(script):
         if "decode" in label.partition("tokens=")[2] and fault == "not causal":
             continue
-        wrong = Program(model).references(inputs)[output]
+        wrong = GraphReference(model).references(inputs)[output]
         want = right[output]
         unit = np.where(want.defined, want.unit, np.nan)
         share = shares(wrong.value, want.value, unit, "cpu").max()
@@ -416,7 +416,7 @@ def test_a_graph_of_one_node_is_judged_as_that_node() -> None:
             right = script.compute(inputs)
         except OracleError:
             continue
-        found, units = Program(script.model).references(inputs), budgets(right)
+        found, units = GraphReference(script.model).references(inputs), budgets(right)
         for name, want in right.items():
             got, unit = found[name], units[name]
             told = want.defined & ~np.isnan(unit)

@@ -26,7 +26,7 @@ from conformance.operator.tensors import attributes_of
 from conformance.oracle.cache import present_places
 from conformance.oracle.values import query_position, why_undefined
 from conformance.report.repro.one_result import OneResult, arrays_of, computed
-from conformance.report.values import Element, QueryPlace, Values, values_of
+from conformance.report.values import Element, QueryPlace, ShownQuery, values_of
 from conformance.results.records import ResultRecord
 from conformance.run.records import case_record
 
@@ -61,28 +61,28 @@ RICH = """
 """
 
 
-def shown(case: Case, asked: QueryPlace | None = None, one: OneResult | None = None) -> Values:
+def shown(case: Case, asked: QueryPlace | None = None, one: OneResult | None = None) -> ShownQuery:
     return values_of(prepare(case.call), asked or QueryPlace(), one)
 
 
-def drawn(case: Case, values: Values, width: int, one: OneResult | None = None) -> str:
+def drawn(case: Case, values: ShownQuery, width: int, one: OneResult | None = None) -> str:
     file = io.StringIO()
     draw_values(Console(file=file, width=width, color_system=None), case, values, one)
     return file.getvalue()
 
 
-def tables(values: Values, one: OneResult | None = None) -> dict[str, Grid]:
+def tables(values: ShownQuery, one: OneResult | None = None) -> dict[str, Grid]:
     """The tables by the names of the vectors."""
     return {grid.title.partition("[")[0]: grid for grid in grids(values, one)}
 
 
-def hidden(values: Values) -> list[str]:
+def hidden(values: ShownQuery) -> list[str]:
     """Why the query does not attend to each key; "" if it does."""
     cells = tables(values)["keys"].columns["probability"][: values.work.call.total]
     return [cell.removeprefix("0, ") if isinstance(cell, str) else "" for cell in cells]
 
 
-def place_of(values: Values) -> tuple[int, int, int | None]:
+def place_of(values: ShownQuery) -> tuple[int, int, int | None]:
     return values.batch, values.head, values.token
 
 
@@ -135,7 +135,7 @@ def _expected(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     return np.array([cell if ok else 0.0 for cell, ok in zip(cells, defined, strict=True)]), defined
 
 
-def _check_query(case: Case, values: Values, token: int, shown_tables: dict[str, Grid]) -> None:
+def _check_query(case: Case, values: ShownQuery, token: int, shown_tables: dict[str, Grid]) -> None:
     work, batch = values.work, values.batch
     call, count = work.call, work.call.total
     attention, row = work.block_of(token)
@@ -191,7 +191,7 @@ def _check_query(case: Case, values: Values, token: int, shown_tables: dict[str,
         np.testing.assert_allclose(expected, np.where(defined, told, 0.0), **close)
 
 
-def _check_row(values: Values, name: str, shown_tables: dict[str, Grid]) -> None:
+def _check_row(values: ShownQuery, name: str, shown_tables: dict[str, Grid]) -> None:
     columns = shown_tables[name].columns
     expected, defined = _expected(shown_tables[name])
     work, at = values.work, (values.batch, values.head // values.work.group)

@@ -21,7 +21,7 @@ from conformance.cli.report import FORMS, Material
 from conformance.report.html import render
 from conformance.report.model_table import ModelTable
 from conformance.report.models import load_models
-from conformance.report.site import Change, Site
+from conformance.report.site import FeedEntry, Site
 from conformance.results.reader import Run
 from conformance.results.records import InfrastructureRecord
 from conformance.results.table import tabulate
@@ -31,7 +31,10 @@ FIRST = ["models", "exports", "omitted_kv", "shared_kv", "omitted_present"]
 WIDTHS = (1500, 1280, 820, 390)
 PAGES = ("report.html", "index.html", "models/gemma-4-e2b.html", "findings/index.html",
          "findings/dawn-zeros-in-loops.html")  # fmt: skip
-CHANGES = [Change("2026-11-20", "A <new> release", "It & others."), Change("2026-11-20", "B", "")]
+CHANGES = [
+    FeedEntry("2026-11-20", "A <new> release", "It & others."),
+    FeedEntry("2026-11-20", "B", ""),
+]
 
 
 @pytest.fixture(scope="module")

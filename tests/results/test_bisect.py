@@ -10,7 +10,7 @@ from synthetic_runs import case, result, target
 
 from conformance.cli import bisect as command
 from conformance.cli.one_result import NoResult, OneResult
-from conformance.results.bisect import CannotBisect, Change, Tried, first_change
+from conformance.results.bisect import CannotBisect, ReleaseChange, Tried, first_change
 from conformance.results.records import ResultRecord
 
 CASE = "smoke/borrowed[dtype=float32]"
@@ -40,7 +40,7 @@ OTHER = said("no such input")
 CRASH = result("a", verdict="crash", outcome="crashed", message="The runner died of SIGSEGV.")
 
 
-def ends(change: Change | None) -> tuple[str, str] | None:
+def ends(change: ReleaseChange | None) -> tuple[str, str] | None:
     return change and (change.before.release, change.after.release)
 
 

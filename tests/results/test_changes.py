@@ -26,7 +26,7 @@ from conformance.report.markdown import (
     report_markdown,
     summary_markdown,
 )
-from conformance.results.compare import Changes, changes
+from conformance.results.compare import RunDifferences, changes
 from conformance.results.differences import difference, same_result
 from conformance.results.messages import normal
 from conformance.results.records import (
@@ -55,17 +55,17 @@ def run(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Table:
 
 def compared(
     folder: Path, before: Sequence[ResultRecord], after: Sequence[ResultRecord]
-) -> Changes:
+) -> RunDifferences:
     return changes(run(folder, after), run(folder, before))
 
 
-def one(folder: Path, before: ResultRecord | None, after: ResultRecord | None) -> Changes:
+def one(folder: Path, before: ResultRecord | None, after: ResultRecord | None) -> RunDifferences:
     """A result before and after, beside another that does not change."""
     olds, news = [result("other/stays", OLD), before], [result("other/stays", NEW), after]
     return compared(folder, [*filter(None, olds)], [*filter(None, news)])
 
 
-def kinds(found: Changes) -> list[str]:
+def kinds(found: RunDifferences) -> list[str]:
     return [change.kind for change in found.all()]
 
 
@@ -230,7 +230,7 @@ def test_a_verdict_stays_and_another_thing_changes(
 # Matching columns
 
 
-def names(found: Changes) -> list[tuple[str | None, str | None]]:
+def names(found: RunDifferences) -> list[tuple[str | None, str | None]]:
     columns = [(pair.before, pair.after) for pair in found.targets]
     return [(b.label if b else None, a.label if a else None) for b, a in columns]
 

@@ -35,7 +35,7 @@ from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
 from conformance.report.repro.issue import issue
-from conformance.report.repro.program import Program
+from conformance.report.repro.program import ReproductionProgram
 from conformance.report.terminal import tell
 from conformance.results.compare import changes
 from conformance.results.reader import read
@@ -345,7 +345,7 @@ def test_a_model_is_right_only_where_its_calls_pass(row: VerdictRow) -> None:
 def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Table) -> None:
     one = _result(row.name).model_copy(update={"expectation": expected()})
     title = issue(
-        case(), one, joined.columns[0].target, Program("onnxruntime.py", ())
+        case(), one, joined.columns[0].target, ReproductionProgram("onnxruntime.py", ())
     ).splitlines()[0]
     file = "conformance/report/repro/issue.py"
     must(f" {row.deed}: " in title, file, f"the title does not say that it {row.deed}")

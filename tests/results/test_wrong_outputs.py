@@ -11,7 +11,7 @@ from synthetic_runs import case, error, result, target
 from tables import tables
 
 from conformance.report.repro.issue import issue
-from conformance.report.repro.program import Program
+from conformance.report.repro.program import ReproductionProgram
 from conformance.report.terminal import tell
 from conformance.results.records import (
     RECORD_LINE,
@@ -77,7 +77,7 @@ def test_wrong_presents_are_less_severe_than_a_wrong_output_and_worse_than_all_b
 
 def test_a_bug_report_says_it() -> None:
     def text(judged: ResultRecord) -> str:
-        return issue(case("t/c"), judged, target(), Program("onnxruntime.py", ()))
+        return issue(case("t/c"), judged, target(), ReproductionProgram("onnxruntime.py", ()))
 
     assert "\nWrong in presents. The output is right.\n" in text(PRESENTS)
     assert "\nWrong in output and output_qk.\n" in text(wrong_in("output", "output_qk"))

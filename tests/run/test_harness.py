@@ -29,7 +29,7 @@ from conformance.harness.outcomes import (
     Unavailable,
 )
 from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
-from conformance.harness.runner import Command, Limits, RunnerFailed, default_memory_bytes
+from conformance.harness.runner import Command, ProcessLimits, RunnerFailed, default_memory_bytes
 from conformance.harness.session import Session
 
 TABLES = tables(__file__)
@@ -71,7 +71,7 @@ def pool(name: str, env: dict[str, str] | None = None, **limits: Any) -> Session
     argv = (sys.executable, "-S", str(file if file.exists() else FAULTY / "lies.py"))
     limits = {"case_seconds": 20, "start_seconds": 20, **limits}
     command = Command(name, argv, {"LIE": name, **(env or {})}, fix="mend it")
-    return Session(command, Limits(**limits))
+    return Session(command, ProcessLimits(**limits))
 
 
 def job(

@@ -29,7 +29,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.error_map import Limits, error_map
+from conformance.judge.error_map import SequenceLimits, error_map
 from conformance.judge.verdict import Judgement, Unjudgeable, compare
 from conformance.operator.call import Call, checked_call
 from conformance.oracle import Reference
@@ -607,7 +607,7 @@ def test_the_maps_of_errors() -> None:
         *({"total_sequence_lengths": (4,)}, {"query_seqlens": (2,)}, {"key_value": "zero_length"}),
     ):
         call = checked_call({"sequence_length": 3, "past_sequence_length": 2, **fields})
-        limits = Limits(call, steps_of(call)[0])
+        limits = SequenceLimits(call, steps_of(call)[0])
         told.append(f"=== {fields}")
         told += [f"edges of {output}: {limits.edges(output)}" for output in SCORES_AND_ALL]
         share = np.zeros((1, 1, 3, 5))

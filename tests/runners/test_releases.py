@@ -23,7 +23,7 @@ from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets import published as registry_lists
-from conformance.targets.catalogue import Package, Programs, entry_of
+from conformance.targets.catalogue import OptionValues, Package, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import is_in_range, releases
@@ -88,8 +88,8 @@ def test_a_pinned_target_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert older.expectations == target_for("cpu").expectations
     assert not older.may_share_name(newer)
     assert older.may_share_name(target_for("cpu"))
-    assert eps_of([older.label, "cpu@1.20.1#2"], Programs()) == ["cpu@1.20.1"]
-    web, tract = targets_for(["webgpu@1.27.0", "tract@0.22.3"], Programs(adapter="swiftshader"))
+    assert eps_of([older.label, "cpu@1.20.1#2"], OptionValues()) == ["cpu@1.20.1"]
+    web, tract = targets_for(["webgpu@1.27.0", "tract@0.22.3"], OptionValues(adapter="swiftshader"))
     assert "--release" in web.command.argv
     assert "1.27.0" in web.command.argv
     assert web.arguments == ("--ep", "webgpu@1.27.0", "--adapter", "swiftshader")

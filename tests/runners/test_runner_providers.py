@@ -32,7 +32,7 @@ from tables import tables
 
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, TargetError
+from conformance.targets.catalogue import OptionValues, TargetError
 from conformance.targets.registry import target_for
 
 TABLES = tables(__file__)
@@ -124,14 +124,14 @@ def test_the_library_of_a_module_without_a_function(module: Modules, tmp_path: P
 
 
 def test_the_target_of_a_plugin() -> None:
-    target = target_for("ort-plugin:./lib.so", Programs(device="1"))
+    target = target_for("ort-plugin:./lib.so", OptionValues(device="1"))
     assert target.command.argv[-4:] == ("--plugin", os.path.abspath("lib.so"), "--device", "1")
     assert target.arguments == ("--ep", "ort-plugin:./lib.so", "--device", "1")
     assert not target.expectations
     with pytest.raises(TargetError, match="ort-plugin: needs a plugin's library"):
         target_for("ort-plugin:")
     with pytest.raises(TargetError, match="--device 'one' is not the number of a device"):
-        target_for("cuda", Programs(device="one"))
+        target_for("cuda", OptionValues(device="one"))
 
 
 def test_a_plugin_gets_its_name_from_its_runner() -> None:

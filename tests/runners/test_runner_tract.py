@@ -37,7 +37,7 @@ from tables import tables
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import TimedOut
 from conformance.harness.protocol import StepFiles
-from conformance.harness.runner import Command, Limits
+from conformance.harness.runner import Command, ProcessLimits
 from conformance.harness.session import Session
 from conformance.targets.tools import find_tract
 
@@ -51,7 +51,7 @@ VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
 start = starting(CLI)
 module = importing("tract")
 Tried = Callable[[str], tuple[Any, Runner]]
-LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
+LIMITS = ProcessLimits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
 
 
 @pytest.fixture(scope="module")

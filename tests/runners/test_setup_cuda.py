@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import target_for
 from conformance.targets.tools import (
     TOOLS_VARIABLE,
@@ -59,7 +59,7 @@ def test_this_python_comes_before_setups(tmp_path: Path, monkeypatch: pytest.Mon
     """This Python comes first and then that of setup."""
 
     def taken(**given: str) -> tuple[str, str | None, object]:
-        target = target_for("cuda", Programs(**given))
+        target = target_for("cuda", OptionValues(**given))
         found = target.program and target.program.found_by
         return target.command.argv[0], found, target.command.env.get("PYTHONPATH")
 

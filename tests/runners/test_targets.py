@@ -19,7 +19,7 @@ from conformance.results.records import ResultRecord
 from conformance.results.table import tabulate
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, TargetError
+from conformance.targets.catalogue import OptionValues, TargetError
 from conformance.targets.registry import Target, eps_of, target_for, targets_for
 
 
@@ -103,7 +103,7 @@ def results(desk: Desk, gqa: Gqa, *arguments: str) -> tuple[str, Run]:
 
 
 def test_an_option_with_two_values_gives_two_targets(tmp_path: Path) -> None:
-    both = Programs(ort_python=["a/python", "b/python", "a/python"], tract="t")
+    both = OptionValues(ort_python=["a/python", "b/python", "a/python"], tract="t")
     targets = targets_for(["cpu", "tract", "cpu-noflash"], both)
     assert names(targets) == ["cpu", "cpu#2", "tract", "cpu-noflash", "cpu-noflash#2"]
     assert [target.ep for target in targets[:2]] == ["cpu", "cpu"]
@@ -111,11 +111,11 @@ def test_an_option_with_two_values_gives_two_targets(tmp_path: Path) -> None:
     assert targets[1].arguments == ("--ep", "cpu", "--ort-python", "b/python")
     assert targets[1].expectations == targets[0].expectations
     four = targets_for(
-        ["webgpu"], Programs(onnxruntime_web=["a", "b"], adapter=["gpu", "lavapipe"])
+        ["webgpu"], OptionValues(onnxruntime_web=["a", "b"], adapter=["gpu", "lavapipe"])
     )
     assert names(four) == ["webgpu", "webgpu#2", "webgpu#3", "webgpu#4"]
     with pytest.raises(TargetError, match="This command takes one target, not 2: --ep cpu --ort"):
-        target_for("cpu", Programs(ort_python=["a/python", "b/python"]))
+        target_for("cpu", OptionValues(ort_python=["a/python", "b/python"]))
 
 
 def test_one_version_in_two_environments_gives_two_columns(desk: Desk, gqa: Gqa) -> None:
@@ -141,7 +141,7 @@ def test_expectations_apply_whatever_the_name(gqa: Gqa) -> None:
 
 
 def test_labels_are_what_ids_of_a_run_without_ep_name() -> None:
-    programs = Programs(name=["old", "new"])
+    programs = OptionValues(name=["old", "new"])
     assert eps_of(["cpu#2", "cpu", "tract#12", "exec:./a#2"], programs) == [
         *("cpu", "tract", "exec:./a#2")
     ]

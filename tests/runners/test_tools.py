@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from conformance.base.paths import cache_root
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import target_for, targets_for
 from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
-    Program,
+    RuntimeProgram,
     built_onnxruntime_web,
     built_tract,
     find_onnxruntime_web,
@@ -37,25 +37,27 @@ def _nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_search_order_of_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path = program(tmp_path / "on_path" / "tract")
-    assert find_tract() == Program(on_path, "PATH")
+    assert find_tract() == RuntimeProgram(on_path, "PATH")
     built = program(built_tract())
     assert built == tmp_path / "tools" / f"tract-{TRACT_VERSION}" / "bin" / "tract"
-    assert find_tract() == Program(built, "gqa setup tract")
+    assert find_tract() == RuntimeProgram(built, "gqa setup tract")
     monkeypatch.setenv("GQA_TRACT", "named/tract")
     named = tmp_path / "named" / "tract"
-    assert find_tract() == Program(named, "the environment variable GQA_TRACT", True)
-    assert find_tract("other/tract") == Program(tmp_path / "other" / "tract", "--tract", True)
+    assert find_tract() == RuntimeProgram(named, "the environment variable GQA_TRACT", True)
+    assert find_tract("other/tract") == RuntimeProgram(
+        tmp_path / "other" / "tract", "--tract", True
+    )
 
 
 def test_a_name_alone_is_looked_up_as_a_shell_does(tmp_path: Path) -> None:
     other = program(tmp_path / "on_path" / "tract-0.22")
-    assert find_tract("tract-0.22") == Program(other, "--tract", True)
-    assert find_tract("tract-0.21") == Program(tmp_path / "tract-0.21", "--tract", True)
+    assert find_tract("tract-0.22") == RuntimeProgram(other, "--tract", True)
+    assert find_tract("tract-0.21") == RuntimeProgram(tmp_path / "tract-0.21", "--tract", True)
 
 
 def test_interpreters_are_looked_up_as_well(tmp_path: Path) -> None:
     python = program(tmp_path / "on_path" / "python-of-tract")
-    target = target_for("tract-wheel", Programs(tract_python="python-of-tract"))
+    target = target_for("tract-wheel", OptionValues(tract_python="python-of-tract"))
     assert target.command.argv[0] == str(python)
 
 
@@ -76,16 +78,18 @@ def test_web_is_named_by_folder_or_release(tmp_path: Path, monkeypatch: pytest.M
     assert find_onnxruntime_web() is None
     built = packages(built_onnxruntime_web())
     assert built == tmp_path / "tools" / f"onnxruntime-web-{ONNXRUNTIME_WEB_VERSION}"
-    assert find_onnxruntime_web() == Program(built, "gqa setup webgpu")
+    assert find_onnxruntime_web() == RuntimeProgram(built, "gqa setup webgpu")
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "named")
     variable = "the environment variable GQA_ONNXRUNTIME_WEB"
-    assert find_onnxruntime_web() == Program(tmp_path / "named", variable, True)
+    assert find_onnxruntime_web() == RuntimeProgram(tmp_path / "named", variable, True)
     option = "--onnxruntime-web"
-    assert find_onnxruntime_web("own") == Program(tmp_path / "own", option, True)
-    assert find_onnxruntime_web("own/node_modules/") == Program(tmp_path / "own", option, True)
+    assert find_onnxruntime_web("own") == RuntimeProgram(tmp_path / "own", option, True)
+    assert find_onnxruntime_web("own/node_modules/") == RuntimeProgram(
+        tmp_path / "own", option, True
+    )
     for release in ("1.27.0", "1.31.0-dev.20261101-0a1b2c3"):
         there = tmp_path / "tools" / f"onnxruntime-web-{release}"
-        assert find_onnxruntime_web(release) == Program(there, option, True, release)
+        assert find_onnxruntime_web(release) == RuntimeProgram(there, option, True, release)
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "1.27.0")
     found = find_onnxruntime_web()
     assert (found.release, found.found_by) == ("1.27.0", variable)
@@ -96,7 +100,7 @@ def test_the_runner_gets_the_named_package(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     driver = tmp_path / "driver.json"
     driver.write_text("{}")
-    own = Programs(onnxruntime_web="own", adapter="driver.json")
+    own = OptionValues(onnxruntime_web="own", adapter="driver.json")
     target = target_for("webgpu", own)
     again = ("--onnxruntime-web", "own", "--adapter", "driver.json")
     assert target.arguments == ("--ep", "webgpu", *again)
@@ -107,5 +111,5 @@ def test_the_runner_gets_the_named_package(tmp_path: Path, monkeypatch: pytest.M
     wasm = next(target for target in targets_for(["webgpu", "wasm"], own) if target.ep == "wasm")
     assert wasm.arguments == ("--ep", "wasm", "--onnxruntime-web", "own")
     assert not {"--adapter", "--shaders"} & set(wasm.command.argv)
-    release = target_for("webgpu-jsep", Programs(onnxruntime_web="1.27.0", adapter="gpu"))
+    release = target_for("webgpu-jsep", OptionValues(onnxruntime_web="1.27.0", adapter="gpu"))
     assert release.command.argv[-6:-2] == ("--release", "1.27.0", "--adapter", "gpu")

@@ -12,7 +12,7 @@ from case_files import cases_of
 
 from conformance.case.case import Case
 from conformance.oracle import Reference
-from conformance.oracle.graph import Program
+from conformance.oracle.graph import GraphReference
 
 #: Written before the graph of every model.
 HEAD = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
@@ -59,5 +59,5 @@ def graph_cases(folder: Path, content: bytes, fields: str = "sequence_length: 3"
 
 def computed(text: str, inputs: Mapping[str, Any]) -> dict[str, Reference]:
     """The references of a graph's outputs."""
-    program = Program(onnx.load_model_from_string(model_of(text)))
+    program = GraphReference(onnx.load_model_from_string(model_of(text)))
     return program.references({name: np.asarray(array) for name, array in inputs.items()})

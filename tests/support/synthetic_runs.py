@@ -15,7 +15,7 @@ from tables import tables
 
 from conformance.case.contract import Contract
 from conformance.harness.protocol import DescribedAnswer
-from conformance.results.place import Place
+from conformance.results.place import OutputFile
 from conformance.results.reader import Run, read
 from conformance.results.records import (
     OF_SOME,
@@ -132,7 +132,7 @@ def expected(verdict: str = "wrong", **fields: Any) -> ExpectationRecord:
 @contextmanager
 def writing(path: Path, first: Header) -> Iterator[Writer]:
     """Writes a results file with this header."""
-    with Place(path) as place, Writer(place, first) as writer:
+    with OutputFile(path) as place, Writer(place, first) as writer:
         yield writer
 
 

@@ -73,7 +73,7 @@ def _replacements() -> Iterator[Any]:
     import numpy as np
 
     from conformance.operator.replacement import (
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -84,7 +84,7 @@ def _replacements() -> Iterator[Any]:
     def with_columns(number: Any) -> Replace:
         """Rows of the bias, read with another number of columns."""
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             call, columns = given.call, number(given.call)
             if call.bias is None or columns == call.total:
                 return None

@@ -118,7 +118,7 @@ def _excluded(call: Call) -> Iterator[Objection]:
 
 def _replacements() -> Iterator[Any]:
     from conformance.operator.replacement import (
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -126,7 +126,7 @@ def _replacements() -> Iterator[Any]:
         first,
     )
 
-    def all_tokens(given: ConnectedCall) -> Changes | None:
+    def all_tokens(given: ConnectedCall) -> CallChanges | None:
         """A cache of all tokens, if the window cache has to evict any."""
         call = given.call
         rows = call.past_sequence_length

@@ -115,7 +115,7 @@ def _replacements() -> Iterator[Any]:
     import numpy as np
 
     from conformance.operator.replacement import (
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -125,7 +125,7 @@ def _replacements() -> Iterator[Any]:
     def lengths(length: Callable[[Any], int]) -> Replace:
         """One length for all sequences; padding of a causal prompt follows all compared tokens."""
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             call = given.call
             if call.first_prompt and call.causal:
                 return None
@@ -138,7 +138,7 @@ def _replacements() -> Iterator[Any]:
         """The largest length; with query_seqlens the total is only a bound of it."""
         return int(call.total if call.query_lengths is None else call.lengths.max())
 
-    def every_total(given: ConnectedCall) -> Changes | None:
+    def every_total(given: ConnectedCall) -> CallChanges | None:
         ragged = np.any(given.call.lengths < longest(given.call))
         return lengths(longest)(given) if ragged else None
 

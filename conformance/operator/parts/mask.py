@@ -86,13 +86,13 @@ def _excluded(call: Call) -> Iterator[Objection]:
 def _replacements() -> Iterator[Any]:
     from conformance.operator.replacement import (
         EDGE_THRESHOLD,
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
     )
 
-    def no_window(given: ConnectedCall) -> Changes | None:
+    def no_window(given: ConnectedCall) -> CallChanges | None:
         """A sliding-window cache must have a window."""
         call = given.call
         return None if call.window is None or call.window_cache else {"window": None}
@@ -100,7 +100,7 @@ def _replacements() -> Iterator[Any]:
     def edge(by: int) -> Replace:
         """Another window, if it hides anything at all; a window cache must have room for it."""
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             call, window = given.call, given.call.window
             if window is None or window >= call.lengths.max() or window + by < 1:
                 return None
@@ -110,7 +110,7 @@ def _replacements() -> Iterator[Any]:
 
         return changes
 
-    def opposite(given: ConnectedCall) -> Changes | None:
+    def opposite(given: ConnectedCall) -> CallChanges | None:
         """The opposite setting; not with a local window, which requires causal attention."""
         call = given.call
         queries = call.sequence_length if call.query_lengths is None else call.query_lengths.max()

@@ -56,12 +56,12 @@ def _impossible(call: Call) -> Iterator[Objection]:
 def _replacements() -> Iterator[Any]:
     import numpy as np
 
-    from conformance.operator.replacement import Changes, ConnectedCall, Replace, Replacement
+    from conformance.operator.replacement import CallChanges, ConnectedCall, Replace, Replacement
 
     def positions(change: Callable[[Any], Any]) -> Replace:
         """Other position_ids; those of a first prompt always count on from its first one."""
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             ids = given.call.position_ids
             if given.call.cos is None or ids is None:
                 return None

@@ -69,7 +69,7 @@ def _replacements() -> Iterator[Any]:
     from conformance.operator.replacement import (
         EDGE_THRESHOLD,
         SCALE_THRESHOLD,
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -77,13 +77,13 @@ def _replacements() -> Iterator[Any]:
         first,
     )
 
-    def unnormed(given: ConnectedCall) -> Changes | None:
+    def unnormed(given: ConnectedCall) -> CallChanges | None:
         return None if given.call.q_norm is None else {"q_norm": None, "k_norm": None}
 
     def epsilon(field: str, other: str) -> Replace:
         """The epsilon of the other side, if there is a norm and the two differ."""
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             call = given.call
             differ = call.q_norm is not None and call.q_epsilon != call.k_epsilon
             return {field: getattr(call, other)} if differ else None

@@ -109,7 +109,7 @@ def _replacements() -> Iterator[Any]:
         EDGE_THRESHOLD,
         SCALE_THRESHOLD,
         THRESHOLD,
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -138,7 +138,7 @@ def _replacements() -> Iterator[Any]:
         ``by_channel``: only if the scales of the channels differ.
         """
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             call, format = given.call, getattr(given.call, f"{field}_format")
             if format.scale is None or (by_channel and not np.ptp(format.scale)):
                 return None

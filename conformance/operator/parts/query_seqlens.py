@@ -96,7 +96,7 @@ def _replacements() -> Iterator[Any]:
     import numpy as np
 
     from conformance.operator.replacement import (
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -106,7 +106,7 @@ def _replacements() -> Iterator[Any]:
     def queries(change: Callable[[Any, Any], Any]) -> Replace:
         """Other numbers of query tokens, within the limits of chunk, sequence and past."""
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             call = given.call
             if call.query_lengths is None:
                 return None

@@ -75,7 +75,7 @@ def _replacements() -> Iterator[Any]:
     import numpy as np
 
     from conformance.operator.replacement import (
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -83,16 +83,16 @@ def _replacements() -> Iterator[Any]:
         first,
     )
 
-    def unturned(given: ConnectedCall) -> Changes | None:
+    def unturned(given: ConnectedCall) -> CallChanges | None:
         return None if given.call.cos is None else {"cos": None, "sin": None}
 
-    def other_layout(given: ConnectedCall) -> Changes | None:
+    def other_layout(given: ConnectedCall) -> CallChanges | None:
         return None if given.call.cos is None else {"interleaved": not given.call.interleaved}
 
     def row_0(field: str, of_angle_0: float) -> Replace:
         """Row 0 of a table, unless it is that of the angle 0, which is another replacement."""
 
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             table = getattr(given.call, field)
             if table is None or np.all(table[0] == of_angle_0):
                 return None

@@ -80,13 +80,13 @@ def _excluded(call: Call) -> Iterator[Objection]:
 def _replacements() -> Iterator[Any]:
     import numpy as np
 
-    from conformance.operator.replacement import Changes, ConnectedCall, Replacement
+    from conformance.operator.replacement import CallChanges, ConnectedCall, Replacement
 
-    def default_scale(given: ConnectedCall) -> Changes | None:
+    def default_scale(given: ConnectedCall) -> CallChanges | None:
         scale = given.call.head_size**-0.5
         return {"scale": scale} if np.float32(given.call.scale) != np.float32(scale) else None
 
-    def no_cap(given: ConnectedCall) -> Changes | None:
+    def no_cap(given: ConnectedCall) -> CallChanges | None:
         return {"softcap": 0.0} if given.call.softcap else None
 
     yield Replacement("softcap", "", "no cap", no_cap, "softcap")

@@ -59,7 +59,7 @@ def _replacements() -> Iterator[Any]:
     import numpy as np
 
     from conformance.operator.replacement import (
-        Changes,
+        CallChanges,
         ConnectedCall,
         Replace,
         Replacement,
@@ -70,7 +70,7 @@ def _replacements() -> Iterator[Any]:
     none = filled("sink", -np.inf)
 
     def if_connected(change: Replace, connected: bool) -> Replace:
-        def changes(given: ConnectedCall) -> Changes | None:
+        def changes(given: ConnectedCall) -> CallChanges | None:
             return change(given) if ("head_sink" in given.inputs) is connected else None
 
         return changes

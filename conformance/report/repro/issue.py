@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conformance.base.remembered import of_the_last
+from conformance.base.remembered import cache_last
 from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.operator.signature import DOMAIN, OP_TYPE
 from conformance.report.findings import alone
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.escaping import LINK, code, fence_around, inline
-from conformance.report.repro.program import Program
+from conformance.report.repro.program import ReproductionProgram
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.results.wrong_outputs import only_presents, wrong_in
 
 
-def issue(case: CaseRecord, result: ResultRecord, target: TargetRecord, program: Program) -> str:
+def issue(
+    case: CaseRecord, result: ResultRecord, target: TargetRecord, program: ReproductionProgram
+) -> str:
     """Markdown for a bug tracker: a title, the call, the result, the finding, and the program.
 
     ``program`` is the value of `program_of`.
@@ -31,7 +33,7 @@ def issue_parts(
     case: CaseRecord,
     result: ResultRecord,
     target: TargetRecord,
-    program: Program,
+    program: ReproductionProgram,
     elsewhere: Sequence[tuple[str, Verdict]] = (),
 ) -> tuple[str, str]:
     """The text before the program, and the line that ends its code block (empty if there is none).
@@ -76,7 +78,7 @@ def issue_parts(
     return "\n".join([*lines, f"{fence}{program.language}"]) + "\n", fence
 
 
-@of_the_last
+@cache_last
 def _call(case: CaseRecord) -> list[str]:
     """The lines about the call: its tensors and attributes."""
     asks = f"{inline(case.title)}." if case.title else ""

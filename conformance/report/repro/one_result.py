@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.base.array_types import NUMPY
+from conformance.base.array_types import NUMPY, Array
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
 from conformance.bundle.variants import Outputs
@@ -16,7 +16,6 @@ from conformance.oracle.tolerance import CONSTANTS, TargetClass
 from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord, TargetRecord
 from conformance.targets.catalogue import entry_of
 
-Array = np.ndarray[Any, Any]
 Masked = np.ma.MaskedArray[Any, Any]
 
 

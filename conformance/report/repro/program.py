@@ -23,7 +23,7 @@ import onnx
 from onnx import helper
 
 from conformance.base.paths import data_path
-from conformance.base.remembered import of_the_last
+from conformance.base.remembered import cache_last
 from conformance.base.text import one_line
 from conformance.bundle.model import declare, filled_model, model_of
 from conformance.bundle.script import ALIASES, CARRY
@@ -64,7 +64,7 @@ _ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in
 
 
 @dataclass(frozen=True)
-class Program:
+class ReproductionProgram:
     """The stand-alone program of a result. It prints the verdict as its last line.
 
     ``missing`` is a sentence that says why there is none; the text is then only a comment.
@@ -108,7 +108,7 @@ def template_text(name: str) -> str:
     return _INCLUDE.sub(part, (folder / name).read_text(encoding="utf-8"))
 
 
-def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Program:
+def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> ReproductionProgram:
     """The program of a result; its ``missing`` says why if there is none."""
     script = script_of(target.ep)
     head = [*_head(case, result, target)]
@@ -119,11 +119,11 @@ def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> 
         try:
             lines = [*_case_lines(case), *_result_lines(case, result, target, script)]
             data = ["{", *lines[:-1], lines[-1].removesuffix(","), "}"]
-            return Program(template, comment(head, mark), data)
+            return ReproductionProgram(template, comment(head, mark), data)
         # this suite writes no such file
         except (ValueError, LookupError, OverflowError, TypeError, zlib.error):
             missing = "The results file describes an input wrongly."
-    return Program(template, comment([*head, "", missing or ""], mark), missing=missing)
+    return ReproductionProgram(template, comment([*head, "", missing or ""], mark), missing=missing)
 
 
 def no_program(ep: str) -> str | None:
@@ -161,7 +161,7 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
 # ── The data ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@of_the_last
+@cache_last
 def _case_lines(case: CaseRecord) -> list[str]:
     """The lines of the data about the call, which are the same for every target."""
     call = case.call

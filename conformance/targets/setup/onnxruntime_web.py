@@ -16,7 +16,7 @@ from typing import Final
 
 from conformance.base.paths import data_path
 from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
-from conformance.targets.catalogue import LAVAPIPE, Programs
+from conformance.targets.catalogue import LAVAPIPE, OptionValues
 from conformance.targets.registry import target_for
 from conformance.targets.setup.described import described, with_fix
 from conformance.targets.setup.programs import (
@@ -76,7 +76,7 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
     Starts the runner. If lavapipe would help and this user is root, it is installed. Raises
     :class:`SetupError` if not even ``wasm`` can run.
     """
-    programs = Programs(onnxruntime_web=version)
+    programs = OptionValues(onnxruntime_web=version)
     without_adapter = described(target_for("wasm", programs))
     if not isinstance(without_adapter, DescribedAnswer):
         raise SetupError(with_fix(without_adapter.reason, without_adapter.fix))

@@ -15,8 +15,8 @@ from typing import Final
 
 from conformance.base.processes import run
 from conformance.harness.protocol import DescribedAnswer
-from conformance.targets.catalogue import ONNXRUNTIME_GPU, Package, Programs
-from conformance.targets.published import NoAnswer, pip_lists
+from conformance.targets.catalogue import ONNXRUNTIME_GPU, OptionValues, Package
+from conformance.targets.published import RegistryError, pip_lists
 from conformance.targets.registry import target_for
 from conformance.targets.setup.described import described, with_fix
 from conformance.targets.setup.programs import (
@@ -59,7 +59,7 @@ def how_to_use_cuda(version: str) -> list[str]:
     python = python_in(built_onnxruntime_gpu(version))
     found = find_cuda_python()
     taken = found is not None and found.path == python
-    target = target_for("cuda", None if taken else Programs(ort_python=str(python)))
+    target = target_for("cuda", None if taken else OptionValues(ort_python=str(python)))
     use = shlex.join(("gqa", "run", *target.arguments))
     answer = described(target)
     if isinstance(answer, DescribedAnswer):
@@ -137,7 +137,7 @@ def _other_python(package: Package, release: str, error: SetupError) -> str:
     requirement = f"{package.name}=={release}"
     try:
         lists = pip_lists(package)
-    except NoAnswer:
+    except RegistryError:
         lists = {}
     versions = [python for python, releases in lists.items() if release in releases]
     listing = f"{shlex.quote(sys.executable)} -m pip index versions {package.name}"

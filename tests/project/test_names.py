@@ -1,0 +1,30 @@
+"""One name for one thing: no two types of the package have the same name."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from conformance.base.paths import PACKAGE
+
+
+def types_in(tree: ast.Module) -> Iterator[str]:
+    """The classes of a module, and its aliases of types."""
+    yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    for node in tree.body:
+        names = node.targets if isinstance(node, ast.Assign) else ()
+        yield from (
+            name.id
+            for name in names
+            if isinstance(name, ast.Name) and name.id[0].isupper() and not name.id.isupper()
+        )
+
+
+def test_a_type_name_has_one_sense() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for name in types_in(ast.parse(file.read_text(encoding="utf-8"))):
+            places[name].append(str(file.relative_to(PACKAGE)))
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    assert not twice, f"rename one of each: {twice}"
