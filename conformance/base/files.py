@@ -110,7 +110,7 @@ def open_direct(path: Path) -> int | None:
     own = own_descriptor(path)
     if own is not None:
         return os.dup(own)
-    with suppress(FileNotFoundError, ValueError):  # what is impossible fails when it is opened
+    with suppress(FileNotFoundError, ValueError):  # an impossible path fails on open
         if stat.S_ISCHR(os.stat(path).st_mode):
             return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     return None

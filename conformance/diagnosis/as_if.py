@@ -1,8 +1,8 @@
-"""Which known fault the values of failures are like: a fault dictionary of kernels.
+"""Names the known fault whose wrong values a target returns: a fault dictionary of kernels.
 
 ``mutants/`` has a correct kernel and some 400 small faults of it. A fault explains failures if the
-kernel with it returns what the target returned, within the error budget, for most of the sampled
-failures, and does not break calls that pass on the target. If no fault does, none is named.
+kernel with this fault returns the target's values, within the error budget, for most of the sampled
+failures, and does not break calls that pass on the target. Otherwise no fault is named.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from conformance.oracle.tolerance import TargetClass, shares
 from conformance.run.assessment import job_for, prepared_case
 
 RUNNER: Final = data_path("mutants") / "runner.py"
-#: The kernel without a fault, which also says which faults could differ from it in a call.
+#: The correct kernel, which also reports the faults that could change a call.
 PROBE: Final = "probe"
-#: How many failures are compared with a fault.
+#: Failures sampled.
 FAILURES: Final = 8
-#: How many passing calls are tried with a fault that explains failures: some that differ from each
-#: other, then in turn those that are most like the failures and any. If time ends, at least these.
+#: Passing calls sampled that differ from each other as much as possible.
 SPREAD: Final = 16
+#: Passing calls sampled in all: also those nearest to the failures, alternating with random ones.
 TRIED: Final = 1000
+#: Passing calls that are tried even if the time is up.
 ENOUGH: Final = 400
-#: How many failures faults are looked for with, one after the other.
+#: Sampled failures that are compared with all faults.
 SEEDS: Final = 3
-#: For this many failures that it explains, one may be as neither the fault nor the right kernel: a
-#: kernel has several faults.
+#: One unexplained failure is allowed for this many explained ones: a kernel has several faults.
 EXCEPTIONS: Final = 2
-#: The fault may break this many of the passing calls that are tried: a real one has its own limits.
+#: A fault that breaks more of the passing calls than this is dropped.
 BROKEN: Final = 2
-#: The outputs of a fault may be this many budgets away: both kernels have errors.
+#: The outputs of a fault and of the target may differ by this many budgets: both have errors …
 BUDGETS: Final = 2.0
-#: … or this share of the largest error.
+#: … or by this share of the largest error.
 SHARE: Final = 1e-3
 #: Calls with more than this many products of scores are not sampled, or not tried.
 MAX_EFFORT: Final = 20_000_000
 MAX_EFFORT_TRIED: Final = 2_000_000
-#: Calls are sampled from this many at most, the simplest.
+#: Calls are sampled from the simplest ones, at most this many.
 SIMPLE: Final = 200
-#: Faults that the sampled calls do not tell apart are all named, if they are no more than these.
+#: If the sampled calls do not tell several faults apart, up to this many are named.
 MAX_NAMES: Final = 3
 
 #: The outputs of a call on the target; None if it does not run.
@@ -72,9 +72,8 @@ OutputsOf = Callable[[Case], Outputs | None]
 class MatchingFault:
     """A fault whose values the target returns, or several that no sampled call tells apart.
 
-    It explains ``explained`` of the failures that were run again: their values are those of the
-    fault. ``others`` are those that it does not explain, and ``broken`` are calls that pass, and
-    would not with this fault.
+    ``explained``: the failures that were run again and have the values of the fault. ``others``:
+    the other failures that were run again. ``broken``: passing calls that fail with this fault.
     """
 
     names: tuple[str, ...]
@@ -85,7 +84,7 @@ class MatchingFault:
 
     @property
     def sentence(self) -> str:
-        """The fault in words, how many of the failures it explains, and what speaks against it."""
+        """The fault in words, the number of failures that it explains, and the exceptions."""
         faults = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in self.sentences]
         names = ", ".join(self.names)
         tried = len(self.explained) + len(self.others)
@@ -100,7 +99,7 @@ class MatchingFault:
 
 
 class FaultyKernels:
-    """The kernels with a known fault, in one process; a context manager."""
+    """The process that runs the kernels with a known fault; a context manager."""
 
     def __init__(self, without: Sequence[str] = ()) -> None:
         command = Command("faulty kernels", (sys.executable, str(RUNNER), "--by-folder"))
@@ -115,7 +114,7 @@ class FaultyKernels:
 
     @cached_property
     def sentences(self) -> dict[str, str]:
-        """The faults that show in numbers, in a sentence each, by name."""
+        """A sentence for each fault that changes values, by its name."""
         lines = ask((sys.executable, RUNNER, "--list")).stdout.decode().splitlines()
         faults = (json.loads(line) for line in lines)
         return {
@@ -134,7 +133,7 @@ class FaultyKernels:
         return [name for name in self.sentences if name in touched]
 
     def outputs(self, call: SampledCall, fault: str) -> Outputs | None:
-        """What the kernel with the fault returns; None if it does not."""
+        """The outputs of the kernel with the fault; None if it returns none."""
         outcome = self._session.run(call.job(fault))
         try:
             return read_outputs(outcome) if isinstance(outcome, Ran) else None
@@ -143,7 +142,7 @@ class FaultyKernels:
 
 
 class SampledCall:
-    """A sampled call: its inputs, what is expected, and what the target returned."""
+    """A sampled call: its inputs, the expected outputs, and those of the target."""
 
     def __init__(self, case: Case, returned: Outputs, target_class: TargetClass) -> None:
         self.case = case
@@ -168,7 +167,7 @@ class SampledCall:
         )
 
     def is_explained(self, outputs: Outputs) -> bool:
-        """Whether these outputs are wrong, and the target returned them, within their budgets."""
+        """Whether these outputs are wrong and equal the target's, within their budgets."""
         steps = zip(self.returned, outputs, self.expected, strict=True)
         return not self.is_right(outputs) and all(
             self._near(step.get(name), like.get(name), want, BUDGETS)
@@ -179,8 +178,11 @@ class SampledCall:
     def _near(
         self, got: np.ndarray | None, like: np.ndarray | None, want: Expected, most: float
     ) -> bool:
-        """Whether two outputs differ by at most so many error budgets where they are defined, or by
-        a small share of what is wrong: the budgets are those of the right values."""
+        """Whether two outputs differ by at most ``most`` error budgets in all defined elements.
+
+        A fault's outputs may also differ by a small share of the error, since the budgets are those
+        of the right values.
+        """
         if got is None or like is None or (got.shape, got.dtype) != (like.shape, like.dtype):
             return False
         if got.shape != want.shape:
@@ -249,8 +251,10 @@ def _explained(
     kernels: FaultyKernels,
     until: float,
 ) -> MatchingFault | None:
-    """The fault that explains ``seed`` and the other samples; None if none does, or if there is no
-    time to try it with calls that pass."""
+    """The fault that explains ``seed`` and the other samples.
+
+    None if no fault does, or if the time is up before it was tried with passing calls.
+    """
     like = {name: [seed] for name in kernels.changing(seed) if _explains(seed, name, kernels)}
     others = dict.fromkeys(like, 0)
     for call in samples:
@@ -286,7 +290,7 @@ def _explained(
 
 
 def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> SampledCall | None:
-    """The call with what the target returns for it; None if that cannot be compared."""
+    """The call with the outputs of the target; None if these cannot be compared."""
     outputs = outputs_of(case)
     if outputs is None:
         return None
@@ -295,7 +299,7 @@ def _call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> Sampl
 
 
 def _right_call(case: Case, outputs_of: OutputsOf, target_class: TargetClass) -> SampledCall | None:
-    """A call that passed, if the target computed it: one that may be rejected is run again."""
+    """A passing call that the target computes; None if it may have passed by a rejection."""
     contract = case.contract
     if contract.demands == "computes" and not (contract.providers or contract.readings):
         return SampledCall(case, (), target_class)
@@ -309,14 +313,16 @@ def _explains(call: SampledCall, fault: str, kernels: FaultyKernels) -> bool:
 
 
 def _keeps(call: SampledCall, fault: str, kernels: FaultyKernels) -> bool:
-    """Whether the fault leaves the call right."""
+    """Whether the call is right with the fault, too."""
     outputs = kernels.outputs(call, fault)
     return outputs is not None and call.is_right(outputs)
 
 
 def _spread(cases: Sequence[Case], most: int) -> list[Case]:
-    """Cases of those with the fewest features, which meet few other faults: the simplest first, and
-    then such as differ as much as possible in their features."""
+    """At most ``most`` simple cases: the simplest, then those that differ most in their features.
+
+    Simple cases have few features and therefore meet few other faults.
+    """
     left = sorted(_small(cases), key=simplicity)
     left = left[: min(max(2 * most, len(left) // 4), SIMPLE)]
     chosen = left[:1]
@@ -328,7 +334,7 @@ def _spread(cases: Sequence[Case], most: int) -> list[Case]:
 
 
 def _telling(passing: Sequence[Case], failing: Sequence[Case]) -> list[Case]:
-    """The passing calls that are tried with a fault, in no order of sizes, each once."""
+    """The passing calls that are tried with a fault, each once, in an order free of sizes."""
     small = [case for case in _small(passing) if effort(case) <= MAX_EFFORT_TRIED]
     drawn = sorted(small, key=lambda case: crc32(case.id.encode()))
     near = sorted(drawn, key=lambda case: min(_distance(case, one) for one in failing))

@@ -1,5 +1,4 @@
-"""What a run can say of its failures beyond each of them: what they share, and which known fault
-they are like."""
+"""Explains the failures of a run: what they share, and which known fault returns their values."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ MAX_GROUPS: Final = 6
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the failures of one kind share on one target, and what they are like.
+    """What the failures of one kind share on one target, and the faults that explain them.
 
     ``kind`` is the verdict, with the message of a rejection. ``as_if`` are known faults.
     """
@@ -48,7 +47,7 @@ class Explanation:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A heading and a sentence each; none if there is nothing to say."""
+        """Headings, each with a sentence; none if nothing explains the failures."""
         sentences = (*(one.sentence for one in self.as_if), *self.shared.sentences)
         simplest = [
             f"Simplest: {pattern.simplest.id} ({pattern.simplest.title})"
@@ -87,7 +86,7 @@ def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explan
 
 
 def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Explanation:
-    """The same with the known faults whose values the target returns.
+    """The explanations, completed by the known faults whose values the target returns.
 
     Some calls are run again on the target. ``until`` is a time of `time.monotonic`. Without the
     faulty kernels nothing is named.
@@ -112,7 +111,7 @@ def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Expla
 
 
 def cases_in(files: Iterable[Path]) -> dict[str, Case]:
-    """The cases of those files that can still be read, by id."""
+    """The cases of the files that can still be read, by id."""
     found: dict[str, Case] = {}
     for file in sorted(set(files)):
         with suppress(InputError, OSError):
@@ -121,7 +120,7 @@ def cases_in(files: Iterable[Path]) -> dict[str, Case]:
 
 
 def explanations_of(table: Table) -> list[Explanation]:
-    """What the unexpected results of a table share, as far as they are of shipped cases."""
+    """What the unexpected results of shipped cases share."""
     failing = [cell for cell in table.cells if cell.result.unexpected]
     if not failing:
         return []
@@ -134,7 +133,7 @@ def explanations_of(table: Table) -> list[Explanation]:
 
 
 def explanations_of_changes(changes: RunDifferences) -> list[Explanation]:
-    """What newly broken results share, in contrast to those that pass before and now."""
+    """What newly broken results share that results which pass before and now do not have."""
     if not changes.by_kind["broken"]:
         return []
     cases = _shipped_cases()
@@ -146,5 +145,5 @@ def explanations_of_changes(changes: RunDifferences) -> list[Explanation]:
 
 @cache
 def _shipped_cases() -> dict[str, Case]:
-    """The shipped cases by id: a results file may be a stranger's, so no file that it names."""
+    """The shipped cases by id. A stranger's results file may name any file, so it is not read."""
     return cases_in(shipped_files().values())

@@ -1,4 +1,4 @@
-"""What failures share: the shortest expression of ``-k`` that separates them from what passes.
+"""Finds what failures share: the shortest ``-k`` expression that separates them from passing calls.
 
 Spectrum-based fault localisation looks for the lines of a program that failing tests run and
 passing ones do not. Here the properties of calls take the place of lines. An expression is judged
@@ -47,13 +47,13 @@ _BEAM: Final = 12
 MIN_BITS: Final = 8.0
 JOINING_BITS: Final = 4.0
 MIN_FAILURES: Final = 2
-#: Of most calls with an expression fail, if this share of them does.
+#: An expression whose calls fail at least at this rate counts as "most of them fail".
 MOST_FAIL: Final = 0.8
 
 
 @dataclass(frozen=True)
 class CasePattern:
-    """An expression, and how many of the calls that it selects fail.
+    """An expression, and the number of selected calls that fail.
 
     ``calls`` and ``failures`` leave out what patterns before it select. ``passing`` has the calls
     that pass although it selects them, if they are few; ``selected`` the calls that fail.
@@ -67,20 +67,22 @@ class CasePattern:
 
     @property
     def simplest(self) -> Case:
-        """The failing call with the least to look at."""
+        """The simplest failing call."""
         return min(self.selected, key=simplicity)
 
     @property
     def sentence(self) -> str:
-        """How many of the calls fail: ``fails with `ragged` (8 of 9, not a/b)``."""
+        """The number of selected calls that fail: ``fails with `ragged` (8 of 9, not a/b)``."""
         names = f", not {listed(self.passing)}" if self.passing else ""
         return f"fails with `{self.expression}` ({self.failures:,} of {self.calls:,}{names})"
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What failures share. ``others`` and ``left`` are the calls that no pattern selects, and the
-    failures among them."""
+    """What failures share.
+
+    ``others``: the number of calls that no pattern selects; ``left``: the failures among them.
+    """
 
     failures: int
     patterns: tuple[CasePattern, ...]
@@ -145,22 +147,20 @@ def _shortest(cases: Sequence[Case], fails: Mask) -> list[tuple[str, Mask]]:
 
 
 def simplicity(case: Case) -> tuple[int, int]:
-    """What calls are ordered by to find the one with the least to look at: the number of features
-    that are not plain, and the effort."""
+    """The key that sorts calls by simplicity: features that are not plain, then effort."""
     plain = sum(value == BY_NAME[name].plain for name, value in case.features.items())
     return len(BY_NAME) - plain, effort(case)
 
 
 def effort(case: Case) -> int:
-    """The number of attention scores of a call times its head size, by which calls are compared."""
+    """The number of attention scores of a call times its head size: how large it is."""
     call = case.call
     scores = sum(max(s.sequence_length, 1) * s.total_sequence_length for s in case.steps)
     return call.batch_size * call.num_heads * call.head_size * scores
 
 
 class Parts:
-    """The words and comparisons of ``-k`` that tell some of ``cases`` from others, each with its
-    length in bits."""
+    """The ``-k`` words and comparisons that select some ``cases``, each with its length in bits."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         shortest: dict[bytes, tuple[float, int, str]] = {}
@@ -274,7 +274,7 @@ def _factorials(most: int) -> npt.NDArray[np.float64]:
 
 
 def _code(some: npt.ArrayLike, of: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The bits that say which ``some`` of so many fail: their number, and one choice of them."""
+    """The bits that encode which ``some`` of so many calls fail: the number, and the choice."""
     k, n = np.asarray(some, np.intp), np.asarray(of, np.intp)
     logs = _factorials(1 << int(n.max(initial=1)).bit_length())
     bits: npt.NDArray[np.float64] = logs[n] - logs[k] - logs[n - k] + np.log2(n + 1.0)

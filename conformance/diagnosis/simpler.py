@@ -1,4 +1,4 @@
-"""The ways in which a call can be made simpler, and what it needs where none of them will do."""
+"""The ways in which a call can be made simpler, and what is left when none of them helps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIZES: Final = {
 
 
 def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
-    """For each part of a case the changes that make it simpler, those that do most first.
+    """For each part of a case the changes that make it simpler, the largest first.
 
     Parts that cost most come first. A change may lead to an impossible call.
     """
@@ -70,7 +70,7 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
 
 
 def _towards(least: int, value: int) -> Iterator[int]:
-    """``least``, then values that come closer and closer to ``value``."""
+    """``least``, then values that approach ``value``."""
     distance = value - least
     while distance > 0:
         yield value - distance
@@ -184,8 +184,7 @@ _COUNTABLE: Final = re.compile(r"(?!one |no |per)(\w).*(cache|buffer|bias|chunk|
 
 
 def needs(case: Case, needed: Collection[str]) -> dict[str, str]:
-    """A phrase for each part of ``case`` that is ``needed``; one that follows from another is left
-    out."""
+    """A phrase for each ``needed`` part of ``case``, except those that follow from other parts."""
     call, step = case.written_call, case.steps[-1]
     features, tokens = case.features, step.sequence_length
     keys = max(step.total_lengths, default=0)

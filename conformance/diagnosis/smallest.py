@@ -41,7 +41,7 @@ TRY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True)
 class Smallest:
-    """The smallest case found, after so many ``runs``.
+    """The smallest case found, and the number of ``runs`` of the search.
 
     ``needs`` has a phrase for each part that could not be made simpler. ``complete``: nothing was
     left to try.
@@ -54,12 +54,14 @@ class Smallest:
 
     @property
     def sentence(self) -> str:
-        """What it has: `This smallest call has two key/value heads and a softcap.`; may be
-        empty."""
+        """The features that it needs: `This smallest call has two key/value heads and a softcap.`
+
+        Empty if it is a plain call.
+        """
         return f"This smallest call has {listed([*self.needs.values()])}." if self.needs else ""
 
     def beside(self, failing: Sequence[Case], shared: Sequence[str]) -> list[str]:
-        """What sets it apart from the ``failing`` calls, which share one of some expressions."""
+        """How it differs from the ``failing`` calls, which share one of several expressions."""
         told = []
         if shared and not any(compile_expression(text)((), self.case) for text in shared):
             texts = " or ".join(f"`{text}`" for text in shared)
@@ -122,8 +124,11 @@ def fields_of(case: Case) -> dict[str, Any]:
 
 
 class _Search:
-    """A search. ``tried`` has the fields of each call, and whether it fails; None: it cannot take
-    the place of the first."""
+    """A search for a smaller call.
+
+    ``tried`` maps the fields of each call to whether it fails; None: the call cannot replace the
+    first one.
+    """
 
     def __init__(
         self,
@@ -180,17 +185,17 @@ class _Search:
         return self.runs >= self.most_runs or time.monotonic() >= self.until
 
     def _simpler_in(self, part: str, case: Case) -> Case:
-        """The case with one part as simple as it gets."""
+        """The case with one part as simple as possible."""
         simpler = next(filter(None, map(self._tried, self._candidates(case, part))), None)
         return case if simpler is None else self._simpler_in(part, simpler)
 
     def _candidates(self, case: Case, part: str) -> Iterator[Case]:
-        """The cases in which one part is simpler, which may be impossible."""
+        """The cases in which one part is simpler; some may be impossible."""
         changed = (self._changed(case, each) for each in simplifications(case)[part])
         return (each for each in changed if _key(each) != _key(case))
 
     def _changed(self, case: Case, changes: FieldChanges) -> Case:
-        """The case with other fields, which may not fit."""
+        """The case with other fields, which may contradict each other."""
         fields = {name: value for name, value in changes.items() if name in CALL_FIELDS}
         return replace(
             case,
@@ -204,7 +209,7 @@ class _Search:
         )
 
     def _tried(self, changed: Case) -> Case | None:
-        """The case as it is loaded, if it is new and still fails."""
+        """The case as a file would give it, if it is new and still fails."""
         key = _key(changed)
         if key in self.tried or self._is_over():
             return None
@@ -217,7 +222,7 @@ class _Search:
         return candidate if fails else None
 
     def _loaded(self, changed: Case) -> Case | None:
-        """The case as it is loaded; None if it cannot take the place of the first."""
+        """The case as a file would give it; None if it cannot replace the first one."""
         try:
             self.file.write_text(case_text([(changed, "")]), encoding="utf-8")
             (case,) = load_file(self.file)
@@ -233,13 +238,13 @@ class _Search:
         return case if is_alike else None
 
     def _derived(self, case: Case) -> str | None:
-        """What the features of a case demand of the provider."""
+        """The demand on the provider that follows from the features of a case."""
         contract = contract_by_features(case.call, case.steps)
         return contract.on(self.provider).demands if contract else None
 
 
 def _without_effect(case: Case) -> tuple[EffectName, ...]:
-    """The parts of a call that do not change the output, as where it is rejected."""
+    """The parts of a call that do not change the output; all parts if the call is rejected."""
     found = {name: effect for name, effect in effects(case.call).items() if name in THRESHOLDS}
     parts: dict[Any, float] = {}
     for name, effect in found.items():

@@ -254,4 +254,5 @@ def _part(
 
 
 def _already_reported(one: ModelAnswer, trouble: ModelTrouble) -> bool:
-    return any(each.kind == trouble.kind != "wrong" for each in one.of(trouble.use).bad)
+    kinds = {part.kind for part in one.of(trouble.use).bad}
+    return trouble.kind in kinds and trouble.kind != "wrong"

@@ -23,7 +23,7 @@ BUDGETS = {
     "conformance/harness": 996,
     "conformance/judge": 448,
     "conformance/maintain": 1623,
-    "conformance/model": 4455,
+    "conformance/model": 4456,
     "conformance/operator": 2610,
     "conformance/oracle": 2140,
     "conformance/report": 2833,
