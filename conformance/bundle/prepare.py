@@ -26,7 +26,7 @@ from conformance.bundle.expected import Expected
 from conformance.bundle.model import tensor_of
 from conformance.bundle.script import Script, script_of
 from conformance.bundle.variants import variant_script
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
 from conformance.operator.call import Call, GraphCall

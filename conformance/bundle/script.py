@@ -12,7 +12,7 @@ from conformance.base.array_types import Array
 from conformance.bundle.inputs import draw_inputs, draw_weights
 from conformance.bundle.model import build_model, filled_model
 from conformance.case.graph import parsed, shared_pasts
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import Call, GraphCall
 from conformance.operator.readings import ReadingName
 from conformance.operator.tensors import Step, attributes_of

@@ -20,7 +20,7 @@ from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX, Arr
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import DEFAULT_OPSET, declare, model_of, node_of
 from conformance.bundle.script import CARRY, Arrays, Script, ScriptStep, script_with
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.case.variants import RelationName
 from conformance.operator.call import Call
 from conformance.operator.signature import INPUTS, Axis

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 from conformance.base.explain import reason_of
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.contract import Contract, contract_by_features
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.operator.call import Call, CallError, CallFields, Model
 from conformance.operator.features import EFFECTS, PARTS, features_of

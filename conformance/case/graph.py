@@ -24,8 +24,8 @@ from pydantic import ValidationError
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
-from conformance.base.onnx_models import check_inlined, make_names_safe
 from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, node_steps
+from conformance.graph.walks import check_inlined, make_names_safe
 from conformance.operator.call import (
     CALL_FIELDS,
     GRAPH_FIELDS,

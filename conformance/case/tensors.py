@@ -16,7 +16,6 @@ from typing import Final
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.operator.call import (
     Call,
-    GraphCall,
     InputOverride,
     OutputOverride,
     State,
@@ -43,15 +42,6 @@ MAX_SCORES: Final = 1 << 27
 MAX_SHOWN_SCORES: Final = 1 << 25
 
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
-
-
-def steps_of(call: Call) -> tuple[Step, ...]:
-    """The steps of a case: one, or one for each call of a loop. Raises :class:`ShapeError`."""
-    if isinstance(call, GraphCall):
-        from conformance.case.graph import graph_steps  # imports this module, and onnx
-
-        return graph_steps(call)
-    return node_steps(call)
 
 
 def node_steps(call: Call) -> tuple[Step, ...]:

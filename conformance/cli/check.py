@@ -26,11 +26,11 @@ from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.expectations.match import check_stale
 from conformance.expectations.read import load_pinned
+from conformance.graph.reading import ModelError, ReadModel
 from conformance.harness.folders import temporary_folder
 from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
 from conformance.model.entries import CaseFiles, theme_of
-from conformance.model.reading import ModelError, ReadModel
 from conformance.model.seen import program_of, refusal_of
 from conformance.model.stages import Lengths
 from conformance.model.subject import NoCalls, subject_of

@@ -47,7 +47,7 @@ _ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
 #: The exit statuses for errors whose message is for the user.
 ERRORS: Final = {
     "conformance.base.yaml_source.InputError": Status.BAD_INPUT,
-    "conformance.model.reading.ModelError": Status.BAD_INPUT,
+    "conformance.graph.reading.ModelError": Status.BAD_INPUT,
     "conformance.cli.common.BadArgument": Status.BAD_INPUT,
     "conformance.case.corpus.NothingMeant": Status.BAD_INPUT,
     "conformance.case.selection.SelectionError": Status.BAD_INPUT,

@@ -18,13 +18,13 @@ from conformance.base.paths import data_path, file_to_write
 from conformance.base.yaml_source import read_yaml, yaml_text
 from conformance.case.case import MAX_TITLE
 from conformance.case.case_file import FORMAT
+from conformance.graph.nodes import nodes_of
+from conformance.graph.reading import ModelError, read_model
 from conformance.maintain import run_command
 from conformance.model.configuration import Configuration
 from conformance.model.entries import entry_of
 from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of
-from conformance.model.nodes import nodes_of
-from conformance.model.reading import ModelError, read_model
 from conformance.model.stages import Lengths, NodeCall, cache_elements, stages_of
 
 EXPORTS: Final = "cases/exports.yaml"

@@ -24,17 +24,17 @@ import onnx
 from onnx import inliner
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX, Array
-from conformance.base.onnx_models import make_names_safe
 from conformance.base.paths import data_path, shown
 from conformance.base.processes import ask
 from conformance.base.text import one_line
 from conformance.case.given import GivenError, npz_types
+from conformance.graph.nodes import AttentionNode
+from conformance.graph.reading import ModelError, ReadModel, value_names
+from conformance.graph.walks import make_names_safe
 from conformance.model.answers import short
 from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file, word_of
 from conformance.model.groups import Group
-from conformance.model.nodes import AttentionNode
 from conformance.model.outer_norm import has_norm, put_norm_outside
-from conformance.model.reading import ModelError, ReadModel, value_names
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30

@@ -15,7 +15,9 @@ from conformance.base.array_types import NUMPY, Array
 from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.given import write_given
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
+from conformance.graph.nodes import AttentionNode
+from conformance.graph.reading import as_model_errors
 from conformance.harness.folders import temporary_folder
 from conformance.model.capture import (
     MOST_BYTES,
@@ -32,9 +34,7 @@ from conformance.model.entries import case_files_of
 from conformance.model.feeds import interface_of
 from conformance.model.forms import Form
 from conformance.model.groups import Group, only_layers
-from conformance.model.nodes import AttentionNode
 from conformance.model.notes import notes_on
-from conformance.model.reading import told_of
 from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
 from conformance.operator.call import checked_call
@@ -75,11 +75,11 @@ def captured_subject(
 ) -> CapturedSubject:
     """Run the model, and write the inputs of its nodes into ``folder``.
 
-    The folder belongs beside the case file. Raises :class:`conformance.model.reading.ModelError`.
+    The folder belongs beside the case file. Raises :class:`conformance.graph.reading.ModelError`.
     """
     model, tokens = subject.model, wanted.tokens
     single = [group for group in subject.groups if group.graph is None]
-    with told_of(model.path):
+    with as_model_errors(model.path):
         interface = interface_of(model, single, configuration)
         nodes, faults = capturable(model, only_layers(single, wanted.layers))
         if not nodes:

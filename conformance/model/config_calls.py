@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.base.paths import shown
+from conformance.graph.reading import ModelError
 from conformance.model.configuration import (
     FAMILIES,
     FILES,
@@ -25,7 +26,6 @@ from conformance.model.configuration import (
     read_object,
     section,
 )
-from conformance.model.reading import ModelError
 
 #: The largest size, and the most heads and layers, that a configuration can have.
 _MOST: Final = 1 << 17

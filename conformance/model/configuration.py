@@ -12,7 +12,7 @@ from typing import Any, Final
 from conformance.base.files import read_plain
 from conformance.base.paths import shown
 from conformance.base.text import deep_clean, safe_name
-from conformance.model.reading import ModelError
+from conformance.graph.reading import ModelError
 
 #: Written by transformers, and by ONNX Runtime GenAI.
 FILES: Final = ("config.json", "genai_config.json")

@@ -17,11 +17,9 @@ from onnx import TensorProto, ValueInfoProto, helper
 
 from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION
 from conformance.case.graph import GraphError, graph_call
-from conformance.case.tensors import steps_of
-from conformance.model.forms import Form
-from conformance.model.groups import BORROWER, Group
-from conformance.model.nodes import AttentionNode, is_attention
-from conformance.model.parts import (
+from conformance.case.steps import steps_of
+from conformance.graph.nodes import AttentionNode, is_attention
+from conformance.graph.parts import (
     CannotCut,
     declared,
     model_of,
@@ -29,8 +27,10 @@ from conformance.model.parts import (
     reached,
     too_many,
 )
-from conformance.model.reading import ReadModel, reads
-from conformance.model.shapes import UNKNOWN, ValueDim, ValueType, types_of
+from conformance.graph.reading import ReadModel, reads
+from conformance.graph.shapes import UNKNOWN, ValueDim, ValueType, types_of
+from conformance.model.forms import Form
+from conformance.model.groups import BORROWER, Group
 from conformance.model.stages import NodeCall
 from conformance.operator.call import checked_call
 from conformance.operator.signature import DOMAIN, OPSET_VERSION

@@ -12,9 +12,9 @@ from conformance.base.yaml_source import yaml_text
 from conformance.case.case import MAX_TITLE, misfits
 from conformance.case.case_file import FORMAT
 from conformance.case.contract import contract_by_features
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
+from conformance.graph.reading import ReadModel
 from conformance.model.groups import Group
-from conformance.model.reading import ReadModel
 from conformance.model.stages import NodeCall
 from conformance.operator.call import CALL_FIELDS, InputOverride, checked_call
 from conformance.operator.features import features_of

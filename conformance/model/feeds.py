@@ -13,13 +13,13 @@ from onnx import TensorProto, numpy_helper
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX, Array
 from conformance.base.paths import shown
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
+from conformance.graph.nodes import AttentionNode
+from conformance.graph.reading import ModelError, ReadModel
+from conformance.graph.shapes import ValueType, types_of
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form
 from conformance.model.groups import Group
-from conformance.model.nodes import AttentionNode
-from conformance.model.reading import ModelError, ReadModel
-from conformance.model.shapes import ValueType, types_of
 from conformance.model.skeleton import rotary_table
 from conformance.operator.call import checked_call
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
+from conformance.graph.nodes import AttentionNode
 from conformance.model.configuration import Configuration
-from conformance.model.nodes import AttentionNode
 from conformance.operator.call import Call, checked_call
 from conformance.operator.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
 from conformance.operator.tensors import Step, attributes_of

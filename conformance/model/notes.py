@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from math import isclose
 from typing import Final
 
-from conformance.base.onnx_models import nodes_in
 from conformance.base.words import listed
+from conformance.graph.nodes import ATTENTION
+from conformance.graph.reading import ReadModel
+from conformance.graph.walks import nodes_in
 from conformance.model.configuration import FAMILIES, Configuration, Family
 from conformance.model.groups import Group, layers_of, ranges
-from conformance.model.nodes import ATTENTION
-from conformance.model.reading import ReadModel
 from conformance.model.rotary import base_of
 
 #: Whether layers of a kind have a window, by the words of config.json.

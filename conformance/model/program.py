@@ -15,12 +15,12 @@ import onnx
 from onnx import numpy_helper
 
 from conformance.base.array_types import Array
+from conformance.graph.nodes import AttentionNode
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
 from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file
 from conformance.model.groups import Group
-from conformance.model.nodes import AttentionNode
 from conformance.model.skeleton import MOST_TOKENS, Skeleton
 from conformance.report.model_table import Use
 

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.base.onnx_models import make_names_safe
-from conformance.model.nodes import AttentionNode, is_empty
-from conformance.model.reading import ReadModel
+from conformance.graph.nodes import AttentionNode, is_empty
+from conformance.graph.reading import ReadModel
+from conformance.graph.walks import make_names_safe
 
 #: The largest model that is read as a whole for its tables, and the largest table.
 _MOST_BYTES: Final = 1 << 27

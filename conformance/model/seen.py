@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from conformance.base.explain import reason_of
+from conformance.graph.reading import ReadModel
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
@@ -24,7 +25,6 @@ from conformance.model.program import (
     job_of,
     with_outputs,
 )
-from conformance.model.reading import ReadModel
 from conformance.model.skeleton import part, whole
 from conformance.report.model_table import IN_MODEL, LOADING, USES, AnswerKind, Use
 from conformance.run.target import DescribedTarget

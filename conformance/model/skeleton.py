@@ -17,9 +17,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from conformance.base.onnx_models import nodes_in, subgraphs, within
-from conformance.model.nodes import AttentionNode, array_of, is_attention, is_empty
-from conformance.model.parts import (
+from conformance.graph.nodes import AttentionNode, array_of, is_attention, is_empty
+from conformance.graph.parts import (
     MOST_WEIGHTS,
     CannotCut,
     declared,
@@ -28,9 +27,10 @@ from conformance.model.parts import (
     reached,
     too_many,
 )
-from conformance.model.reading import ReadModel, reads
+from conformance.graph.reading import ReadModel, reads
+from conformance.graph.shapes import UNKNOWN, ValueType, types_of
+from conformance.graph.walks import nodes_in, subgraphs, within
 from conformance.model.rotary import stored
-from conformance.model.shapes import UNKNOWN, ValueType, types_of
 
 #: The elements of a weight from which on the product with the weight is left out.
 _MOST_OF_ONE: Final = 1 << 14

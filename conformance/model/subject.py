@@ -10,15 +10,15 @@ from pathlib import Path
 from conformance.base.explain import reason_of
 from conformance.base.words import plural
 from conformance.case.case import misfits
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
+from conformance.graph.nodes import nodes_of
+from conformance.graph.reading import ModelError, ReadModel, as_model_errors, read_model
 from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of
 from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of, layers_of, only_layers
-from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
-from conformance.model.reading import ModelError, ReadModel, read_model, told_of
 from conformance.model.stages import (
     Lengths,
     NodeCall,
@@ -58,7 +58,7 @@ def subject_of(
     ``head_size`` and ``dtype`` are the user's values for facts that the graph leaves open. Raises
     :class:`ModelError`; :class:`NoCalls` is one.
     """
-    with told_of(path):
+    with as_model_errors(path):
         return _subject_of(path, lengths, head_size, dtype, layers)
 
 

@@ -16,7 +16,7 @@ from built_models import declared
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
 from conformance.case.selection import compile_expression
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import Call, checked_call
 from conformance.operator.features import FEATURES, features_of
 from conformance.operator.tensors import Step

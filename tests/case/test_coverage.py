@@ -13,7 +13,7 @@ from tables import tables
 from conformance.base.paths import ROOT
 from conformance.case.case import Case
 from conformance.maintain.coverage import faults, legal_pairs, looked_at, pair_counts, pairs_of
-from conformance.maintain.covering import Pair, goals_of, line_of, new_rows
+from conformance.maintain.covering import FeaturePair, goals_of, line_of, new_rows
 from conformance.operator.features import FEATURES, features_of
 
 TABLES = tables(__file__)
@@ -74,7 +74,7 @@ def test_new_rows_have_the_pairs_that_no_row_has(tmp_path: Path) -> None:
     given = ("softcap", "given")
     mqa, omitted = (("heads", "mqa"), given), (("key_value", "omitted"), given)
     sink, prompt = (given, ("sink", "head_sink")), (("phase", "prefill"), given)
-    left: set[Pair] = {mqa, omitted, sink, prompt}
+    left: set[FeaturePair] = {mqa, omitted, sink, prompt}
     made = list(new_rows(rows, others, left))
     assert [({mqa, omitted, sink, prompt} & {*pairs_of(row.features)}) for row in made] == [
         {mqa},

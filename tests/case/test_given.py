@@ -16,7 +16,7 @@ from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.sensitivity import effects
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, npz_types, write_given
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import GivenCall, checked_call
 from conformance.run.records import corpus_digest
 

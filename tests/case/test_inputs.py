@@ -14,7 +14,7 @@ from tables import tables
 from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import draw_inputs
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import Call, checked_call
 from conformance.operator.tensors import ShapeError
 

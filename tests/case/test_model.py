@@ -13,7 +13,7 @@ from shipped import shipped_cases
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
 from conformance.case.case import Case
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.expectations.read import load_expectations
 from conformance.operator.call import checked_call
 from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS

@@ -9,7 +9,7 @@ from case_files import cases_of
 from shipped import shipped_cases
 
 from conformance.case.nearest import Near, nearest
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import Call, checked_call
 
 BODY = """

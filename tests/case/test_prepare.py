@@ -21,7 +21,7 @@ from tables import tables
 from conformance.base.array_types import NUMPY
 from conformance.base.files import write_files
 from conformance.bundle.prepare import Prepared, digest_of, prepare
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import Call, checked_call
 from conformance.run.assessment import job_for
 

@@ -27,7 +27,7 @@ from conformance.bundle.sensitivity import (
 )
 from conformance.case.case import EffectName
 from conformance.case.corpus import shipped_files
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import Call, checked_call
 from conformance.operator.replacement import EDGE_THRESHOLD, THRESHOLD
 from conformance.operator.tensors import attributes_of

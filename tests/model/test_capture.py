@@ -18,12 +18,12 @@ from onnx import TensorProto, helper
 
 from conformance.bundle.prepare import digest_of, prepare
 from conformance.case.load import load_file
+from conformance.graph.nodes import nodes_of
+from conformance.graph.reading import ReadModel, read_model
 from conformance.model.capture import Captured, PromptTokens, capture
 from conformance.model.configuration import Configuration
 from conformance.model.feeds import Feeder, Interface, ProgramCall, interface_of
 from conformance.model.groups import Group, groups_of
-from conformance.model.nodes import nodes_of
-from conformance.model.reading import ReadModel, read_model
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True

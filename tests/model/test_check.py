@@ -25,14 +25,14 @@ from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.cli import run as commands_run
 from conformance.cli.check import NumberList
+from conformance.graph.nodes import nodes_of
+from conformance.graph.reading import read_model
 from conformance.maintain import exported
 from conformance.model.answers import answer, short, where_of
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.forms import Form
 from conformance.model.groups import Group, groups_of
-from conformance.model.nodes import nodes_of
-from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, NodeCall, graph_stages, stages_of
 from conformance.results.records import ResultRecord
 

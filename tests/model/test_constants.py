@@ -15,7 +15,7 @@ from conformance.bundle.script import Script, script_of
 from conformance.bundle.variants import variant_script
 from conformance.case.load import load_file
 from conformance.case.properties import comparison_test
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import checked_call
 
 #: A loop whose second call would draw another head_sink, in another range.

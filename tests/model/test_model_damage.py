@@ -13,7 +13,7 @@ from endings import no_hang
 from conformance.base.explain import reason_of
 from conformance.case.load import load_file
 from conformance.cli.check import write_cases
-from conformance.model.reading import ModelError, told_of
+from conformance.graph.reading import ModelError, as_model_errors
 from conformance.model.stages import Lengths
 from conformance.model.subject import subject_of
 
@@ -44,7 +44,7 @@ def test_a_damaged_model_is_an_answer_or_a_sentence(tmp_path: Path, seed: int) -
 
 def test_an_error_that_nobody_foresaw_says_where_it_was_raised(tmp_path: Path) -> None:
     """So a fault of the suite is not taken for one of the model."""
-    with pytest.raises(ModelError) as caught, told_of(tmp_path / "model.onnx"):
+    with pytest.raises(ModelError) as caught, as_model_errors(tmp_path / "model.onnx"):
         print({}["past_key"])
     assert caught.match(
         r"cannot be understood: 'past_key' \(KeyError in test_model_damage.py, line \d+\)\.$"

@@ -14,13 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from tables import tables
 
 from conformance.bundle.inputs import draw_inputs
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
+from conformance.graph.nodes import nodes_of
+from conformance.graph.reading import ModelError, read_model
 from conformance.model.config_calls import read_configuration
 from conformance.model.configuration import Configuration, configuration_beside
 from conformance.model.groups import groups_of
-from conformance.model.nodes import nodes_of
 from conformance.model.notes import notes_on
-from conformance.model.reading import ModelError, read_model
 from conformance.model.stages import Lengths, stages_of
 from conformance.operator.call import checked_call
 from conformance.operator.tensors import attributes_of

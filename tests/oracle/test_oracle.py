@@ -18,7 +18,7 @@ from small_calls import call_of, decode_of, good, output_of
 
 from conformance.base.paths import ROOT
 from conformance.bundle.inputs import draw_inputs
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import checked_call
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES
 from conformance.operator.tensors import attributes_of

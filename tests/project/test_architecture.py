@@ -19,6 +19,7 @@ ORDER = [
     "",  # the package itself: its version
     "base",
     "operator",
+    "graph",
     "case",
     "oracle",
     "harness",

@@ -19,7 +19,7 @@ from conformance.case.corpus import find
 from conformance.case.given import write_given
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.cli import shrunk
 from conformance.cli.shrunk import effort_for, smallest_calls
 from conformance.cli.terminal import RunSummary

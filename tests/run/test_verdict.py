@@ -20,7 +20,7 @@ from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import ComputedSteps, Prepared, prepare
 from conformance.case.contract import Contract
 from conformance.case.corpus import find
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 
 from conformance.bundle.model import build_model
-from conformance.case.tensors import steps_of
+from conformance.case.steps import steps_of
 from conformance.operator.call import checked_call
 
 

@@ -14,13 +14,13 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from conformance.base.array_types import ONNX
-from conformance.base.onnx_models import nodes_in, subgraphs
 from conformance.base.paths import shown
 from conformance.base.text import safe_name
 from conformance.base.words import listed
-from conformance.model.parts import CannotCut
-from conformance.model.reading import ModelError, ReadModel, reads
-from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
+from conformance.graph.parts import CannotCut
+from conformance.graph.reading import ModelError, ReadModel, reads
+from conformance.graph.shapes import UNKNOWN, ValueType, inferred, types_of
+from conformance.graph.walks import nodes_in, subgraphs
 from conformance.operator.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 
 #: Other operators that compute attention.

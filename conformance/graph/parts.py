@@ -10,9 +10,9 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from conformance.base.array_types import ONNX
-from conformance.base.onnx_models import nodes_in
-from conformance.model.reading import reads
-from conformance.model.shapes import ValueType
+from conformance.graph.reading import reads
+from conformance.graph.shapes import ValueType
+from conformance.graph.walks import nodes_in
 
 #: The most elements of all random weights; a model with more of them is not run.
 MOST_WEIGHTS: Final = 1 << 22

@@ -1,7 +1,7 @@
 """Reads a user's model without its weights. Every error is one sentence with the file's name.
 
-The model may be damaged, or made to do harm. `told_of` handles errors that cannot be foreseen: it
-is the one place that turns any exception into a sentence.
+The model may be damaged, or made to do harm. `as_model_errors` handles errors that cannot be
+foreseen: it is the one place that turns any exception into a sentence.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from onnx import TensorProto, inliner
 
 from conformance.base.explain import reason_of
 from conformance.base.files import open_plain
-from conformance.base.onnx_models import check_inlined, make_names_safe, nodes_in, subgraphs, within
 from conformance.base.paths import shown
 from conformance.base.text import visible
-from conformance.model.shapes import inferred
+from conformance.graph.shapes import inferred
+from conformance.graph.walks import check_inlined, make_names_safe, nodes_in, subgraphs, within
 from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: The largest size of protocol buffers, and so of ONNX files.
@@ -41,7 +41,7 @@ class ModelError(ValueError):
 
 
 @contextmanager
-def told_of(path: Path) -> Iterator[None]:
+def as_model_errors(path: Path) -> Iterator[None]:
     """Turn any exception while the model at ``path`` is read into a :class:`ModelError`."""
     try:
         yield
@@ -68,7 +68,7 @@ class ReadModel:
 
     @cached_property
     def inferred(self) -> tuple[onnx.ModelProto, str]:
-        """The model with the types of its values, by :func:`conformance.model.shapes.inferred`."""
+        """The model with the types of its values, by :func:`conformance.graph.shapes.inferred`."""
         return inferred(self.proto)
 
     @cached_property

@@ -1,0 +1,1 @@
+"""ONNX graphs: read safely, with the types of their values and their attention nodes."""
