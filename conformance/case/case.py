@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -265,12 +266,6 @@ def misfits(
             "kv_sequence_length",
             f"key_value {call.key_value} decides the length of key and value",
         )
-    lengths = call.total_sequence_lengths
-    if lengths is not None and len(lengths) != call.batch_size:
-        yield (
-            "total_sequence_lengths",
-            f"total_sequence_lengths has {len(lengths)} for a batch of {call.batch_size}",
-        )
     if call.query_seqlens is not None and (call.key_value == "zero_length" or kind == "none"):
         yield "query_seqlens", "query_seqlens needs new key and value, and a cache"
     if call.rotary == "none" and call.position_ids:
@@ -344,8 +339,11 @@ def _lengths_excluded(call: Call) -> Iterator[tuple[object, str, str]]:
     first, *further = call.loop or (call.sequence_length,)
     no_new = call.key_value in ("zero_length", "omitted") or call.kv_sequence_length == 0
     longest = past if no_new else past + (call.kv_sequence_length or first)
-    totals = max(call.total_sequence_lengths or (longest,))
+    written = call.written_totals
+    totals = max(written[0], default=longest)
     keys = totals if no_new else totals + sum(further)
+    if len(written) > 1:
+        keys = max(chain(*written), default=totals)
     sliding, window = call.sliding_window_cache == 1, call.local_window_size or 0
     yield (
         first and not min(keys, longest),
