@@ -52,7 +52,10 @@ def steps(
     outputs: Arrays = {}
     for step in plan:
         feeds = {graph_input: bundle.array(file) for graph_input, file in step["files"].items()}
-        feeds.update({fed: outputs[output] for fed, output in step["carry"].items()})
+        carried = {fed: outputs[output] for fed, output in step["carry"].items()}
+        if (keep := step.get("keep")) is not None:
+            carried = {fed: present[:, :, :keep] for fed, present in carried.items()}
+        feeds.update(carried)
         session.kernel.memory["shared"] = bool(step["share"])
         outputs = session.run(feeds)
         for output, shared in step["share"].items():

@@ -95,7 +95,7 @@ def describe() -> dict[str, Any]:
         "execution_provider": PROVIDER,
         "device": "NumPy",
         "dtypes": list(graph.TYPES),
-        "features": ["shared_buffer"],
+        "features": ["shared_buffer", "keep"],
         "versions": {"numpy": np.__version__},
     }
 

@@ -96,6 +96,7 @@ class Prepared:
                     if name not in step.carry
                 },
                 carry=dict(step.carry),
+                keep=step.keep,
                 share=dict(step.aliases),
             )
             for index, step in enumerate(self.script.steps)
@@ -201,7 +202,8 @@ def computed_steps(script: Script) -> ComputedSteps:
     past_error: PastErrors | None = None
     for step in script.steps:
         carried = step.carry if answers.steps else {}
-        past = {past: answers.steps[-1][present].rounded for past, present in carried.items()}
+        made = {past: answers.steps[-1][present].rounded for past, present in carried.items()}
+        past = {name: present[:, :, : step.keep] for name, present in made.items()}
         past_error = past_errors(references, past_error) if carried else None
         answers.inputs.append({**step.inputs, **past})
         try:

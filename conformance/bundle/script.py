@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,12 +32,14 @@ class ScriptStep:
 
     ``connected`` lists the graph's inputs in order. ``inputs`` has an array for each input of the
     node, including the constants of the model but not the inputs in ``carry``, which are taken from
-    an output of the step before. ``aliases`` maps an output to the input whose memory it occupies.
+    an output of the step before, or from its first ``keep`` rows. ``aliases`` maps an output to the
+    input whose memory it occupies.
     """
 
     connected: tuple[str, ...]
     inputs: Arrays
     carry: Mapping[str, str] = field(default_factory=dict)
+    keep: int | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -68,7 +70,7 @@ def script_of(
     if isinstance(call, GraphCall):
         return _graph_script(call)
     steps = steps or steps_of(call)
-    return _script(call, steps[0], [draw_inputs(call, step) for step in steps], reading)
+    return _script(call, steps, [draw_inputs(call, step) for step in steps], reading)
 
 
 def _graph_script(call: GraphCall) -> Script:
@@ -103,10 +105,13 @@ def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = 
     The number of calls and their lengths may differ from those of ``call``. Every call after the
     first takes its past from the call before unless ``inputs`` has one.
     """
-    return _script(call, steps_of(call)[0], inputs, reading)
+    return _script(call, steps_of(call), inputs, reading)
 
 
-def _script(call: Call, first: Step, inputs: list[Arrays], reading: ReadingName | None) -> Script:
+def _script(
+    call: Call, of_call: Sequence[Step], inputs: list[Arrays], reading: ReadingName | None
+) -> Script:
+    first = of_call[0]
     connected = tuple(tensor.name for tensor in first.inputs if tensor.fed)
     outputs = first.connected_outputs
     attributes = attributes_of(call)
@@ -121,9 +126,10 @@ def _script(call: Call, first: Step, inputs: list[Arrays], reading: ReadingName 
                     for past, present in CARRY.items()
                     if past in connected and past not in arrays
                 },
+                keep=of_call[index].keep if index < len(of_call) else None,
                 aliases=ALIASES if call.shared_buffer else {},
             )
-            for arrays in inputs
+            for index, arrays in enumerate(inputs)
         ),
         outputs=outputs,
         compute=lambda arrays: reference(arrays, attributes, outputs, reading),

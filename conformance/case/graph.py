@@ -337,7 +337,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
     if given["past_key"]:
         cache = "static" if call.max_sequence_length else "concatenated"
     if key_value == "zero_length" and given["past_key"] in graph.makers:
-        past_length = max(call.total_sequence_lengths or (past_length + call.sequence_length,))
+        past_length = max(call.written_totals[0], default=past_length + call.sequence_length)
     types = {each.name: each.type.tensor_type.elem_type for each in graph.inputs}
     cache_dtype = _word(types[given["past_key"]]) if given["past_key"] in types else call.dtype
     fields: dict[str, Any] = {

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, Literal
 
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.operator.call import (
@@ -94,51 +94,67 @@ class _Lengths:
     total: int
     positions: Positions
     queries: tuple[int, ...] | None
+    keep: int | None
 
 
 def _lengths_of(call: Call) -> Iterator[_Lengths]:
     """The lengths of each step. Raises :class:`ShapeError`."""
     positions_of = partial(drawn, call) if are_drawn(call) else implied
-    past, total, totals = call.past_sequence_length, 0, call.total_sequence_lengths
+    past, total = call.past_sequence_length, 0
+    totals: tuple[int, ...] = ()
     for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
         new = new_tokens(call, sequence_length)
-        queries = query_lengths(call, index)
+        queries = _written_numbers(call, "query_seqlens", index)
+        written = _written_numbers(call, "total_sequence_lengths", index)
         added = queries or (new,) * call.batch_size
-        if index:
-            assert totals is not None
-            past = max(past, total)
-            totals = tuple(map(int.__add__, totals, added))
-        elif totals is None:
-            totals = tuple(past + tokens for tokens in added)
+        before = totals or (past,) * call.batch_size
+        totals = written or tuple(map(int.__add__, before, added))
+        rows = past = max(past, total)
+        if index and written:
+            past = _kept(index + 1, before, added, totals)
+        keep = past if past < rows and call.cache_kind == "concatenated" else None
         total = _total_of(call, sequence_length, totals, queries)
         if max(total, *totals) > INTEGER_RANGE["int32"][1]:
             raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
         positions = positions_of(sequence_length, totals, queries)
-        yield _Lengths(index, sequence_length, new, past, totals, total, positions, queries)
+        yield _Lengths(index, sequence_length, new, past, totals, total, positions, queries, keep)
 
 
-def query_lengths(call: Call, index: int) -> tuple[int, ...] | None:
-    """The query_seqlens of a call of a loop, or of the single call; None if not connected.
+def _kept(call: int, before: Sequence[int], added: Sequence[int], totals: Sequence[int]) -> int:
+    """The most tokens of a sequence that a later call keeps. Raises :class:`ShapeError`."""
+    for sequence, (old, new, total) in enumerate(zip(before, added, totals, strict=True)):
+        if total > old + new:
+            sentence = (
+                f"sequence {sequence} has {old} tokens before call {call} and gets {new}, so it"
+                f" cannot have {total} after it"
+            )
+            raise ShapeError("total_sequence_lengths", sentence)
+    return max(0, *map(int.__sub__, totals, added))
 
-    Raises :class:`ShapeError` unless it has a number for each sequence.
+
+def _written_numbers(
+    call: Call, field: Literal["query_seqlens", "total_sequence_lengths"], index: int
+) -> tuple[int, ...] | None:
+    """What a field says of a call of a loop, or of the single call; None if it says nothing.
+
+    Raises :class:`ShapeError` unless there is a number for each sequence.
     """
-    counts: object = call.query_seqlens
+    counts = getattr(call, field)
     if counts is None:
         return None
-    assert isinstance(counts, tuple)
-    if call.loop:
-        if len(counts) != len(call.loop) or not all(isinstance(each, tuple) for each in counts):
+    lists = [each for each in counts if isinstance(each, tuple)]
+    if lists and not call.loop:
+        raise ShapeError(field, "only a loop has a list for each call")
+    if call.loop and (lists or field == "query_seqlens"):
+        if not len(lists) == len(counts) == len(call.loop):
             sentence = f"a loop of {len(call.loop)} calls needs as many lists of numbers"
-            raise ShapeError("query_seqlens", sentence)
-        counts = counts[index]
-        assert isinstance(counts, tuple)
-    numbers = tuple(each for each in counts if isinstance(each, int))
-    if len(numbers) != len(counts):
-        raise ShapeError("query_seqlens", "only a loop has a list for each call")
-    if len(numbers) != call.batch_size:
-        sentence = f"{len(numbers)} numbers for a batch of {call.batch_size}"
-        raise ShapeError("query_seqlens", sentence)
-    return numbers
+            raise ShapeError(field, sentence)
+        counts = lists[index]
+    elif index:
+        return None
+    if len(counts) != call.batch_size:
+        raise ShapeError(field, f"{len(counts)} numbers for a batch of {call.batch_size}")
+    return tuple(counts)
 
 
 def _total_of(
@@ -256,6 +272,7 @@ def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
         outputs=_mark_trailing(outputs, "outputs"),
         carried=lengths.index > 0,
         query_lengths=lengths.queries,
+        keep=lengths.keep,
     )
 
 

@@ -122,7 +122,8 @@ def _range(tensor: Tensor, values: dict[str, np.ndarray], step: Step) -> str:
     drawn = values.get(tensor.name)
     if drawn is None:
         carried = step.carried and tensor.name in CARRY
-        return f"{CARRY[tensor.name]} of the step before" if carried else ""
+        rows = "" if step.keep is None else f"the first {step.keep} rows of "
+        return f"{rows}{CARRY[tensor.name]} of the step before" if carried else ""
     if drawn.size == 0:
         return "no elements"
     numbers = drawn.astype(np.float64)

@@ -93,8 +93,11 @@ def _loops(case: Case) -> Iterator[FieldChanges]:
         }
     for part in (slice(None, len(call.loop) // 2), slice(None, -1), slice(1, None)):
         if len(call.loop[part]) > 1:
-            queries = call.query_seqlens and call.query_seqlens[part]
-            yield {"loop": call.loop[part], "query_seqlens": queries}
+            changes: dict[str, Any] = {"loop": call.loop[part]}
+            changes["query_seqlens"] = call.query_seqlens and call.query_seqlens[part]
+            if len(call.written_totals) > 1:
+                changes["total_sequence_lengths"] = call.written_totals[part]
+            yield changes
     for at, length in enumerate(call.loop):
         for each in _towards(1, length):
             yield {"loop": (*call.loop[:at], each, *call.loop[at + 1 :])}
@@ -107,11 +110,14 @@ def _batches(case: Case) -> Iterator[FieldChanges]:
     halves = [every[: number // 2], every[number // 2 :]] if number > 3 else []
     without = [every[:at] + every[at + 1 :] for at in every[:8]]
     for kept in ([0], [number - 1], *halves, *without) if number > 1 else ():
-        totals, queries = call.total_sequence_lengths, call.query_seqlens
+        totals, queries = _totals_of(call), call.query_seqlens
         changes: dict[str, Any] = {"batch_size": len(kept)}
         if queries is not None:
             cut = (tuple(q[i] for i in kept) for q in queries if isinstance(q, tuple))
             changes["query_seqlens"] = tuple(cut if call.loop else (queries[i] for i in kept))
+        if len(call.written_totals) > 1:
+            of_calls = tuple(tuple(each[i] for i in kept) for each in call.written_totals)
+            changes["total_sequence_lengths"] = of_calls
         if totals is not None:
             rest = tuple(totals[i] for i in kept)
             changes["total_sequence_lengths"] = rest if len({*rest}) > 1 else None
@@ -138,7 +144,7 @@ def _heads(call: Call) -> Iterator[FieldChanges]:
 def _lengths(case: Case, sequence_length: int, past: int) -> FieldChanges:
     """Other lengths of a call, with those of each sequence that fit; a full cache stays full."""
     call = case.written_call
-    totals, queries = call.total_sequence_lengths, call.query_seqlens
+    totals, queries = _totals_of(call), call.query_seqlens
     changes: dict[str, Any] = {"sequence_length": sequence_length, "past_sequence_length": past}
     if call.max_sequence_length == call.past_sequence_length + call.sequence_length:
         changes["max_sequence_length"] = past + sequence_length
@@ -157,10 +163,15 @@ def _lengths(case: Case, sequence_length: int, past: int) -> FieldChanges:
 
 def _totals(call: Call) -> Iterator[FieldChanges]:
     """Shorter single sequences of a ragged batch."""
-    totals = call.total_sequence_lengths or ()
+    totals = _totals_of(call) or ()
     for at, total in enumerate(totals[:8]):
         for each in _towards(1, total):
             yield {"total_sequence_lengths": (*totals[:at], each, *totals[at + 1 :])}
+
+
+def _totals_of(call: Call) -> tuple[int, ...] | None:
+    """The written lengths of the sequences, unless each call of a loop has its own."""
+    return call.written_totals[0] or None if len(call.written_totals) == 1 else None
 
 
 def _without_entries(call: Call, field: str) -> Iterator[FieldChanges]:
@@ -221,6 +232,8 @@ def needs(case: Case, needed: Collection[str]) -> dict[str, str]:
     }
     if features["window"] == "whole":
         own["window"] = "a window as long as all tokens"
+    if len(call.written_totals) > 1:
+        own["lengths"] = "tokens that are taken back"
     shown = [name for name in simplifications(case) if name in needed and name not in hidden]
     phrases = {name: own[name] if name in own else _feature(case, name) for name in shown}
     return {name: phrase for name, phrase in phrases.items() if phrase}

@@ -84,6 +84,8 @@ class StepFiles(_Message):
     carry: dict[ProtocolName, ProtocolName] = {}
     """Graph input to an output of the step before in the same repeat, as the runtime made
     it."""
+    keep: Annotated[int, Field(ge=0)] | None = None
+    """Of each carried output only so many first rows, along its third dim (feature keep)."""
     share: dict[ProtocolName, ProtocolName] = {}
     """Graph output to the graph input whose memory it must use (feature shared_buffer)."""
 
@@ -149,7 +151,7 @@ class DescribedAnswer(_Message):
     dtypes: tuple[DType, ...]
     """The dtypes that tensors may have; cases of another dtype are skipped."""
     features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = ()
-    """What it can do beyond plain runs, such as shared_buffer."""
+    """What it can do beyond plain runs: shared_buffer, keep."""
     lacks: dict[ProtocolName, ProtocolName | None] = {}
     """What the adapter lacks although the runtime supports it, such as float16, each with the
     exact command that mends it, or null."""

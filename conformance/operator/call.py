@@ -199,9 +199,10 @@ class Call:
     key_value: Literal["new", "packed", "zero_length", "zero_valued", "omitted"] = "new"
     """`new`: key and value of the new tokens. `packed`: both are part of query. `zero_length`:
     connected, with length 0. `zero_valued`: all zeros. `omitted`: not connected and not packed."""
-    total_sequence_lengths: tuple[Length, ...] | None = None
+    total_sequence_lengths: LengthCounts | None = None
     """Number of tokens of each sequence, past and new, if they differ (ragged batch). In a loop:
-    after its first call."""
+    after its first call, or a list of these numbers for each call. Where that is fewer than the
+    tokens before and the new ones, the last tokens before the call are taken back."""
     total_sequence_length: Length | None = None
     """The input of that name, if it is not the length of the longest sequence: the capacity of a
     static cache, as programs with fixed shapes pass it, or with `query_seqlens` any upper bound."""
@@ -213,7 +214,8 @@ class Call:
     dims: Literal["symbolic", "static"] = "symbolic"
     """How the graph declares its inputs' batch and sequence dims."""
     loop: Annotated[tuple[Count, ...], Field(min_length=2)] | None = None
-    """A loop of calls: the sequence_length of each. The past of each is the present before it."""
+    """A loop of calls: the sequence_length of each. The past of each is the present before it; a
+    growing cache is cut to the tokens that are not taken back."""
 
     rotary: Literal["none", "half_split", "interleaved"] = "none"
     rotary_dim: Count | None = None
@@ -271,6 +273,13 @@ class Call:
         if self.max_sequence_length is not None:
             return "static"
         return "concatenated" if self.past_sequence_length or self.loop else "none"
+
+    @property
+    def written_totals(self) -> list[tuple[int, ...]]:
+        """``total_sequence_lengths``: of the first call, or of each of a loop; () if not set."""
+        counts = self.total_sequence_lengths or ()
+        lists = [each for each in counts if isinstance(each, tuple)]
+        return lists or [tuple(each for each in counts if isinstance(each, int))]
 
     def as_written(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
         """The fields that differ from their defaults, as a case file has them."""

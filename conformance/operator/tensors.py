@@ -71,8 +71,9 @@ class Step:
     number of new key/value tokens. ``query_lengths`` is the number of query tokens of each sequence
     that are not padding, by query_seqlens, or None if that is not connected. ``positions`` are
     those of position_ids, or the implied ones. ``carried``: the past is the present of the step
-    before. In a graph, ``inputs`` and ``outputs`` are those of the graph, ``weights`` are the
-    constants whose values are drawn, and ``node`` has the tensors of its main node.
+    before, cut to its first ``keep`` rows if tokens of a growing cache are taken back. In a graph,
+    ``inputs`` and ``outputs`` are those of the graph, ``weights`` are the constants whose values
+    are drawn, and ``node`` has the tensors of its main node.
     """
 
     index: int
@@ -85,6 +86,7 @@ class Step:
     outputs: tuple[Tensor, ...]
     carried: bool
     query_lengths: tuple[int, ...] | None = None
+    keep: int | None = None
     weights: tuple[Tensor, ...] = ()
     node: Step | None = None
 

@@ -372,6 +372,8 @@ class CallRecord(_Sparse):
     """The number of calls. In a loop of several, each past is the present of the call before."""
     later: Several[Several[LaterInput]] = ()
     """For each later call, the inputs that differ from the first call."""
+    keep: Several[int | None] = ()
+    """For each later call, the rows of the present before it that are its past; null: all."""
     shared_buffer: bool = False
     """Whether present_key and present_value use the memory of past_key and past_value."""
     graph: GraphRecord | None = None

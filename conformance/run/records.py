@@ -187,6 +187,7 @@ def case_record(case: Case) -> CaseRecord:
             with suppress(GivenError):  # then the record does not have the numbers
                 given = given_inputs(case.call, first)
         inputs = [_input(case.call, first, each, given.get(each.name)) for each in first.inputs]
+        keep = [step.keep for step in case.steps[1:]]
         return CaseRecord.model_validate(
             {
                 "id": case.id,
@@ -207,6 +208,7 @@ def case_record(case: Case) -> CaseRecord:
                     "attributes": attributes_of(case.call),
                     "steps": len(case.steps),
                     "later": [later_inputs(case.call, step, first) for step in case.steps[1:]],
+                    "keep": keep if {*keep} - {None} else (),
                     "shared_buffer": case.call.shared_buffer,
                     "graph": _graph(case.call, first),
                 },

@@ -99,3 +99,90 @@ def positions_of_the_first_run(kernel, call):
     positions = Kernel.positions(kernel, call)
     kept = kernel.memory.setdefault(("positions", positions.shape), positions)
     return kept
+
+
+class Recognising(Kernel):
+    """A kernel that recognises a cache by its memory.
+
+    Its ``memory["longest"]`` are the most tokens that each sequence had in the cache before a call.
+    In a loop in which no token is taken back, these are the tokens before the call.
+    """
+
+    def read_lengths(self, call):
+        super().read_lengths(call)
+        past, own = call.inputs.get("past_key"), self.memory.get("caches", ())
+        known = past is not None and any(np.may_share_memory(past, each) for each in own)
+        self.memory["longest"] = self.memory["most"] if known else np.zeros(call.batch, np.int64)
+        self.memory["most"] = np.maximum(self.memory["longest"], call.lengths)
+
+    def results(self, call, query, keys, values):
+        made = super().results(call, query, keys, values)
+        caches = (call.inputs.get("past_key"), made.get("present_key"))
+        self.memory["caches"] = [each for each in caches if each is not None]
+        return made
+
+    def rows_before(self, call, b):
+        """The rows that hold the most tokens that sequence ``b`` ever had before."""
+        longest = int(self.memory["longest"][b])
+        return self.resident(call, longest) if call.sliding else longest
+
+
+@mutant()
+class rejected_rows_attended_to(Recognising):
+    """A row of a buffer that once held a token is attended to, even if the token was taken back."""
+
+    def readable(self, call, b, tokens):
+        return max(tokens, int(self.memory["longest"][b])) if not call.sliding else tokens
+
+    def visible(self, call, b, tokens):
+        return super().visible(call, b, tokens) | (np.arange(tokens) >= call.lengths[b])
+
+
+@mutant()
+class tokens_appended_to_rejected_ones(Recognising):
+    """New tokens are written after all rows that once held a token of the sequence."""
+
+    def place(self, call, b):
+        return max(super().place(call, b), self.rows_before(call, b))
+
+
+@mutant()
+class rows_written_once(Recognising):
+    """A row that holds a token is not written again, even if the token was taken back."""
+
+    def place(self, call, b):
+        self.memory["written"] = self.rows_before(call, b)
+        return super().place(call, b)
+
+    def put(self, space, at, rows):
+        there = min(max(self.memory.pop("written", 0) - at, 0), rows.shape[1])
+        super().put(space, at + there, rows[:, there:])
+
+
+@mutant()
+class positions_never_go_back(Recognising):
+    """Tokens are rotated at places after all tokens that the sequence ever had."""
+
+    def positions(self, call):
+        positions = super().positions(call)
+        ever = self.memory["longest"][:, None] + np.arange(call.queries)
+        given = call.borrowed or call.has("position_ids")
+        return positions if given else np.maximum(positions, ever)
+
+
+@mutant(only="only the theme rewind takes evicted tokens back")
+class evictions_are_not_undone(Recognising):
+    """A window cache counts evicted tokens from call to call, and a new chat keeps the count."""
+
+    def past_length(self, call, b):
+        self.memory["ever"] = int(self.memory["longest"][b])
+        return super().past_length(call, b)
+
+    def kept(self, call, side, b, space, tokens):
+        self.memory["ever"] = int(self.memory["most"][b])
+        return super().kept(call, side, b, space, tokens)
+
+    def resident(self, call, tokens):
+        ever = self.memory["ever"]
+        evicted = ever - super().resident(call, ever)
+        return max(min(super().resident(call, tokens), tokens - evicted), 0)

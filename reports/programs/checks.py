@@ -23,16 +23,21 @@ def end(verdict):
     sys.exit(verdict != "pass")
 
 
-def results_of(call, read=None):
+def results_of(call, read=None, bits=None):
     """The outputs of each call, run after run.
 
-    The function call makes one call with the inputs by name, and read reads an output. In a loop,
-    a past is the present of the call before, as the runtime returned it.
+    The function call makes one call with the inputs by name, read reads an output, and bits its
+    bits. In a loop, a past is the present of the call before, as the runtime returned it, or the
+    rows that are kept of it.
     """
     results = []
     for _ in range(DATA["runs"]):
         carried = {}
-        for own in inputs():
+        for own, rows in zip(inputs(), DATA["keep"]):
+            if rows is not None:
+                for name, value in carried.items():
+                    kept = bits(DATA["carry"][name], value) if bits else value
+                    carried[name] = kept[:, :, :rows].copy()
             outputs = call({**own, **carried})
             results.append({n: read(n, value) if read else value for n, value in outputs.items()})
             carried = {past: outputs[present] for past, present in DATA["carry"].items()}

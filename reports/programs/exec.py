@@ -23,7 +23,8 @@ def write_bundle(folder):
                 with open(f"{folder}/{files[name]}", "wb") as file:
                     file.write(tensor_message(name, dtype_of(name), values))
         share = {present: past for past, present in DATA["share"].items()}
-        steps.append({"files": files, "carry": carry, "share": share})
+        keep = DATA["keep"][step]
+        steps.append({"files": files, "carry": carry, "keep": keep, "share": share})
     return {"bundle": folder, "repeat": DATA["runs"], "steps": steps}
 
 

@@ -76,15 +76,20 @@ def place(value, dtype):
     return RUNTIME["device"], 0, DTYPES[dtype][0], value.shape(), value.data_ptr()
 
 
-def read(name, value):
-    """The values of an output."""
+def bits(name, value):
+    """The bits of an output."""
     dtype, shape = dtype_of(name), value.shape()
     size = math.prod(shape) * np.dtype(DTYPES[dtype][1]).itemsize
     if value.device_name().lower() != "cpu":
         content = value.numpy().tobytes()
     else:
         content = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return values_of(content, dtype, shape)
+    return np.frombuffer(content, DTYPES[dtype][1]).reshape(shape)
+
+
+def read(name, value):
+    """The values of an output."""
+    return values_of(bits(name, value).tobytes(), dtype_of(name), value.shape())
 
 
 def main():
@@ -94,7 +99,7 @@ def main():
         if RUNTIME["provider"] not in ["", *made.get_providers()]:
             print("it would run on", made.get_providers())
             end("fallback")
-        results = results_of(lambda feeds: call(made, feeds), read)
+        results = results_of(lambda feeds: call(made, feeds), read, bits)
     except Exception as error:
         print("rejected:", error)
         end(DATA["if_rejected"])

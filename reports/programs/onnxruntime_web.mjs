@@ -184,12 +184,22 @@ async function call(session, feeds) {
   return session.run(feeds, fetches);
 }
 
+/** The first rows of a present, which are the past that a call keeps. */
+function firstRows({ type, data, dims: [batch, heads, there, size] }, rows) {
+  const kept = data.filter((_, at) => at % (there * size) < rows * size);
+  return new ort.Tensor(type, kept, [batch, heads, rows, size]);
+}
+
 /** The outputs of each call, run after run. */
 async function resultsOf(session) {
   const results = [];
   for (let run = 0; run < DATA.runs; run++) {
     let carried = {}; // from one call to the next
-    for (const sent of made.calls) {
+    for (const [step, sent] of made.calls.entries()) {
+      const rows = DATA.keep[step];
+      if (rows !== null) {
+        for (const past of Object.keys(carried)) carried[past] = firstRows(carried[past], rows);
+      }
       const own = Object.entries(sent).map(([name, content]) => [name, tensor(content)]);
       const outputs = await call(session, { ...Object.fromEntries(own), ...carried });
       const pairs = Object.entries({ ...DATA.carry, ...DATA.share });

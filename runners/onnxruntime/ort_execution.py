@@ -24,7 +24,7 @@ from availability import Unavailable
 from ort_memory import DeviceMemory, content_of, host_device, inputs_on_device
 from ort_providers import CPU, Provider
 from probe import FLOAT, probe_model
-from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor
+from tensor_file import ITEM_BYTES, BadFile, Tensor, first_rows, read_file, read_tensor
 
 Bits = npt.NDArray[Any]
 
@@ -389,9 +389,12 @@ class Case:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The inputs of a step, and the memory that outputs share with an input."""
         step = self.steps[index]
+        keep = step.get("keep")
         feeds: dict[str, Any] = dict(self.values[index])
         for name, output in step["carry"].items():
             feeds[name] = previous[output]
+            if keep is not None:
+                feeds[name] = self.new_buffer(name, feeds[name], keep)
         for name in step["share"].values():
             carried = step["carry"].get(name)
             if carried is None or carried not in self.steps[index - 1]["share"]:
@@ -408,9 +411,11 @@ class Case:
         values = self.session.run_with_ort_values(feeds, self.names, None)
         return values, perf_counter() - start
 
-    def new_buffer(self, name: str, feed: Any) -> Any:
-        """New memory for past and present together, with the content of ``feed``."""
+    def new_buffer(self, name: str, feed: Any, keep: int | None = None) -> Any:
+        """New memory with the content of ``feed``, or with the first ``keep`` rows of it."""
         tensor = content_of(name, self.on_host(feed))
+        if keep is not None:
+            tensor = first_rows(tensor, keep)
         self.buffers.append(bytearray(tensor.raw))
         return self.place(name, tensor, self.buffers[-1])
 

@@ -122,7 +122,7 @@ class Target:
             "outcome": "described",
             "execution_provider": self.provider.name,
             "dtypes": self.runtime.dtypes(),
-            "features": ["shared_buffer"],
+            "features": ["shared_buffer", "keep"],
             "operator": ort_availability.operator_schema(self.runtime.onnxruntime),
             "threads": self.runtime.threads,
             **self.provider.description(),

@@ -171,8 +171,11 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
   let ms = 0;
   let previous = {};
   try {
-    for (const [number, { carry, share }] of steps.entries()) {
+    for (const [number, { carry, keep = null, share }] of steps.entries()) {
       const feeds = { ...tensors[number], ...mapValues(carry, (output) => previous[output]) };
+      if (keep !== null) {
+        for (const name of Object.keys(carry)) feeds[name] = await firstRows(runtime, feeds[name], keep);
+      }
       const fetches = Object.fromEntries(session.outputNames.map((name) => [name, null]));
       for (const [output, input] of Object.entries(share)) {
         fetches[output] = feeds[input] = onDevice(runtime, feeds[input], shared);
@@ -190,6 +193,16 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
     for (const tensor of shared.keys()) tensor.dispose();
   }
   return { files, ms };
+}
+
+/** The first `rows` of a present as a tensor on the CPU; a tensor of another rank is left as it is. */
+async function firstRows(runtime, tensor, rows) {
+  if (tensor.dims.length !== 4) return tensor;
+  const [batch, heads, there, size] = tensor.dims;
+  const kept = Math.min(rows, there);
+  const data = await tensor.getData();
+  const first = data.filter((_, at) => at % (there * size) < kept * size);
+  return new runtime.ort.Tensor(tensor.type, first, [batch, heads, kept, size]);
 }
 
 /**

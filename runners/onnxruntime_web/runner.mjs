@@ -110,7 +110,7 @@ async function describe() {
     adapter: adapter && adapterWord(adapter.info),
     dtypes: dtypes(!("float16" in lacks)),
     lacks,
-    features: target.gpu ? ["shared_buffer"] : [],
+    features: target.gpu ? ["shared_buffer", "keep"] : ["keep"],
     threads: ort.env.wasm.numThreads,
     versions: {
       "onnxruntime-web": version,

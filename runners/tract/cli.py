@@ -27,7 +27,7 @@ from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from onnx_graph import output_names
 from serving import serve
-from tensor_file import BadFile, Tensor, read_tensor
+from tensor_file import BadFile, Tensor, first_rows, read_tensor
 
 FIX = "gqa setup tract"
 
@@ -84,7 +84,7 @@ class Target:
             "execution_provider": self.tract.runtime,
             "device": processor_name(),
             "dtypes": DTYPES,
-            "features": [],
+            "features": ["keep"],
             "threads": threads(self.tract.environment),
             "versions": {
                 "tract": self.tract.version,
@@ -130,7 +130,7 @@ def run_case(tract: Tract, request: dict[str, Any]) -> dict[str, Any]:
     model = f"{bundle}/model.onnx"
     names = output_names(model)
     steps = [
-        Step(out, names, number, step["carry"], given(bundle, step["files"]))
+        Step(out, names, number, step, given(bundle, step["files"]))
         for number, step in enumerate(request["steps"])
     ]
     runs = []
@@ -155,6 +155,12 @@ def given(bundle: str, files: dict[str, str]) -> dict[str, Tensor]:
     return {name: read_tensor(f"{bundle}/{file}") for name, file in files.items()}
 
 
+def write(path: str, tensor: Tensor) -> None:
+    """Write a tensor to a new file of NNEF."""
+    with open(path, "wb", buffering=0) as file:
+        file.write(encode(tensor))
+
+
 class Step:
     """One call of the model, in separate folders below the case's output folder.
 
@@ -166,20 +172,19 @@ class Step:
         out: str,
         names: list[str],
         number: int,
-        carry: dict[str, str],
+        plan: dict[str, Any],
         tensors: dict[str, Tensor],
     ) -> None:
         self.out = out
         self.names = names
         self.number = number
-        self.carry = carry
+        self.carry, self.keep = plan["carry"], plan.get("keep")
         self.given = {name: input_option(name, tensor) for name, tensor in tensors.items()}
         self.inputs = f"{out}/in{number}"
         self.folders = [self.inputs]
         os.mkdir(self.inputs)
         for name, tensor in tensors.items():
-            with open(f"{self.inputs}/{name}.dat", "wb", buffering=0) as file:
-                file.write(encode(tensor))
+            write(f"{self.inputs}/{name}.dat", tensor)
 
     def run(
         self, tract: Tract, model: str, repeat: int, previous: dict[str, str]
@@ -188,11 +193,16 @@ class Step:
         given = dict(self.given)
         for name, output in self.carry.items():
             source = previous[output]
-            given[name] = input_option(name, read_nnef(source, output))
+            tensor = read_nnef(source, output)
             link = f"{self.inputs}/{name}.dat"
             if repeat:
                 os.unlink(link)
-            os.link(source, link)
+            if self.keep is None:
+                os.link(source, link)
+            else:
+                tensor = first_rows(tensor, self.keep)
+                write(link, tensor)
+            given[name] = input_option(name, tensor)
         outputs = f"{self.out}/out{repeat}_{self.number}"
         called = tract.run(model, given.values(), self.inputs, outputs)
         self.folders.append(outputs)

@@ -58,7 +58,7 @@ class Target:
             "execution_provider": self.engine.place,
             "device": processor_name(),
             "dtypes": list(DTYPES),
-            "features": [],
+            "features": ["keep"],
             "threads": threads(os.environ),
             "versions": {
                 "python": platform.python_version(),

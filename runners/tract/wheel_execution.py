@@ -16,7 +16,7 @@ from answers import shortened, write_outputs
 from availability import Unavailable, first_line
 from facts import fact
 from onnx_graph import output_names
-from tensor_file import ITEM_BYTES, BadFile, Tensor, read_tensor
+from tensor_file import ITEM_BYTES, BadFile, Tensor, first_rows, read_tensor
 
 # TensorProto.DataType → the binding's number of the type.
 DATUM_TYPES = {
@@ -192,8 +192,11 @@ class Case:
         try:
             # New tensors for each call, so that nothing can change what a repeat starts from.
             feeds = {name: engine.to_value(tensor) for name, tensor in self.inputs[index].items()}
+            keep = self.steps[index].get("keep")
             for name, output in self.steps[index]["carry"].items():
                 feeds[name] = previous[output]
+                if keep is not None:
+                    feeds[name] = engine.to_value(first_rows(previous[output].tensor, keep))
             plan = self.plan(feeds)
             stage = "run"
             natives = [feeds[name].native for name in plan.inputs]

@@ -100,7 +100,7 @@ def test_a_program_generates_the_model_and_the_inputs_of_every_case() -> None:
 
 
 def test_a_program_generates_the_model_and_the_inputs_of_a_case_of_each_kind() -> None:
-    kinds = ("constants/", "blocks/decoder", "same_tensor/", "loop/", "quantised_cache/")
+    kinds = ("constants/", "blocks/decoder", "same_tensor/", "loop/", "quantised_cache/", "rewind/")
     chosen = [case for case in CORPUS if case.id.startswith(kinds)]
     assert len({case.theme for case in chosen}) >= 4
     assert differences(chosen[::7]) == []
@@ -142,13 +142,13 @@ RUNS = [
     *[("cpu", each) for each in CPU],
     *slow("cpu-noflash", CPU[0], CPU[5]),
     *slow("cpu-threads", CPU[0]),
-    *[("exec", each) for each in (CPU[0], CPU[1], CPU[4], CPU[5])],
+    *[("exec", each) for each in (CPU[0], CPU[1], CPU[4], CPU[5], CPU[-1])],
     *[("tract", each) for each in TRACT],
     *slow("tract", LOOP),
     *slow("tract-plain", *TRACT, LOOP),
-    *[("tract-wheel", TRACT[0])],
-    *slow("tract-wheel", *TRACT[1:], LOOP),
-    ("wasm", WEB[1]),
+    *[("tract-wheel", each) for each in (TRACT[0], TRACT[-1])],
+    *slow("tract-wheel", *TRACT[1:-1], LOOP),
+    *[("wasm", each) for each in (WEB[1], WEB[-1])],
     *slow("wasm", *WEB),
     *slow("webgpu", *WEB, SHARED_ON_GPU),
     *slow("webgpu-jsep", *WEB[:2], SHARED_ON_GPU),

@@ -19,14 +19,19 @@ from conformance.harness.protocol import (
     to_line,
 )
 
+
+def query_of(step: int) -> str:
+    return f"test_data_set_{step}/input_0.pb"
+
+
 DESCRIBE = DescribeRequest(id=1)
 RUN = RunRequest(
     id=8,
     bundle="/cache/abc",
     out="/tmp/out/8",
     steps=(
-        StepFiles(files={"query": "test_data_set_0/input_0.pb"}),
-        StepFiles(files={"query": "test_data_set_1/input_0.pb"}, carry={"past_key": "present_key"}),
+        StepFiles(files={"query": query_of(0)}),
+        StepFiles(files={"query": query_of(1)}, carry={"past_key": "present_key"}, keep=3),
     ),
 )
 TABLES = tables(__file__)
@@ -64,10 +69,11 @@ def test_a_request_is_one_complete_line_of_ascii() -> None:
         "out": "/tmp/out/8",
         "repeat": 2,
         "steps": [
-            {"files": {"query": "test_data_set_0/input_0.pb"}, "carry": {}, "share": {}},
+            {"files": {"query": query_of(0)}, "carry": {}, "keep": None, "share": {}},
             {
-                "files": {"query": "test_data_set_1/input_0.pb"},
+                "files": {"query": query_of(1)},
                 "carry": {"past_key": "present_key"},
+                "keep": 3,
                 "share": {},
             },
         ],

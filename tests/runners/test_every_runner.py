@@ -52,7 +52,7 @@ class Kind(NamedTuple):
     runtime: str
     provider: str
     dtypes: str
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ("keep",)
     tolerance: tuple[float, float] = (1e-6, 2e-3)  # of float32 and of float16
 
 
@@ -60,7 +60,7 @@ KINDS = {
     "cpu": Kind(
         "onnxruntime/runner.py",
         ("--ep", "cpu"),
-        *("onnxruntime", CPU, FLOAT8, ("shared_buffer",), (0.0, 0.0)),
+        *("onnxruntime", CPU, FLOAT8, ("shared_buffer", "keep"), (0.0, 0.0)),
     ),
     "tract-wheel": Kind("tract/wheel.py", (), "tract", "cpu", TRACTS),
     "tract": Kind("tract/cli.py", ("--tract", "TRACT"), "tract", "cpu", TRACTS),
@@ -192,6 +192,29 @@ def test_a_loop_carries_the_runtimes_outputs(runner: Runner, kind: Kind, tmp_pat
             assert_attended(kind, got, gqa_model(), {**arrays, **past})
             past = {name: got[output] for name, output in carry.items()}
         assert past["past_key"].shape == (1, 1, 7, 8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_loop_keeps_the_first_rows_of_a_present(
+    runner: Runner, kind: Kind, tmp_path: Path, dtype: str
+) -> None:
+    """Tokens of a growing cache are taken back; a tensor of another rank is carried whole."""
+    names = ["past_key", "other"]
+    data_type = oh.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [oh.make_node("Identity", [name], [f"present_{name}"]) for name in names]
+    inputs = [value(name, data_type, rank) for name, rank in zip(names, (4, 2), strict=True)]
+    outputs = [value(f"present_{n}", data_type, r) for n, r in zip(names, (4, 2), strict=True)]
+    past = np.arange(2 * 3 * 5 * 4).reshape(2, 3, 5, 4).astype(dtype)
+    given = {"past_key": past, "other": past[:, :, 0, 0]}
+    [files, *_] = bundle(tmp_path, model(nodes, inputs, outputs), given)
+    carry = {name: f"present_{name}" for name in names}
+    plan = [step({}, carry, keep=rows) for rows in (3, None, 0)]
+    answer = runner.run(tmp_path, step(files), *plan)
+    for first, *later in answer["arrays"]:
+        assert_same(first, {carry[name]: array for name, array in given.items()})
+        for rows, got in zip((3, 3, 0), later, strict=True):
+            kept = {"present_past_key": past[:, :, :rows], "present_other": given["other"]}
+            assert_same(got, kept)
 
 
 def test_an_output_name_that_is_no_file_name(runner: Runner, kind: Kind, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_describe_names_runtime(start: Start, fake: Path, option: list[str], run
     assert (answer["runtime"], answer["version"]) == ("tract", "0.23.9")
     assert answer["execution_provider"] == runtime
     assert answer["dtypes"] == ["float32", "float16", "int8", "uint8", "int32", "int64"]
-    assert answer["features"] == []
+    assert answer["features"] == ["keep"]
     assert answer["versions"]["runtimes"] == "cpu unoptimized"
     assert answer["versions"]["binary"] == str(fake)
 

@@ -209,8 +209,10 @@ def load(path: Path, name: str) -> np.ndarray:
     return numpy_helper.to_array(tensor)
 
 
-def step(files: dict[str, str], carry: Any = None, share: Any = None) -> Message:
-    return {"files": files, "carry": carry or {}, "share": share or {}}
+def step(
+    files: dict[str, str], carry: Any = None, share: Any = None, keep: int | None = None
+) -> Message:
+    return {"files": files, "carry": carry or {}, "keep": keep, "share": share or {}}
 
 
 def assert_same(got: Arrays, want: Arrays) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from conformance.operator.call import Call
@@ -77,12 +78,8 @@ LENGTHS = Feature(
 
 
 def _impossible(call: Call) -> Iterator[Objection]:
-    loop, totals = call.loop, call.total_sequence_lengths
     sentence = "a loop gives the sequence_length of each call itself"
-    yield loop and call.sequence_length != 1, "sequence_length", sentence
-    wrong = totals is not None and len(totals) != call.batch_size
-    sentence = f"total_sequence_lengths has {len(totals or ())} for a batch of {call.batch_size}"
-    yield wrong, "total_sequence_lengths", sentence
+    yield call.loop and call.sequence_length != 1, "sequence_length", sentence
 
 
 def _excluded(call: Call) -> Iterator[Objection]:
@@ -92,8 +89,11 @@ def _excluded(call: Call) -> Iterator[Objection]:
     start, *further = call.loop or (call.sequence_length,)
     no_new = call.key_value in ("zero_length", "omitted") or call.kv_sequence_length == 0
     longest = past if no_new else past + (call.kv_sequence_length or start)
-    totals = max(call.total_sequence_lengths or (longest,))
+    written = call.written_totals
+    totals = max(written[0], default=longest)
     keys = totals if no_new else totals + sum(further)
+    if len(written) > 1:
+        keys = max(chain(*written), default=totals)
     sentence = "nothing to attend to: no past, no new keys"
     yield start and not min(keys, longest), "key_value", sentence
     if not chunks and call.cache_kind != "static":

@@ -178,6 +178,7 @@ def _case_lines(case: CaseRecord) -> list[str]:
         "later": [{own.name: _drawn(fed[own.name], own) for own in step} for step in call.later],
         "outputs": outputs,
         "carry": carry if call.steps > 1 else {},
+        "keep": [None, *(call.keep or [None] * len(call.later))],
         "share": {past: present for present, past in _aliases(call).items()},
     }
     return [*_lines(data)]
