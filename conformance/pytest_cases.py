@@ -173,7 +173,7 @@ def _declare(config: pytest.Config, marks: Iterable[str], what: str) -> None:
             config.addinivalue_line("markers", f"{mark}: {what}")
 
 
-class CollectedFile(pytest.File):
+class CaseFile(pytest.File):
     """A case file; its items are its cases on each target."""
 
     def collect(self) -> Iterator[CaseItem]:

@@ -15,17 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import onnx
-from onnx import inliner
-from onnx.helper import get_attribute_value
 from pydantic import ValidationError
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
 from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, node_steps
-from conformance.graph.walks import check_inlined, make_names_safe
+from conformance.graph.describe import Unclear, features_of, head_size_of, heads_of
+from conformance.graph.nodes import AttentionNode, attributes_in, connected, is_attention
+from conformance.graph.shapes import UNKNOWN, ValueType, types_of
+from conformance.graph.walks import inlined, make_names_safe
 from conformance.operator.call import (
     CALL_FIELDS,
     GRAPH_FIELDS,
@@ -134,6 +135,11 @@ class Graph:
                 found.setdefault(info.name, numbers)
         return found | {tensor.name: list(tensor.dims) for tensor in graph.initializer}
 
+    @cached_property
+    def types(self) -> dict[str, ValueType]:
+        """The declared type of each tensor that has any."""
+        return types_of(self.model.graph)
+
     @property
     def drawn(self) -> tuple[onnx.TensorProto, ...]:
         """The constants whose data is not in the file."""
@@ -203,8 +209,10 @@ def parsed(content: bytes) -> Graph:
         make_names_safe(model)
     except ValueError as error:
         raise GraphError(f"it is damaged: {error}") from None
-    if model.functions:
-        model = _inlined(model)
+    try:  # an operator that the oracle knows stays one
+        model = inlined(model, lambda f: f.domain == DOMAIN and f.name in _ROLES)
+    except ValueError as error:
+        raise GraphError(f"its functions cannot be expanded: {error}") from None
     nodes = tuple(model.graph.node)
     if len(nodes) > MAX_NODES:
         raise GraphError(f"it has {len(nodes)} nodes; at most {MAX_NODES} fit: cut a part out")
@@ -230,19 +238,6 @@ def parsed(content: bytes) -> Graph:
     return graph
 
 
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its functions expanded, except those of operators that the oracle knows."""
-    known = [f for f in model.functions if f.domain == DOMAIN and f.name in _ROLES]
-    kept = [function for function in model.functions if function not in known]
-    del model.functions[:]
-    model.functions.extend(kept)
-    try:
-        check_inlined(model)
-        return inliner.inline_local_functions(model)
-    except Exception as error:  # of several classes of ONNX
-        raise GraphError(f"its functions cannot be expanded: {error}") from None
-
-
 def _check_names(graph: Graph) -> None:
     """Check the names of inputs, outputs and presents.
 
@@ -265,11 +260,6 @@ def _check_names(graph: Graph) -> None:
             raise GraphError(
                 f"the output {output.name} is {what}, so its name {how} have the word 'present'"
             )
-
-
-def is_attention(node: onnx.NodeProto) -> bool:
-    """Whether the node is a GroupQueryAttention."""
-    return node.op_type == OP_TYPE and node.domain == DOMAIN
 
 
 def is_present(graph: Graph, name: str) -> bool:
@@ -301,74 +291,75 @@ def shared_pasts(graph: Graph) -> dict[str, str]:
     return found
 
 
-def attributes_in(node: onnx.NodeProto) -> dict[str, Any]:
-    """The attributes of a node, with texts as str."""
-    found = {each.name: get_attribute_value(each) for each in node.attribute}
-    return {k: v.decode() if isinstance(v, bytes) else v for k, v in found.items()}
-
-
 # The main node, in the fields of a case
 
 
 def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
     """``call`` with the fields that follow from the attributes and connections of ``node``."""
-    given = dict(zip(INPUT_NAMES, (*node.input, *[""] * len(INPUT_NAMES)), strict=False))
-    made = dict(zip(OUTPUT_NAMES, (*node.output, *[""] * len(OUTPUT_NAMES)), strict=False))
-    attributes = attributes_in(node)
-    unknown = sorted(attributes.keys() - ATTRIBUTE_BY_NAME.keys())
-    if unknown:
+    found = _attention_node(graph, node)
+    if unknown := sorted(found.attributes.keys() - ATTRIBUTE_BY_NAME.keys()):
         raise GraphError(f"the node {_name(node)} has the unknown attribute {unknown[0]}")
-    rotary = "none"
-    if attributes.pop("do_rotary", 0):
-        rotary = "interleaved" if attributes.get("rotary_interleaved") else "half_split"
-    attributes.pop("rotary_interleaved", None)
-    heads, kv_heads = (attributes.get(name, 0) for name in ("num_heads", "kv_num_heads"))
-    if heads < 1 or kv_heads < 1:
-        raise GraphError(f"the node {_name(node)} lacks num_heads or kv_num_heads")
-    if given["key"]:
-        key_value = "zero_length" if _is_empty(graph, given["key"]) else "new"
-    else:
-        key_value = "packed"
-    size = _head_size(graph, node, heads, kv_heads, key_value)
-    table = graph.dims.get(given["cos_cache"])
-    presents = {(True, True): "both", (True, False): "key_only", (False, True): "value_only"}
-    connected = (bool(made["present_key"]), bool(made["present_value"]))
+    try:
+        (heads, kv_heads), size = heads_of(found), head_size_of(found)
+    except Unclear as error:
+        raise GraphError(f"the node {_name(node)}: {error}") from None
+    if size is None:
+        raise GraphError(
+            f"the head size of the node {_name(node)} is unknown: declare the shape of its past_key"
+            " or query"
+        )
+    fields = features_of(found)
+    table, rotated = found.type("cos_cache"), "rotary" in fields
     cache, past_length = "none", call.past_sequence_length
-    if given["past_key"]:
+    if "past_key" in found.inputs:
         cache = "static" if call.max_sequence_length else "concatenated"
-    if key_value == "zero_length" and given["past_key"] in graph.makers:
+    borrows = fields.get("key_value") == "zero_length"
+    if borrows and found.inputs.get("past_key") in graph.makers:
         past_length = max(call.written_totals[0], default=past_length + call.sequence_length)
-    types = {each.name: each.type.tensor_type.elem_type for each in graph.inputs}
-    cache_dtype = _word(types[given["past_key"]]) if given["past_key"] in types else call.dtype
-    fields: dict[str, Any] = {
+    cache_dtype = found.type("past_key").dtype
+    chunks = call.query_seqlens or (call.sequence_length,) * call.batch_size
+    fields |= {
         **{name: getattr(call, name) for name in GRAPH_FIELDS},
-        **attributes,
         "past_sequence_length": past_length,
         "max_sequence_length": call.max_sequence_length if cache == "static" else None,
         "shared_buffer": call.shared_buffer and node is graph.attentions[0],
         "cache": cache,
         "cache_dtype": None if cache_dtype == call.dtype else cache_dtype,
+        "num_heads": heads,
+        "kv_num_heads": kv_heads,
         "head_size": size,
-        "key_value": key_value,
-        "rotary": rotary,
-        "rotary_dim": 2 * table[1] if rotary != "none" and table and table[1] else None,
-        "rotary_cache_length": table[0] if rotary != "none" and table and table[0] else None,
-        "position_ids": "implied" if rotary != "none" and given["position_ids"] else False,
-        "attention_bias": "full" if given["attention_bias"] else "none",
-        "head_sink": bool(given["head_sink"]),
-        "qk_norm": bool(given["q_norm_weight"]),
-        "query_seqlens": None,
-        "presents": presents.get(connected, "none"),
+        "rotary_dim": 2 * (table.size(1) or 0) or None if rotated else None,
+        "rotary_cache_length": table.size(0) or None if rotated else None,
+        "query_seqlens": chunks if "query_seqlens" in found.inputs else None,
     }
-    if given["query_seqlens"]:
-        whole = (call.sequence_length,) * call.batch_size
-        fields["query_seqlens"] = call.query_seqlens or whole
     try:
         return checked_call(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         what = ".".join(map(str, first["loc"]))
         raise GraphError(f"the node {_name(node)} has a wrong {what}: {first['msg']}") from None
+
+
+def _attention_node(graph: Graph, node: onnx.NodeProto) -> AttentionNode:
+    """The node with what the declared shapes and the weights say of its inputs and outputs."""
+    inputs, outputs = connected(INPUT_NAMES, node.input), connected(OUTPUT_NAMES, node.output)
+    types = {name: graph.types.get(value, UNKNOWN) for name, value in (inputs | outputs).items()}
+    for name, rank in (("query", 3), ("key", 3), ("past_key", 4), ("present_key", 4)):
+        if name in types and types[name].size(-1) is None:
+            width = _last(graph, (inputs | outputs)[name])
+            types[name] = ValueType(types[name].dtype, (*[None] * (rank - 1), width))
+    if "key" in inputs and _is_empty(graph, inputs["key"]):
+        types["key"] = ValueType(types["key"].dtype, (None, 0, None))
+    return AttentionNode(
+        name=_name(node),
+        layer=0,
+        inputs=inputs,
+        outputs=outputs,
+        given_inputs=len(node.input),
+        given_outputs=len(node.output),
+        attributes=attributes_in(node),
+        types=types,
+    )
 
 
 def _is_empty(graph: Graph, name: str) -> bool:
@@ -381,29 +372,6 @@ def _is_empty(graph: Graph, name: str) -> bool:
         return 0 in dims
     maker = graph.makers.get(name)
     return maker is not None and maker[0].op_type in ("ConstantOfShape", "Expand")
-
-
-def _head_size(
-    graph: Graph, node: onnx.NodeProto, heads: int, kv_heads: int, key_value: str
-) -> int:
-    """The head size of an attention, from the first of its tensors with a known width."""
-    given = dict(zip(INPUT_NAMES, node.input, strict=False))
-    query_heads = heads + 2 * kv_heads if key_value == "packed" else heads
-    packs = 2 if attributes_in(node).get("kv_cache_bit_width") == 4 else 1
-    sizes = [
-        (_last(graph, given.get("query", "")), query_heads, 1),
-        (_last(graph, given.get("key", "")), kv_heads, 1),
-        (_last(graph, given.get("past_key", "")), 1, packs),
-        (_last(graph, next(iter(node.output[1:]), "")), 1, packs),
-        (_last(graph, given.get("cos_cache", "")), 1, 2),
-    ]
-    for width, parts, factor in sizes:
-        if width:
-            return factor * width // parts
-    raise GraphError(
-        f"the head size of the node {_name(node)} is unknown: declare the shape of its past_key"
-        " or query"
-    )
 
 
 def _last(graph: Graph, name: str) -> int | None:
@@ -677,6 +645,6 @@ def _rows_of(graph: Graph, node: onnx.NodeProto) -> int:
     """The number of rows of the table from which a node gathers."""
     dims = graph.dims.get(node.input[0])
     axis = attributes_in(node).get("gather_axis", attributes_in(node).get("axis", 0))
-    if not dims or not dims[axis]:
+    if not dims or not isinstance(axis, int) or not dims[axis]:
         raise GraphError(f"the number of rows from which {_name(node)} gathers is unknown")
-    return int(dims[axis])
+    return int(dims[axis] or 0)

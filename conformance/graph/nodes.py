@@ -113,8 +113,8 @@ def nodes_of(model: ReadModel) -> FoundNodes:
     read |= {output.name for output in proto.graph.output}
     nodes: list[AttentionNode] = []
     for order, (name, (node, types, _)) in enumerate(zip(names, found, strict=True)):
-        inputs = _connected(INPUT_NAMES, node.input)
-        outputs = _connected(OUTPUT_NAMES, node.output)
+        inputs = connected(INPUT_NAMES, node.input)
+        outputs = connected(OUTPUT_NAMES, node.output)
         pasts = {each: _origin(inputs.get(each, ""), same) for each in ("past_key", "past_value")}
         origins = {each: presents[value] for each, value in pasts.items() if presents.get(value)}
         layer = _LAYER.search(" ".join((name, inputs.get("past_key", ""), *outputs.values())))
@@ -126,7 +126,7 @@ def nodes_of(model: ReadModel) -> FoundNodes:
                 outputs=outputs,
                 given_inputs=len(node.input),
                 given_outputs=len(node.output),
-                attributes=dict(_attributes(node)),
+                attributes=attributes_in(node),
                 types={
                     parameter: types.get(value, UNKNOWN)
                     for parameter, value in (*inputs.items(), *outputs.items())
@@ -259,14 +259,17 @@ def _unique(names: Sequence[str]) -> list[str]:
     return unique
 
 
-def _connected(parameters: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+def connected(parameters: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The connected ones of an operator's ``parameters``, with the names of the values."""
     return {parameter: name for parameter, name in zip(parameters, names, strict=False) if name}
 
 
-def _attributes(node: NodeProto) -> Iterator[tuple[str, int | float | str]]:
+def attributes_in(node: NodeProto) -> dict[str, int | float | str]:
     """The attributes with a single value."""
+    found: dict[str, int | float | str] = {}
     for attribute in node.attribute:
         if attribute.type == AttributeProto.STRING:
-            yield attribute.name, safe_name(attribute.s.decode("utf-8", "replace"))
+            found[attribute.name] = safe_name(attribute.s.decode("utf-8", "replace"))
         elif attribute.type in (AttributeProto.INT, AttributeProto.FLOAT):
-            yield attribute.name, helper.get_attribute_value(attribute)
+            found[attribute.name] = helper.get_attribute_value(attribute)
+    return found

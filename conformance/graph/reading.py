@@ -17,14 +17,14 @@ from typing import Final
 
 import onnx
 from google.protobuf.message import Message
-from onnx import TensorProto, inliner
+from onnx import TensorProto
 
 from conformance.base.explain import reason_of
 from conformance.base.files import open_plain
 from conformance.base.paths import shown
 from conformance.base.text import visible
 from conformance.graph.shapes import inferred
-from conformance.graph.walks import check_inlined, make_names_safe, nodes_in, subgraphs, within
+from conformance.graph.walks import inlined, make_names_safe, nodes_in, subgraphs, within
 from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: The largest size of protocol buffers, and so of ONNX files.
@@ -164,22 +164,11 @@ def _leave_out_weights(message: Message) -> None:
 
 
 def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its functions put in place of the nodes that call them.
-
-    If a function has the name of the operator, the operator is kept: a runtime that has it runs it
-    and not the function.
-    """
-    others = [each for each in proto.functions if (each.domain, each.name) != (DOMAIN, OP_TYPE)]
-    del proto.functions[:]
-    proto.functions.extend(others)
-    if not proto.functions:
-        return proto
+    """The model without functions; the operator itself stays, even if it is a function, too."""
     try:
-        check_inlined(proto)
-        return inliner.inline_local_functions(proto)
-    except Exception as error:  # of several classes of ONNX
-        first = str(error).splitlines()[0].rstrip(".")
-        raise ModelError(f"{shown(path)}: its functions cannot be inlined: {first}.") from None
+        return inlined(proto, lambda f: (f.domain, f.name) == (DOMAIN, OP_TYPE))
+    except ValueError as error:
+        raise ModelError(f"{shown(path)}: its functions cannot be inlined: {error}.") from None
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:

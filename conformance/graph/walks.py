@@ -6,14 +6,14 @@ model is renamed as a whole and stays the same model, so that a runtime gets it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from onnx import AttributeProto
+from onnx import AttributeProto, inliner
 
 from conformance.base.text import safe_name
 
@@ -52,7 +52,27 @@ def make_names_safe(message: Message) -> bool:
     return renamed
 
 
-def check_inlined(proto: onnx.ModelProto) -> None:
+def inlined(
+    proto: onnx.ModelProto, is_kept: Callable[[onnx.FunctionProto], bool]
+) -> onnx.ModelProto:
+    """The model with its functions put in place of the nodes that call them.
+
+    The calls of functions that are ``is_kept`` stay as nodes, without the function: a runtime that
+    has such an operator runs it and not the function. Raises ValueError.
+    """
+    others = [function for function in proto.functions if not is_kept(function)]
+    del proto.functions[:]
+    proto.functions.extend(others)
+    if not others:
+        return proto
+    try:
+        _check_inlined(proto)
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # of several classes of ONNX
+        raise ValueError(str(error).splitlines()[0].rstrip(".")) from error
+
+
+def _check_inlined(proto: onnx.ModelProto) -> None:
     """Raises ValueError if functions call themselves, or would make the model too large.
 
     A few functions that call each other twice make millions of nodes. ONNX's inliner cannot be

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any, Final
 
 from conformance.case.steps import steps_of
+from conformance.graph.describe import Unclear, features_of, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode
 from conformance.model.configuration import Configuration
 from conformance.operator.call import Call, checked_call
@@ -17,26 +18,6 @@ from conformance.operator.tensors import Step, attributes_of
 
 #: The types of a cache that holds codes.
 QUANTISED: Final = ("int8", "uint8", "float8e4m3fn")
-#: The attributes that are fields of a call under their own names.
-_FIELDS: Final = (
-    "scale",
-    "softcap",
-    "local_window_size",
-    "smooth_softmax",
-    "causal",
-    "qk_output",
-    "k_quant_type",
-    "v_quant_type",
-    "kv_cache_bit_width",
-    "qk_norm_epsilon",
-    "sliding_window_cache",
-    "q_norm_epsilon",
-    "k_norm_epsilon",
-)
-
-
-class Unclear(ValueError):
-    """A fact about a node is unknown; the message says which, and which option gives it."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +113,7 @@ def form_of(node: AttentionNode, configuration: Configuration) -> Form:
     fields = {
         "dtype": _dtype(node, configuration),
         **_sizes(node, configuration),
-        **dict(_features(node)),
-        **{name: node.attributes[name] for name in _FIELDS if name in node.attributes},
+        **features_of(node),
     }
     past = node.type("past_key").dtype
     # ONNX Runtime puts Casts around a cache of another floating-point type.
@@ -170,63 +150,15 @@ def _dtype(node: AttentionNode, configuration: Configuration) -> str:
     return known
 
 
-def _heads(node: AttentionNode) -> tuple[int, int]:
-    """The numbers of query heads and of key/value heads."""
-    given = [node.attributes.get(name) for name in ("num_heads", "kv_num_heads")]
-    heads, kv_heads = (number if isinstance(number, int) else 0 for number in given)
-    if heads < 1 or kv_heads < 1:
-        raise Unclear("num_heads and kv_num_heads must be at least 1")
-    return heads, kv_heads
-
-
 def _sizes(node: AttentionNode, configuration: Configuration) -> dict[str, int]:
-    heads, kv_heads = _heads(node)
-    return {
-        "num_heads": heads,
-        "kv_num_heads": kv_heads,
-        "head_size": _head_size(node, heads, kv_heads, configuration),
-    }
-
-
-def _head_size(node: AttentionNode, heads: int, kv_heads: int, configuration: Configuration) -> int:
-    def parts(name: str, number: int) -> int | None:
-        width = node.type(name).size(-1)
-        if width is None:
-            return None
-        if width % number:
-            raise Unclear(f"the {width} elements of {name} are not divisible by {number} heads")
-        return width // number
-
-    packed = "key" not in node.inputs
-    past = node.type("past_key").size(3)
-    if past is not None:
-        size = past * 2 if _packs_two(node) else past
-        flat = not packed and len(node.type("query").dims or ()) == 3
-        of_query = parts("query", heads) if flat else None
-        if of_query not in (None, size):
-            raise Unclear(f"heads have {size} elements in past_key, and {of_query} in query")
-        return size
-    table = node.type("cos_cache").size(1)
-    found = (
-        None if packed else parts("key", kv_heads),
-        parts("output", heads),
-        parts("query", heads + 2 * kv_heads if packed else heads),
-        node.type("q_norm_weight").size(0),
-        configuration.head_size,
-        2 * table if table is not None else None,
-    )
-    known = next((size for size in found if size is not None), None)
-    if known is None:
+    heads, kv_heads = heads_of(node)
+    size = head_size_of(node, configuration.head_size)
+    if size is None:
         raise Unclear(
             "the head size cannot be told from the graph; give --head-size, or put the model's"
             " config.json beside it"
         )
-    return known
-
-
-def _packs_two(node: AttentionNode) -> bool:
-    """Whether the cache holds two values in each byte."""
-    return node.type("past_key").dtype == "uint8" and node.attributes.get("kv_cache_bit_width") == 4
+    return {"num_heads": heads, "kv_num_heads": kv_heads, "head_size": size}
 
 
 def _cache(node: AttentionNode) -> tuple[str, int | None]:
@@ -241,38 +173,6 @@ def _cache(node: AttentionNode) -> tuple[str, int | None]:
         return "window", capacity
     one_buffer = capacity is not None or (past is not None and past == present)
     return ("static", capacity) if one_buffer and node.source is None else ("growing", None)
-
-
-def _features(node: AttentionNode) -> Iterator[tuple[str, Any]]:
-    """The fields of the features that the node has."""
-    heads, kv_heads = _heads(node)
-    if "key" not in node.inputs:
-        query, size = node.type("query").size(-1), node.type("past_key").size(3)
-        borrowed = size is not None and query == heads * size != (heads + 2 * kv_heads) * size
-        yield "key_value", "omitted" if borrowed else "packed"
-    elif node.type("key").dim(1) == 0:
-        yield "key_value", "zero_length"
-    if node.attributes.get("do_rotary"):
-        yield "rotary", "interleaved" if node.attributes.get("rotary_interleaved") else "half_split"
-    if "position_ids" in node.inputs and node.attributes.get("do_rotary"):
-        yield "position_ids", "implied"
-    if "attention_bias" in node.inputs:
-        one = [node.type("attention_bias").dim(axis) == 1 for axis in (0, 1)]
-        one[0] = one[0] and node.type("query").dim(0) != 1
-        kinds = {(True, True): "one_batch_one_head", (True, False): "one_batch"}
-        yield "attention_bias", kinds.get((one[0], one[1]), "one_head" if one[1] else "full")
-    if "head_sink" in node.inputs:
-        yield "head_sink", True
-    if "q_norm_weight" in node.inputs:
-        yield "qk_norm", True
-    presents = [f"present_{each}" in node.outputs for each in ("key", "value")]
-    if not all(presents):
-        yield (
-            "presents",
-            {(True, False): "key_only", (False, True): "value_only"}.get(
-                (presents[0], presents[1]), "none"
-            ),
-        )
 
 
 def _plainest(form: Form) -> Call:
