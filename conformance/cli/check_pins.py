@@ -18,8 +18,8 @@ from conformance.expectations.update import Update
 from conformance.expectations.write import edited
 from conformance.model.answers import Answer
 from conformance.model.groups import Group
-from conformance.model.known import KnownTarget
 from conformance.report.model_table import DRAWN, Kind
+from conformance.run.target import DescribedTarget
 
 #: The use of a pin for a model that was not judged.
 NOT_RUN: Final = "not run"
@@ -39,7 +39,9 @@ class ModelPins:
         self._lines = [line for line in lines if is_of_model(line)]
         self._theme = theme
 
-    def line(self, target: KnownTarget, group: Group, use: str, kind: Kind) -> Expectation | None:
+    def line(
+        self, target: DescribedTarget, group: Group, use: str, kind: Kind
+    ) -> Expectation | None:
         """The line that pins the answer of a group of layers on a target in a use."""
         for line in self._lines:
             is_pinned = _id(self._theme, group, use) in line.known.cases
@@ -48,7 +50,7 @@ class ModelPins:
         return None
 
     def better(
-        self, targets: Mapping[str, KnownTarget], answers: Answers
+        self, targets: Mapping[str, DescribedTarget], answers: Answers
     ) -> Iterator[tuple[Expectation, str]]:
         """The lines whose answer is right now, with the target's name."""
         for name, target in targets.items():
@@ -58,7 +60,7 @@ class ModelPins:
                     yield line, name
 
     def text(
-        self, file: Path, before: str, answers: Answers, targets: Sequence[KnownTarget]
+        self, file: Path, before: str, answers: Answers, targets: Sequence[DescribedTarget]
     ) -> tuple[str, int]:
         """The text of an expectations file with lines that pin the model itself, and their number.
 
@@ -104,8 +106,8 @@ def failures_of_model(answers: Sequence[Answer]) -> Iterator[tuple[Group, str, K
             yield one.group, NOT_RUN, "untried", f"not run: {one.unseen}"
 
 
-def _is_for(line: Expectation, target: KnownTarget) -> bool:
-    return line.target == target.base and line.known.holds_for(target.version, target.adapter)
+def _is_for(line: Expectation, target: DescribedTarget) -> bool:
+    return line.target == target.base and bool(target.lines_among([line]))
 
 
 def _id(theme: str, group: Group, use: str) -> str:

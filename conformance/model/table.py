@@ -20,7 +20,7 @@ from conformance.model.headline import (
     label_of,
     series_of,
 )
-from conformance.model.known import KnownTarget, Similar
+from conformance.model.known import Similar
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 from conformance.report.model_table import (
@@ -40,6 +40,7 @@ from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Drawn
 from conformance.results.wrong_outputs import is_beyond
+from conformance.run.target import DescribedTarget
 
 _NUMBER: Final = re.compile(r"\d+")
 _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
@@ -48,7 +49,7 @@ _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 def table_of(
     subject: Subject,
     answers: Mapping[str, Sequence[Answer]],
-    targets: Iterable[KnownTarget],
+    targets: Iterable[DescribedTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
     told: Callable[[Answer], str] | None = None,
 ) -> ModelTable:
@@ -132,9 +133,9 @@ def _worst(answers: Sequence[Answer]) -> Drawn:
     return DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
-def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
+def _cell(target: DescribedTarget, one: Answer, sentence: str) -> ModelCell:
     told = sentence + (" (expected)" if one.pinned else "")
-    if target.is_software and one.kind not in ("software", "untried"):
+    if target.on_software and one.kind not in ("software", "untried"):
         told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
     return ModelCell(
@@ -156,7 +157,7 @@ class _Member(NamedTuple):
 
 def _causes(
     answers: Mapping[str, Sequence[Answer]],
-    series: Sequence[Sequence[KnownTarget]],
+    series: Sequence[Sequence[DescribedTarget]],
     similar: Callable[[ResultRecord], Similar | None],
 ) -> Iterator[ModelCause]:
     """Each cause of the defects once.
@@ -189,7 +190,7 @@ def _causes(
 
 
 def _refusals(
-    answers: Mapping[str, Sequence[Answer]], series: Sequence[Sequence[KnownTarget]]
+    answers: Mapping[str, Sequence[Answer]], series: Sequence[Sequence[DescribedTarget]]
 ) -> Iterator[ModelCause]:
     """Each message with which targets refuse the model itself, or crash on it, once."""
     found: dict[tuple[Kind, str], list[tuple[str, Answer, Part]]] = {}
@@ -215,7 +216,7 @@ def _refusals(
 
 
 def _cause(
-    members: Sequence[_Member], series: Sequence[Sequence[KnownTarget]], near: Similar | None
+    members: Sequence[_Member], series: Sequence[Sequence[DescribedTarget]], near: Similar | None
 ) -> ModelCause:
     _, group, stage, record = members[0]
     known = record.known or near
