@@ -13,11 +13,11 @@ from urllib.parse import quote, unquote
 
 from conformance.base.explain import did_you_mean
 from conformance.base.paths import CASE_FILE_ENDINGS, PROFILES, data_path
+from conformance.base.target_names import is_by_path
 from conformance.case.case import TARGET_AXIS, Case
 from conformance.case.load import load
 
 _TARGET: Final = re.compile(rf"(?:^|,){TARGET_AXIS}=(.*)$", re.DOTALL)
-_BY_PATH: Final = ("exec:", "ort-plugin:")
 _TAGS: Final = re.compile(r"^ *(?:- )?tags: *\[([^\]]*)\]", re.MULTILINE)
 _NO_CASE: Final = (*CASE_FILE_ENDINGS, "/")
 
@@ -166,7 +166,7 @@ def split_target(argument: str) -> tuple[str, str | None]:
     if found is None:
         return argument, None
     target, more = found[1], ""
-    if not target.startswith(_BY_PATH):  # a path may contain commas
+    if not is_by_path(target):  # a path may contain commas
         target, _, more = target.partition(",")
     axes = ",".join(filter(None, (rest[: found.start()], more)))
     return f"{file}{separator}{entry}" + (f"[{axes}]" if axes else ""), _unquoted(target)

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from conformance.base.target_names import at_release, is_by_path, split_release
 from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
@@ -19,7 +20,7 @@ from conformance.cli.one_result import NoResult, run_case, the_one
 from conformance.cli.options import TargetOptions, with_releases
 from conformance.results.bisect import ReleaseChange, Tried, first_change
 from conformance.run.records import argument_for
-from conformance.targets.catalogue import OptionValues, TargetEntry, entry_of, is_by_path
+from conformance.targets.catalogue import OptionValues, TargetEntry, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import Target, target_for, targets_for
 from conformance.targets.releases import releases
@@ -51,9 +52,10 @@ def bisect(case_id: str, targets: TargetOptions, search: Search) -> Status:
         if good or bad:
             raise BadArgument("--command excludes --good and --bad; git bisect start takes them.")
         return _one_commit(corpus, case, command, target_for(ep, programs))
-    entry = None if is_by_path(ep) else entry_of(ep)
-    if "@" in ep and entry is not None:
-        raise BadArgument(f"Leave out '@{ep.partition('@')[2]}', and use --good and --bad instead.")
+    name, pinned = split_release(ep)
+    entry = None if is_by_path(ep) else entry_of(name)
+    if pinned is not None and entry is not None:
+        raise BadArgument(f"Leave out '@{pinned}', and use --good and --bad instead.")
     if entry is None or entry.package is None:
         raise BadArgument(
             f"--ep {ep} names no target with releases; name one such as cpu, or give --command to "
@@ -102,7 +104,7 @@ def _tried(
     corpus: Corpus, case: Case, entry: TargetEntry, release: str, programs: OptionValues
 ) -> Tried:
     """Run the case in a release, and print a line with its verdict."""
-    targets = targets_for([f"{entry.name}@{release}"], programs)
+    targets = targets_for([at_release(entry.name, release)], programs)
     if len(targets) > 1:
         raise BadArgument("Give each option of a target once.")
     (target,) = with_releases(targets)
@@ -130,10 +132,10 @@ def _print(change: ReleaseChange, case: Case, ep: str, options: Sequence[str]) -
             click.echo(f"    {clean(each.message, 500)}")
     for untried in change.between:
         why = clean(untried.why, 300)
-        click.echo(f"  {ep}@{untried.release} could not be tried: {why}")
+        click.echo(f"  {at_release(ep, untried.release)} could not be tried: {why}")
     if change.between:
         click.echo("  So the change may be in one of those instead.")
-    both = (word for each in (before, after) for word in ("--ep", f"{ep}@{each.release}"))
+    both = (word for each in (before, after) for word in ("--ep", at_release(ep, each.release)))
     command = shlex.join(("gqa", "run", argument_for(case), *both, *options))
     click.echo(f"  reproduce  {command}")
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from conformance.cli.common import Status
 from conformance.model.answers import AnswerPart, ModelAnswer
-from conformance.model.known import KnownTarget
 from conformance.model.subject import Subject
 from conformance.report.model_table import ModelTable
+from conformance.run.target import DescribedTarget
 
 FORMAT: Final = "gqa-check/1"
 
@@ -21,7 +21,7 @@ def document(
     subject: Subject,
     table: ModelTable,
     answers: Mapping[str, Sequence[ModelAnswer]],
-    targets: Iterable[KnownTarget],
+    targets: Iterable[DescribedTarget],
     status: int,
     tried: Mapping[str, Any],
 ) -> str:
@@ -48,7 +48,7 @@ def document(
                 "base": target.base,
                 "version": target.version,
                 "adapter": target.adapter,
-                "software_adapter": target.is_software,
+                "software_adapter": target.on_software,
             }
             for target in targets
         ],

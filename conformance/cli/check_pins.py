@@ -18,8 +18,8 @@ from conformance.expectations.update import Update
 from conformance.expectations.write import edited
 from conformance.model.answers import ModelAnswer
 from conformance.model.groups import Group
-from conformance.model.known import KnownTarget
 from conformance.report.model_table import DRAWN, AnswerKind
+from conformance.run.target import DescribedTarget
 
 #: The use of a pin for a model that was not judged.
 NOT_RUN: Final = "not run"
@@ -40,7 +40,7 @@ class ModelPins:
         self._theme = theme
 
     def line(
-        self, target: KnownTarget, group: Group, use: str, kind: AnswerKind
+        self, target: DescribedTarget, group: Group, use: str, kind: AnswerKind
     ) -> Expectation | None:
         """The line that pins the answer of a group of layers on a target in a use."""
         for line in self._lines:
@@ -50,7 +50,7 @@ class ModelPins:
         return None
 
     def better(
-        self, targets: Mapping[str, KnownTarget], answers: PinnedAnswers
+        self, targets: Mapping[str, DescribedTarget], answers: PinnedAnswers
     ) -> Iterator[tuple[Expectation, str]]:
         """The lines whose answer is right now, with the target's name."""
         for name, target in targets.items():
@@ -60,7 +60,7 @@ class ModelPins:
                     yield line, name
 
     def text(
-        self, file: Path, before: str, answers: PinnedAnswers, targets: Sequence[KnownTarget]
+        self, file: Path, before: str, answers: PinnedAnswers, targets: Sequence[DescribedTarget]
     ) -> tuple[str, int]:
         """The text of an expectations file with lines that pin the model itself, and their number.
 
@@ -108,8 +108,8 @@ def failures_of_model(
             yield one.group, NOT_RUN, "untried", f"not run: {one.unseen}"
 
 
-def _is_for(line: Expectation, target: KnownTarget) -> bool:
-    return line.target == target.base and line.known.holds_for(target.version, target.adapter)
+def _is_for(line: Expectation, target: DescribedTarget) -> bool:
+    return line.target == target.base and bool(target.lines_among([line]))
 
 
 def _id(theme: str, group: Group, use: str) -> str:

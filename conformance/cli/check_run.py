@@ -28,7 +28,7 @@ from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
 from conformance.model.groups import Group, layers_of
 from conformance.model.headline import label_of, series_of
-from conformance.model.known import KnownTarget, Similar, similar_defect
+from conformance.model.known import Similar, similar_defect
 from conformance.model.seen import ModelProgram, ModelRun, run_model, with_model_run
 from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
@@ -38,18 +38,6 @@ from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Drawn
 from conformance.run.target import DescribedTarget
-
-
-def known_target(ready: DescribedTarget) -> KnownTarget:
-    """A target on this machine, with the expectations for it."""
-    described = ready.described
-    return KnownTarget(
-        ready.name,
-        described.version if described else "",
-        described.adapter if described else None,
-        load_expectations(ready.target.expectations),
-        ready.base,
-    )
 
 
 class CheckRun:
@@ -65,8 +53,8 @@ class CheckRun:
         self.subject = subject
         self.program = program
         self.cases = {case.id: case for case in cases}
-        self.known: dict[str, KnownTarget] = {}
-        self.described: list[DescribedTarget] = []
+        self.targets: dict[str, DescribedTarget] = {}
+        self._lines: dict[str, tuple[Expectation, ...]] = {}
         self.seen: dict[str, ModelRun] = {}
         self.pinned = [line for line in pinned if not is_of_model(line)]
         self.model_pins = ModelPins(pinned, cases[0].theme if cases else "")
@@ -77,8 +65,8 @@ class CheckRun:
 
     def run_model(self, ready: DescribedTarget) -> None:
         """Run the model on a target, if there is a program for it."""
-        self.known[ready.name] = known_target(ready)
-        self.described.append(ready)
+        self.targets[ready.name] = ready
+        self._lines[ready.name] = ready.lines_among(load_expectations(ready.target.expectations))
         if self.program is not None:
             lacks = next(filter(None, map(ready.adapter_lacks, self.cases.values())), None)
             self.seen[ready.name] = (
@@ -91,15 +79,15 @@ class CheckRun:
 
     def _similar(self, record: ResultRecord) -> Similar | None:
         """A known defect of the corpus that is similar to that of a result."""
-        known, key = self.known[record.target], (record.case, record.target)
+        lines, key = self._lines[record.target], (record.case, record.target)
         if key not in self.near:
             case = self.cases[record.case]
-            self.near[key] = similar_defect(case, record, known, self._corpus)
+            self.near[key] = similar_defect(case, record, lines, self._corpus)
         return self.near[key]
 
     def _of_software(self, record: ResultRecord) -> FindingFacts | None:
         """The finding of a defect that is known on software adapters only, if it is of one."""
-        if not self.known[record.target].is_software:
+        if not self.targets[record.target].on_software:
             return None
         own = record.known if record.known and record.known.link != TODO else None
         found = own or self._similar(record)
@@ -115,11 +103,11 @@ class CheckRun:
             if record.unexpected and self._is_pin(record)
             if (record.case, record.target) not in bad
         ]
-        known = self.known.values()
+        targets = self.targets.values()
         if isinstance(self.subject, CapturedSubject):
-            table = error_table(self.subject, self.answers, known, self._similar)
+            table = error_table(self.subject, self.answers, targets, self._similar)
         else:
-            table = table_of(self.subject, self.answers, known, self._similar)
+            table = table_of(self.subject, self.answers, targets, self._similar)
         return self._with_what_was_tried(table)
 
     @cached_property
@@ -131,7 +119,7 @@ class CheckRun:
     @property
     def complete(self) -> bool:
         """Whether every call has a result on every target."""
-        return bool(self.known) and len(self._tried) == len(self.cases) * len(self.known)
+        return bool(self.targets) and len(self._tried) == len(self.cases) * len(self.targets)
 
     @property
     def most_tokens(self) -> int:
@@ -143,7 +131,7 @@ class CheckRun:
         """The table that says up to how many tokens calls were tried, and which have no result."""
         told: list[tuple[Drawn, str]] = []
         for targets, (verdict, text) in zip(
-            series_of(self.known.values()), table.sentences, strict=True
+            series_of(self.targets.values()), table.sentences, strict=True
         ):
             names = {target.name for target in targets}
             tried = sum(record.target in names for _, record in self._tried)
@@ -161,7 +149,7 @@ class CheckRun:
     def status(self, summary: RunSummary) -> int:
         """The exit status of ``gqa check``."""
         # A runtime that takes none of the calls refuses the model: that is an answer.
-        unavailable = {ready.name for ready in self.described if ready.described is None}
+        unavailable = {ready.name for ready in self.targets.values() if ready.described is None}
         untried = {name: why for name, why in summary.untried.items() if name in unavailable}
         status = replace(summary, untried=untried).status()
         if status not in (Status.AS_EXPECTED, Status.UNEXPECTED):
@@ -178,9 +166,9 @@ class CheckRun:
         alone = place.suffix in (".yaml", ".yml")
         if not alone:
             place.mkdir(exist_ok=True)
-        for base in dict.fromkeys(target.base for target in self.known.values()):
+        for base in dict.fromkeys(target.base for target in self.targets.values()):
             file = place if alone else place / f"{base}.yaml"
-            targets = {name: known for name, known in self.known.items() if known.base == base}
+            targets = {name: one for name, one in self.targets.items() if one.base == base}
             bad = {
                 (record.case, target.version, target.adapter): record
                 for record in self._bad()
@@ -207,7 +195,7 @@ class CheckRun:
             found[what, symptom(record)].append((record.case, short(why)))
         for what, where, why in self._unpinned_of_model():
             found[f"Not pinned: {what}", why].append((where, why))
-        for line, name in self.model_pins.better(self.known, self.answers):
+        for line, name in self.model_pins.better(self.targets, self.answers):
             at = f"{line.place}:{line.line}"
             found[_better(line.known.verdict, at, name), ""].append((line.known.cases[0], ""))
         for record in self.better:
@@ -221,7 +209,7 @@ class CheckRun:
 
     def _unpinned_of_model(self) -> Iterator[tuple[str, str, str]]:
         """The failures of the model itself that are not pinned: kind and target, place and why."""
-        for name, target in self.known.items():
+        for name, target in self.targets.items():
             for group, use, kind, why in failures_of_model(self.answers[name]):
                 if self.model_pins.line(target, group, use, kind) is None:
                     yield f"{WORDS[kind]} on {name}", f"{use} of {layers_of([group])}", why
@@ -240,18 +228,17 @@ class CheckRun:
         """Whether the user has pinned the result with this verdict."""
         if record.known is not None or record.verdict != "pass":
             return record.known is not None and self._is_pin(record)
-        target = self.known[record.target]
+        target = self.targets[record.target]
         case = self.cases[record.case]
         return any(
             line.known.verdict == "pass" and line.target == target.base and line.covers(case)
-            for line in self.pinned
-            if line.known.holds_for(target.version, target.adapter)
+            for line in target.lines_among(self.pinned)
         )
 
     def json(self, table: ModelTable, status: int) -> str:
         """The answers for programs."""
         tried = {"complete": self.complete, "most_tokens": self.most_tokens}
-        return document(self.subject, table, self.answers, self.known.values(), status, tried)
+        return document(self.subject, table, self.answers, self.targets.values(), status, tried)
 
     def _answers(self, summary: RunSummary) -> dict[str, list[ModelAnswer]]:
         """The answers of each target, by its name, in the order of the groups."""
@@ -272,7 +259,7 @@ class CheckRun:
                 )
                 for group in self.subject.groups
             ]
-            for target in self.known
+            for target in self.targets
         }
         return {
             name: with_model_run(
@@ -282,7 +269,7 @@ class CheckRun:
         }
 
     def _is_pinned(self, target: str, group: Group, use: str, kind: AnswerKind) -> bool:
-        return self.model_pins.line(self.known[target], group, use, kind) is not None
+        return self.model_pins.line(self.targets[target], group, use, kind) is not None
 
     def _is_pin(self, record: ResultRecord) -> bool:
         known = record.expectation

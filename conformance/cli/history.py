@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from conformance.base.target_names import at_release, split_release
 from conformance.base.words import not_run
 from conformance.case.case import Case
 from conformance.case.corpus import find
@@ -214,10 +215,11 @@ def _all_releases(ep: str, programs: OptionValues) -> str:
 
     Unchanged if it has a version or no releases, or if an option names its program.
     """
-    entry = None if "@" in ep else entry_of(ep)
+    name, release = split_release(ep)
+    entry = entry_of(name) if release is None else None
     if entry is None or entry.package is None or programs.values_of(entry.package.option):
         return ep
-    return f"{ep}@.."
+    return at_release(ep, "..")
 
 
 def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selection) -> Run:

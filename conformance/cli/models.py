@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from conformance.base.target_names import at_release, split_adapter
 from conformance.base.text import clean, deep_clean
 from conformance.base.words import listed
 from conformance.cli.common import BadArgument, Status
@@ -184,9 +185,9 @@ def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> N
 def targets_of(runtimes: Sequence[str], row: RecordedModel | None = None) -> Iterator[str]:
     """The options that select the runtimes, in the newest release in which ``row`` was tried."""
     for name in runtimes:
-        base, _, adapter = name.partition("+")
+        base, adapter = split_adapter(name)
         tried = [*row.runtimes[name].answers] if row and name in row.runtimes else []
-        yield from ("--ep", "@".join((base, *tried[-1:])))
+        yield from ("--ep", at_release(base, tried[-1] if tried else None))
         yield from ("--adapter", adapter) if adapter else ()
 
 

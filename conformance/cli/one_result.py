@@ -72,7 +72,7 @@ def taken(case: Case, ep: str | None, file: Path) -> OneResult:
     chosen = {
         name: result
         for name, result in there.items()
-        if ep is None or ep in (name, name.partition("@")[0], targets[name].ep)
+        if ep is None or ep in (name, targets[name].base, targets[name].ep)
     }
     if not chosen:
         where = f" on {ep}; it has those on {known}" if ep and there else ""

@@ -7,8 +7,9 @@ from typing import Final
 
 import click
 
+from conformance.base.target_names import split_release
 from conformance.cli.common import BadArgument, Status, say
-from conformance.targets.catalogue import TARGETS, TargetEntry, entry_of, is_by_path
+from conformance.targets.catalogue import TARGETS, TargetEntry, entry_of
 from conformance.targets.registry import targets_for
 from conformance.targets.setup.installed import install, installed
 from conformance.targets.setup.onnxruntime_web import (
@@ -68,7 +69,7 @@ def setup(names: Sequence[str], listed: bool) -> int:
     """
     if listed:
         return _list(names)
-    releases = [name for name in names if "@" in name and not is_by_path(name)]
+    releases = [name for name in names if split_release(name)[1] is not None]
     entries = [_entry(name) for name in names if name not in (*releases, _LAVAPIPE)]
     targets = targets_for(releases)
     if _LAVAPIPE in names:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.paths import data_path
+from conformance.base.target_names import at_release
 from conformance.base.words import plural
 from conformance.base.yaml_source import InputError, Problem, Source
 from conformance.case.case import Case
@@ -59,7 +60,7 @@ def expect(
         raise InputError([Problem(file, 0, 0, sentence)])
     check_stale(lines, cases, whole=shipped, later=others)
     if left := unexpected_in(found, (*lines, *others)):
-        first = f"{min(left).case} on {target}@{min(left).version}"
+        first = f"{min(left).case} on {at_release(target, min(left).version)}"
         sentence = f"no line could be found for {plural(len(left), 'result')}, as {first}"
         raise InputError([Problem(file, 0, 0, sentence)])
     told = [*found.left_out, *update.told]

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal, overload
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from conformance.base.dtypes import DType
+from conformance.base.target_names import MAX_LENGTH, NAME
 from conformance.base.text import exact_line, unbroken
 
 #: Output files are directly in the folder of the request, so a name has no slash and no leading
@@ -24,8 +25,6 @@ from conformance.base.text import exact_line, unbroken
 FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
 #: A word in lower case that the name of a target in results can start with.
-TARGET_NAME: Final = r"^[a-z][a-z0-9._-]*$"
-MOST_OF_A_NAME: Final = 40
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -137,7 +136,7 @@ class DescribedAnswer(_Message):
     runtime: Annotated[str, Field(min_length=1, max_length=100), ON_ONE_LINE]
     """The runtime's name, such as onnxruntime or tract."""
     version: Version
-    name: Annotated[str, Field(pattern=TARGET_NAME, max_length=MOST_OF_A_NAME)] | None = None
+    name: Annotated[str, Field(pattern=NAME, max_length=MAX_LENGTH)] | None = None
     """What results call a target that was started by its path (`exec:`), such as openvino; not
     the name of a target of this suite."""
     execution_provider: ProtocolName | None

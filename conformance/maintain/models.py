@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from conformance import __version__
 from conformance.base.paths import data_path, file_to_write
+from conformance.base.target_names import split_release
 from conformance.base.versions import release_key
 from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
@@ -101,9 +102,9 @@ def features(form: Form) -> dict[str, Any]:
 
 def options_for(ep: str) -> list[str]:
     """The options of ``gqa check`` for a runtime, or for one release of it."""
-    name, at, release = ep.partition("@")
+    name, release = split_release(ep)
     first, every, *others = RECORDED[name]
-    return [first, f"{name}{at}{release}" if at else every, *others]
+    return [first, every if release is None else ep, *others]
 
 
 def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Final
 from conformance.base.explain import did_you_mean
 from conformance.base.files import replacing
 from conformance.base.paths import file_to_write
+from conformance.base.target_names import at_release
 from conformance.base.words import listed, plural
 from conformance.harness.folders import temporary_folder
 from conformance.maintain import run_command
@@ -172,7 +173,7 @@ def _commands(pin: Pin, old: str, new: str) -> Iterator[str]:
         if package.manager == "pip":
             yield f"{sys.executable} -m pip install {package.name}=={new}"
     for release, file in ((old, "old.jsonl"), (new, "new.jsonl")):
-        eps = " ".join(f"--ep {entry.name}@{release}" for entry in pin.entries)
+        eps = " ".join(f"--ep {at_release(entry.name, release)}" for entry in pin.entries)
         yield f"gqa run {eps} --results {file}"
     yield "gqa diff old.jsonl new.jsonl"
     for entry in pin.entries:

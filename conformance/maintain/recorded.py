@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from conformance.base.target_names import split_release
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.expectations.match import known_instability
@@ -50,7 +51,7 @@ class CurrentExpectations:
         lines = cache(lambda ep: load_expectations(target_for(ep).expectations))
         #: The lines for the version and adapter of each target.
         self._lines = {
-            name: [each for each in lines(target.ep.partition("@")[0]) if each.known.holds_for(*on)]
+            name: [each for each in lines(split_release(target.ep)[0]) if each.known.holds_for(*on)]
             for name, target in self._targets.items()
             for on in [_on(target)]
         }

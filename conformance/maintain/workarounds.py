@@ -15,6 +15,7 @@ from typing import Final
 
 from conformance.base.findings import Workaround, finding_facts
 from conformance.base.paths import data_path
+from conformance.base.target_names import split_release
 from conformance.base.versions import release_key
 from conformance.maintain import run_command
 from conformance.results.packed import unpacking
@@ -57,7 +58,7 @@ def recorded() -> dict[str, ReleaseTable]:
                     record = ResultRecord.model_validate_json(line)
                     target, state = targets[record.target], state_of(record)
                     if target.describe and state:
-                        base = target.ep.partition("@")[0]
+                        base, _ = split_release(target.ep)
                         states = found[_SAME.get(base, base)][target.describe.version or ""]
                         states[record.case] = max(state, states.get(record.case, state), key=_rank)
     return {

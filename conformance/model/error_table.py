@@ -12,10 +12,11 @@ from conformance.model.answers import AnswerPart, ModelAnswer
 from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
 from conformance.model.headline import series_of
-from conformance.model.known import KnownTarget, Similar
+from conformance.model.known import Similar
 from conformance.model.table import table_of
 from conformance.report.model_table import WORDS, ModelTable
 from conformance.results.records import OutputErrorRecord, ResultRecord
+from conformance.run.target import DescribedTarget
 
 #: What the numbers are.
 _NOTE: Final = (
@@ -28,7 +29,7 @@ _NOTE: Final = (
 def error_table(
     subject: CapturedSubject,
     answers: Mapping[str, Sequence[ModelAnswer]],
-    targets: Iterable[KnownTarget],
+    targets: Iterable[DescribedTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
 ) -> ModelTable:
     """The table of ``answers`` with the errors of prompt and decode steps in each cell."""

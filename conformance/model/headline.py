@@ -11,7 +11,6 @@ from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
 from conformance.model.answers import AnswerPart, ModelAnswer, at_fault, why_untried
 from conformance.model.groups import Group, layers_of
-from conformance.model.known import KnownTarget
 from conformance.report.history import since_words
 from conformance.report.model_table import (
     IN_MODEL,
@@ -23,6 +22,7 @@ from conformance.report.model_table import (
     kind_in_words,
 )
 from conformance.results.timeline import spans
+from conformance.run.target import DescribedTarget
 
 _IN: Final[Mapping[Use, str]] = {
     "one chat": "in one chat",
@@ -36,18 +36,18 @@ _RIGHT: Final = "right in every layer"
 class ReleaseColumn:
     """One target, or consecutive releases of it, the oldest first, with the same ``answers``."""
 
-    targets: tuple[KnownTarget, ...]
+    targets: tuple[DescribedTarget, ...]
     answers: tuple[ModelAnswer, ...]
 
 
-def label_of(targets: Sequence[KnownTarget]) -> str:
+def label_of(targets: Sequence[DescribedTarget]) -> str:
     """The name of consecutive releases of a target: ``cpu 1.27.0–1.32.0``."""
     if len(targets) == 1:
         return targets[0].name
     return f"{_name(targets[0])} {_range(targets[0].version, targets[-1].version)}"
 
 
-def _name(target: KnownTarget) -> str:
+def _name(target: DescribedTarget) -> str:
     return f"{target.base} on {target.adapter}" if target.adapter else target.base
 
 
@@ -55,12 +55,12 @@ def _range(first: str, last: str) -> str:
     return "–".join(dict.fromkeys((first, last)))
 
 
-def series_of(targets: Iterable[KnownTarget]) -> list[list[KnownTarget]]:
+def series_of(targets: Iterable[DescribedTarget]) -> list[list[DescribedTarget]]:
     """The releases of each target, the oldest first.
 
     A build is a series by itself if it has no release, or the release of another target.
     """
-    found: dict[tuple[object, ...], dict[object, KnownTarget]] = {}
+    found: dict[tuple[object, ...], dict[object, DescribedTarget]] = {}
     for target in targets:
         version = ordered_version(target.version)
         key: tuple[object, ...] = target.base, target.adapter
@@ -73,7 +73,7 @@ def series_of(targets: Iterable[KnownTarget]) -> list[list[KnownTarget]]:
     ]
 
 
-def in_words(targets: Iterable[str], series: Sequence[Sequence[KnownTarget]]) -> str:
+def in_words(targets: Iterable[str], series: Sequence[Sequence[DescribedTarget]]) -> str:
     """Some of the targets of all ``series`` in words: ``cpu 1.20.1–1.23.2 and tract@0.23.9``."""
     wanted = set(targets)
     return listed(
@@ -88,7 +88,7 @@ def in_words(targets: Iterable[str], series: Sequence[Sequence[KnownTarget]]) ->
 
 def columns_of(
     answers: Mapping[str, Sequence[ModelAnswer]],
-    series: Sequence[KnownTarget],
+    series: Sequence[DescribedTarget],
     together: bool = True,
 ) -> list[ReleaseColumn]:
     """The columns of one target's releases; with ``together`` False, one for each release."""
@@ -112,8 +112,8 @@ def _told(answers: Iterable[ModelAnswer]) -> tuple[object, ...]:
 
 
 def _runs(
-    targets: Sequence[KnownTarget], key: Callable[[KnownTarget], Any]
-) -> list[tuple[Any, list[KnownTarget]]]:
+    targets: Sequence[DescribedTarget], key: Callable[[DescribedTarget], Any]
+) -> list[tuple[Any, list[DescribedTarget]]]:
     return [(found, list(run)) for found, run in groupby(targets, key)]
 
 
@@ -132,7 +132,7 @@ def headline(columns: Sequence[ReleaseColumn], faults: int) -> str:
             uses.setdefault(key, []).append(_IN[use])
     changes = any(len({*texts}) > 1 for texts in uses)
     label = _name(every[0]) if changes else label_of(every)
-    if every[-1].is_software:
+    if every[-1].on_software:
         label += " (software adapter; a GPU may differ)"
     told = [_over_time(every, texts) for texts in uses]
     if len(uses) > 1:
@@ -157,7 +157,7 @@ def headline(columns: Sequence[ReleaseColumn], faults: int) -> str:
     return f"{label}: {'; '.join(told)}."
 
 
-def _over_time(targets: Sequence[KnownTarget], texts: Sequence[str]) -> str:
+def _over_time(targets: Sequence[DescribedTarget], texts: Sequence[str]) -> str:
     """The outcome of the releases, the newest first: ``right in every layer since 1.24.4 (…)``."""
     states = ((target.version, text) for target, text in zip(targets, texts, strict=True))
     *earlier, now = spans(states, targets[0].base)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.case.case import Case
 from conformance.case.nearest import nearest
 from conformance.expectations.match import Expectation
@@ -30,36 +28,12 @@ class Similar(NamedTuple):
     link: str
 
 
-@dataclass(frozen=True)
-class KnownTarget:
-    """A target with its expectations: its name and, if known, its version and adapter.
-
-    ``base`` is the name without version and adapter.
-    """
-
-    name: str
-    version: str
-    adapter: str | None
-    expectations: Sequence[Expectation]
-    base: str = ""
-
-    @property
-    def is_software(self) -> bool:
-        """Whether it renders in software, where shaders can behave as they do on no GPU."""
-        return self.adapter in SOFTWARE_ADAPTERS
-
-    def expected(self, case: Case) -> Expectation | None:
-        """The first expectation that covers a case of the corpus."""
-        on = self.version, self.adapter
-        lines = (e for e in self.expectations if e.covers(case) and e.known.holds_for(*on))
-        return next(lines, None)
-
-
 def similar_defect(
-    case: Case, record: ResultRecord, target: KnownTarget, corpus: Iterable[Case]
+    case: Case, record: ResultRecord, lines: Sequence[Expectation], corpus: Iterable[Case]
 ) -> Similar | None:
     """The known defect of the nearest case of ``corpus`` with a result like ``record``.
 
+    ``lines`` are the target's expectations; the first that covers a case is for it.
     The results have the same verdict, and ``record`` has the fault, or of a refusal the message,
     that the expectation names, if it names one.
 
@@ -76,7 +50,7 @@ def similar_defect(
             continue
         if bool(near.case.call.loop) != bool(case.call.loop):
             continue
-        line = target.expected(near.case)
+        line = next((one for one in lines if one.covers(near.case)), None)
         if line is None or line.known.verdict != record.verdict:
             continue
         if record.message and not line.known.message:

@@ -20,7 +20,7 @@ from conformance.model.headline import (
     label_of,
     series_of,
 )
-from conformance.model.known import KnownTarget, Similar
+from conformance.model.known import Similar
 from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
 from conformance.report.model_table import (
@@ -40,6 +40,7 @@ from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Drawn
 from conformance.results.wrong_outputs import is_beyond
+from conformance.run.target import DescribedTarget
 
 _NUMBER: Final = re.compile(r"\d+")
 _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
@@ -48,7 +49,7 @@ _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 def table_of(
     subject: Subject,
     answers: Mapping[str, Sequence[ModelAnswer]],
-    targets: Iterable[KnownTarget],
+    targets: Iterable[DescribedTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
     told: Callable[[ModelAnswer], str] | None = None,
 ) -> ModelTable:
@@ -135,9 +136,9 @@ def _worst(answers: Sequence[ModelAnswer]) -> Drawn:
     return DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
-def _cell(target: KnownTarget, one: ModelAnswer, sentence: str) -> ModelCell:
+def _cell(target: DescribedTarget, one: ModelAnswer, sentence: str) -> ModelCell:
     told = sentence + (" (expected)" if one.pinned else "")
-    if target.is_software and one.kind not in ("software", "untried"):
+    if target.on_software and one.kind not in ("software", "untried"):
         told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
     return ModelCell(
@@ -159,7 +160,7 @@ class _Member(NamedTuple):
 
 def _causes(
     answers: Mapping[str, Sequence[ModelAnswer]],
-    series: Sequence[Sequence[KnownTarget]],
+    series: Sequence[Sequence[DescribedTarget]],
     similar: Callable[[ResultRecord], Similar | None],
 ) -> Iterator[ModelCause]:
     """Each cause of the defects once.
@@ -192,7 +193,7 @@ def _causes(
 
 
 def _refusals(
-    answers: Mapping[str, Sequence[ModelAnswer]], series: Sequence[Sequence[KnownTarget]]
+    answers: Mapping[str, Sequence[ModelAnswer]], series: Sequence[Sequence[DescribedTarget]]
 ) -> Iterator[ModelCause]:
     """Each message with which targets refuse the model itself, or crash on it, once."""
     found: dict[tuple[AnswerKind, str], list[tuple[str, ModelAnswer, AnswerPart]]] = {}
@@ -218,7 +219,7 @@ def _refusals(
 
 
 def _cause(
-    members: Sequence[_Member], series: Sequence[Sequence[KnownTarget]], near: Similar | None
+    members: Sequence[_Member], series: Sequence[Sequence[DescribedTarget]], near: Similar | None
 ) -> ModelCause:
     _, group, stage, record = members[0]
     known = record.known or near

@@ -21,6 +21,7 @@ from pydantic_core import to_json
 
 from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
+from conformance.base.target_names import split_adapter
 from conformance.base.text import clean
 from conformance.case.contract import BASES
 from conformance.report.findings import with_neighbours
@@ -133,7 +134,7 @@ def rendered(template: str, scripts: Iterable[str] = (), **values: Any) -> str:
 def _models(targets: Sequence[TargetRecord]) -> Models | None:
     """The recorded answers on models; None if none of the ``targets`` is one of their runtimes."""
     models = load_models()
-    recorded = {name.partition("+")[0] for name in models.runtimes}
+    recorded = {split_adapter(name)[0] for name in models.runtimes}
     return models.beside(targets) if recorded & {target.base for target in targets} else None
 
 

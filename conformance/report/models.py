@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from conformance.base.findings import on_software_only, workaround
 from conformance.base.paths import data_path
+from conformance.base.target_names import split_adapter
 from conformance.base.versions import release_key
 from conformance.report.history import short, since
 from conformance.report.model_table import DRAWN, USES, WORDS, AnswerKind, kind_in_words
@@ -232,7 +233,7 @@ class RecordedModel:
         """Words for finding the row: names, calls, the names of its runtimes, and
         their messages if they refuse it."""
         calls = (call.what for call in self.calls)
-        runtimes = (f"{name} {CALLED.get(name.partition('+')[0], '')}" for name in self.runtimes)
+        runtimes = (f"{name} {CALLED.get(split_adapter(name)[0], '')}" for name in self.runtimes)
         causes = (cause for there in self.runtimes.values() for cause in there.causes)
         messages = dict.fromkeys(c.said for c in causes if c.verdict == DRAWN["refused"])
         return " ".join([self.name, self.graph, *calls, *runtimes, *messages])
@@ -276,7 +277,7 @@ class Models:
             versions = [
                 target.describe.version
                 for target in targets
-                if target.describe and target.base == name.partition("+")[0]
+                if target.describe and target.base == split_adapter(name)[0]
             ]
             newest = max([*tried, *filter(None, versions)], key=release_key)
             if newest not in tried:

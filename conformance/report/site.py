@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
+from conformance.base.target_names import split_adapter
 from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.html import findings_html, meanings_html, rendered
@@ -61,7 +62,7 @@ class Site:
     def files(self) -> Iterator[tuple[str, str]]:
         """The path in the site and the text of each file."""
         findings = read_findings()
-        runtimes = listed([name.partition("+")[0] for name in self.models.runtimes])
+        runtimes = listed([split_adapter(name)[0] for name in self.models.runtimes])
         yield self._page(
             "index.html",
             "index",
@@ -154,7 +155,7 @@ def summary(models: Models, rows: Sequence[RecordedModel]) -> str:
                 words.setdefault(cell.words, []).append(row.type)
         parts = [f"{those} ({', '.join(dict.fromkeys(types))})" for those, types in words.items()]
         if parts:
-            sentences.append(f"{name.partition('+')[0]}: {'; '.join(parts)}")
+            sentences.append(f"{split_adapter(name)[0]}: {'; '.join(parts)}")
     return f"{rows[0].family} on {'. '.join(sentences)}."
 
 

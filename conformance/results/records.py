@@ -33,6 +33,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from conformance.base.json_schemas import WithDescriptions
+from conformance.base.target_names import split_version
 from conformance.base.text import unbroken
 from conformance.case.contract import Contract
 from conformance.operator.call import State
@@ -174,7 +175,7 @@ class TargetRecord(_Part):
     @property
     def base(self) -> str:
         """Its name without version and adapter: `cpu`."""
-        return self.name.rpartition("@")[0] or self.name
+        return split_version(self.name)[0]
 
 
 class ShardRecord(_Part):

@@ -18,6 +18,7 @@ from functools import cached_property
 from itertools import dropwhile, groupby, pairwise
 from typing import Final, Generic, Literal, TypeVar, get_args
 
+from conformance.base.target_names import on_adapter, split_version
 from conformance.base.versions import ordered_version, release_key, series_between
 from conformance.operator.features import BY_NAME
 from conformance.results.records import ResultRecord
@@ -87,11 +88,11 @@ def series_of(columns: Sequence[Column]) -> list[Series]:
     """
     found: dict[str, dict[str, list[Column]]] = {}
     for column in sorted(columns, key=_is_missing):
-        about, (called, _, version) = column.target.describe, column.target.name.rpartition("@")
+        about, (called, version) = column.target.describe, split_version(column.target.name)
         if about is not None and not _is_missing(column):
-            adapter = f"+{about.adapter}" if about.adapter else ""
-            names, version = [f"{column.target.base}{adapter}"], about.version or "unknown"
-        elif called and ordered_version(version) is not None:
+            names = [on_adapter(column.target.base, about.adapter)]
+            version = about.version or "unknown"
+        elif ordered_version(version) is not None:
             names = [name for name in found if f"{name}+".startswith(f"{called}+")] or [called]
         else:
             continue

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.array_types import NUMPY
+from conformance.base.findings import SOFTWARE_ADAPTERS
+from conformance.base.target_names import as_name, is_by_path, name_in_results
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.expectations.match import Expectation, check_stale
 from conformance.expectations.read import load_expectations, load_pinned
-from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer, OperatorSchema
+from conformance.harness.protocol import DescribedAnswer, OperatorSchema
 from conformance.harness.runner import RunnerFailed
 from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.results.records import TargetDescription, TargetRecord, UncalledParts
-from conformance.targets.catalogue import ADAPTERS, is_by_path
+from conformance.targets.catalogue import ADAPTERS
 from conformance.targets.registry import Target, name_fault
 
 
@@ -36,10 +37,8 @@ class TargetPlan:
         """The expectations for the target as its runner describes it, in their order."""
         if ready.described is None:
             return ()
-        version, adapter = ready.described.version, ready.described.adapter
         mine = (line for line in self.pinned if line.target in (self.target.ep, ready.base))
-        every = (*mine, *self.expectations)
-        return tuple(line for line in every if line.known.holds_for(version, adapter))
+        return ready.lines_among((*mine, *self.expectations))
 
 
 def target_plans(
@@ -77,7 +76,7 @@ def _name_of(runtime: str) -> str:
 
     ``exec-tract`` if a target of this suite has the name.
     """
-    name = re.sub(r"[^a-z0-9._-]+", "-", runtime.lower()).strip("._-")[:MOST_OF_A_NAME]
+    name = as_name(runtime)
     return f"exec-{name}" if not name[:1].isalpha() or name_fault(name) else name
 
 
@@ -142,9 +141,7 @@ class DescribedTarget:
         """The target's name with its version and its adapter, as far as they are known."""
         if self.described is None:
             return self.target.label
-        adapter = f"+{self.described.adapter}" if self.described.adapter else ""
-        number = f"#{self.number}" if self.number > 1 else ""
-        return f"{self.base}@{self.described.version}{adapter}{number}"
+        return name_in_results(self.base, self.version, self.adapter, self.number)
 
     @property
     def base(self) -> str:
@@ -154,13 +151,31 @@ class DescribedTarget:
         return self.described.name or _name_of(self.described.runtime)
 
     @property
+    def version(self) -> str:
+        """The version of its runtime; "" if it could not be started."""
+        return self.described.version if self.described else ""
+
+    @property
+    def adapter(self) -> str | None:
+        """The adapter, if results may differ by it."""
+        return self.described.adapter if self.described else None
+
+    @property
+    def on_software(self) -> bool:
+        """Whether it renders in software, where shaders can behave as they do on no GPU."""
+        return self.adapter in SOFTWARE_ADAPTERS
+
+    def lines_among(self, lines: Iterable[Expectation]) -> tuple[Expectation, ...]:
+        """The expectations that hold for its version and adapter."""
+        return tuple(line for line in lines if line.known.holds_for(self.version, self.adapter))
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """The command line options that select it, its adapter included if it can be named."""
-        adapter = self.described.adapter if self.described else None
         known = self.target.arguments
-        if is_by_path(self.target.ep) or adapter not in ADAPTERS or "--adapter" in known:
+        if is_by_path(self.target.ep) or self.adapter not in ADAPTERS or "--adapter" in known:
             return known
-        return (*known, "--adapter", adapter)
+        return (*known, "--adapter", self.adapter)
 
     @property
     def execution_provider(self) -> str | None:
@@ -193,9 +208,6 @@ class DescribedTarget:
         shares = case.call.shared_buffer or case.relation == "shared_buffer"
         if shares and "shared_buffer" not in self.described.features:
             return f"{self.name} cannot make past and present share a buffer"
-        cuts = any(step.keep is not None for step in case.steps)
-        if cuts and "keep" not in self.described.features:
-            return f"{self.name} cannot cut a growing cache"
         return None
 
     def adapter_lacks(self, case: Case) -> str | None:

@@ -5,7 +5,7 @@ recipe "A runner" in ``CONTRIBUTING.md`` lists the other steps to add a runtime,
 them with the entries.
 
 The pytest plugin imports this module in every pytest run, so it imports only the standard library,
-`conformance.base.paths` and `conformance.targets.tools`.
+`conformance.base.paths`, `conformance.base.target_names` and `conformance.targets.tools`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.base.paths import SHADERS, cache_root
+from conformance.base.target_names import EXEC, PLUGIN, split_release
 from conformance.targets import tools
 from conformance.targets.tools import RuntimeProgram, as_typed
 
 if TYPE_CHECKING:
     from conformance.oracle.tolerance import TargetClass
-
-#: The prefix of a target without an entry: the path of any program that speaks the runner protocol.
-EXEC: Final = "exec:"
-
-#: The prefix of another target without an entry, an execution provider of ONNX Runtime: the library
-#: of a plugin, the Python module that has it, or the name of one that is built into the package.
-PLUGIN: Final = "ort-plugin:"
 
 #: The words that ``--adapter`` takes instead of a path: two software renderers, and the GPU.
 ADAPTERS: Final = (*SOFTWARE_ADAPTERS, "gpu")
@@ -506,7 +500,7 @@ def entry_of(name: str) -> TargetEntry | None:
     """
     if name.startswith(PLUGIN):
         return _plugin(name)
-    name = name.partition("@")[0]
+    name, _ = split_release(name)
     return next((entry for entry in TARGETS if entry.name == name), None)
 
 
@@ -549,11 +543,6 @@ def _plugin(name: str) -> TargetEntry:
 def device_word(provider: str) -> str:
     """The device of an execution provider: ``webgpu`` for WebGpuExecutionProvider."""
     return provider.removesuffix("ExecutionProvider").lower()
-
-
-def is_by_path(ep: str) -> bool:
-    """Whether ``ep`` names a program or a plugin, whose runner reports the name for results."""
-    return ep.startswith((EXEC, PLUGIN))
 
 
 def target_names() -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,21 @@ from pathlib import Path
 
 from conformance.base.explain import did_you_mean
 from conformance.base.paths import data_path
-from conformance.harness.protocol import MOST_OF_A_NAME, TARGET_NAME
+from conformance.base.target_names import (
+    EXEC,
+    MAX_LENGTH,
+    PLUGIN,
+    at_release,
+    is_by_path,
+    is_name,
+    numbered,
+    split_release,
+    without_number,
+)
 from conformance.harness.runner import Command, half_the_memory
 from conformance.oracle.tolerance import TargetClass
 from conformance.targets import catalogue
 from conformance.targets.catalogue import (
-    EXEC,
-    PLUGIN,
     OptionValues,
     RunnerStart,
     TargetEntry,
@@ -74,17 +81,17 @@ class Target:
     @property
     def label(self) -> str:
         """Its name before its runner is started, unique in a run."""
-        return self.named or (f"{self.typed}#{self.number}" if self.number > 1 else self.typed)
+        return self.named or numbered(self.typed, self.number)
 
     @property
     def typed(self) -> str:
         """The value of ``--ep`` for it: ``cpu``, or ``cpu@1.25.1`` with a pinned release."""
-        return f"{self.ep}@{self.release}" if self.release else self.ep
+        return at_release(self.ep, self.release)
 
     @property
     def base(self) -> str | None:
         """The beginning of its name in results; None if its runner reports the name."""
-        return self.named or (None if catalogue.is_by_path(self.ep) else self.ep)
+        return self.named or (None if is_by_path(self.ep) else self.ep)
 
     @property
     def reads_only_inputs(self) -> bool:
@@ -108,7 +115,7 @@ class Target:
         The file of a kernel variant has only the differences from that of the plain target.
         ``exec:`` and ``ort-plugin:`` have none.
         """
-        if catalogue.is_by_path(self.ep):
+        if is_by_path(self.ep):
             return ()
         names = (self.ep, self.kernel_variant_of)
         files = (data_path("expectations") / f"{name}.yaml" for name in names if name is not None)
@@ -150,12 +157,7 @@ def targets_for(eps: Sequence[str], programs: OptionValues | None = None) -> lis
 def eps_of(labels: Sequence[str], programs: OptionValues) -> list[str]:
     """The values of ``--ep`` for targets with these labels; ``cpu`` for a ``--name``."""
     names = programs.values_of(catalogue.NAME)
-    names_of_targets = "|".join(entry.name for entry in catalogue.TARGETS)
-    numbered = re.compile(rf"((?:{names_of_targets})(?:@[^#]+)?)#\d+")
-    eps = []
-    for label in labels:
-        match = numbered.fullmatch(label)
-        eps.append("cpu" if label in names else match[1] if match else label)
+    eps = ("cpu" if label in names else without_number(label) for label in labels)
     return list(dict.fromkeys(eps))
 
 
@@ -200,14 +202,14 @@ def _targets(ep: str, programs: OptionValues) -> list[Target]:
         raise TargetError(
             f"{PLUGIN} needs a plugin's library or Python module, such as {PLUGIN}nxrt_ep_cpu"
         )
-    name, at, word = (ep, "", "") if catalogue.is_by_path(ep) else ep.partition("@")
+    name, word = split_release(ep)
     entry = catalogue.entry_of(name)
     if entry is None:
         names = target_names()
         raise TargetError(
             f"Unknown target '{name}'; known: {', '.join(names)}{did_you_mean(name, names) or '.'}"
         )
-    if not at:
+    if word is None:
         return _of_release(entry, None, programs)
     if entry.package is None:
         raise TargetError(f"{name} has no releases that this suite installs; leave out '@{word}'.")
@@ -257,7 +259,7 @@ def _built_in(
         ep=entry.name,
         arguments=(
             "--ep",
-            f"{entry.name}@{release}" if release else entry.name,
+            at_release(entry.name, release),
             *itertools.chain.from_iterable(again),
         ),
         command=Command(
@@ -286,9 +288,9 @@ def _built_in(
 
 def _named(target: Target, name: str) -> Target:
     """The target with this ``--name``. Raises :class:`TargetError`."""
-    if re.fullmatch(TARGET_NAME, name) is None or len(name) > MOST_OF_A_NAME:
+    if not is_name(name):
         raise TargetError(
-            f"--name '{name}' is not a name: it takes up to {MOST_OF_A_NAME} lower-case letters, "
+            f"--name '{name}' is not a name: it takes up to {MAX_LENGTH} lower-case letters, "
             "digits, dots, underscores and hyphens, and starts with a letter."
         )
     if name != target.ep and (fault := name_fault(name)):

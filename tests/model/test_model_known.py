@@ -10,8 +10,9 @@ from tables import tables
 
 from conformance.case.case import Case
 from conformance.case.load import load_file
+from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_pinned
-from conformance.model.known import KnownTarget, similar_defect
+from conformance.model.known import similar_defect
 from conformance.results.records import ResultRecord
 
 TABLES = tables(__file__)
@@ -24,17 +25,17 @@ def corpus(tmp_path: Path) -> dict[str, Case]:
 
 
 @pytest.fixture
-def cpu(tmp_path: Path) -> KnownTarget:
+def cpu(tmp_path: Path) -> list[Expectation]:
     file = tmp_path / "known.yaml"
     file.write_text(TABLES["known"])
-    return KnownTarget("cpu@1.0", "1.0", None, load_pinned([file]))
+    return load_pinned([file])
 
 
 @pytest.mark.parametrize(("call", "kind", "found"), TABLES["similar"])
 def test_a_known_defect_of_a_similar_call_is_found_and_no_other(
     tmp_path: Path,
     corpus: dict[str, Case],
-    cpu: KnownTarget,
+    cpu: list[Expectation],
     call: str,
     kind: str,
     found: str | None,

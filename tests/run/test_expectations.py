@@ -28,7 +28,6 @@ from conformance.expectations.known import Known, expectations_schema, id_patter
 from conformance.expectations.match import Expectation, check_stale, known_instability
 from conformance.expectations.read import load_expectations
 from conformance.harness.outcomes import Crashed, Outcome, Rejected, TimedOut, Unavailable
-from conformance.model.known import KnownTarget
 from conformance.results.records import (
     Fault,
     RelationBroken,
@@ -238,7 +237,8 @@ def case_called(case_id: str) -> Case:
 def expectation_for(
     case: Case, version: str, adapter: str | None, lines: Iterable[Expectation]
 ) -> Expectation | None:
-    return KnownTarget("cpu", version, adapter, [*lines]).expected(case)
+    on = (one for one in lines if one.covers(case) and one.known.holds_for(version, adapter))
+    return next(on, None)
 
 
 NIGHTLY = "1.31.0-dev.20261101-0a1b2c3"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from conformance.base.target_names import at_release
 from conformance.targets.catalogue import ONNXRUNTIME_GPU, TARGETS, Package, entry_of
 from conformance.targets.registry import NotInstalled, Target
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
@@ -31,7 +32,7 @@ class Installed:
     def targets(self) -> tuple[str, ...]:
         """The values of ``--ep`` that run it: ``cpu@1.25.1``, ``cpu-noflash@1.25.1``."""
         names = (entry.name for entry in TARGETS if entry.package == self.package)
-        return tuple(f"{name}@{self.release}" for name in names)
+        return tuple(at_release(name, self.release) for name in names)
 
     @property
     def size(self) -> int:
