@@ -42,9 +42,9 @@ from conformance.results.records import InfrastructureRecord, InstabilityRecord,
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
 from conformance.run.assessment import Assessed
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.records import case_record
-from conformance.run.target import DescribedTarget, TargetPlan, target_plans
+from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.targets.catalogue import OptionValues, TargetError, run_options
 from conformance.targets.registry import Target, eps_of, targets_for
 
@@ -85,14 +85,14 @@ class TargetRuns:
         return self._cases[file]
 
     @cached_property
-    def of(self) -> dict[str, TargetRun]:
+    def of(self) -> dict[str, PlanRun]:
         """The run of each target by its label; a runner starts with the first case."""
         _end_orderly_on_sigterm()
-        runs: dict[str, TargetRun] = {}
+        runs: dict[str, PlanRun] = {}
         for target in self.targets:
             lines = tuple(load_expectations(target.expectations))
-            plan = TargetPlan(target, (), lines, self._lines)
-            run = TargetRun(plan, [*runs.values()])
+            plan = Plan(target, (), lines, self._lines)
+            run = PlanRun(plan, [*runs.values()])
             runs[target.label] = self._open.enter_context(run)
         return runs
 

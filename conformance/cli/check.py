@@ -36,7 +36,7 @@ from conformance.model.stages import Lengths
 from conformance.model.subject import NoCalls, subject_of
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import OutputFile
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.records import selection_of
 from conformance.run.target import DescribedTarget, target_plans
 from conformance.targets.registry import Target, targets_for
@@ -266,7 +266,7 @@ def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
 
 def _described(targets: Sequence[Target]) -> Iterator[DescribedTarget]:
     for plan in target_plans([], targets):
-        with TargetRun(plan) as run:
+        with PlanRun(plan) as run:
             yield run.ready
 
 

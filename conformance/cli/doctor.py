@@ -10,8 +10,8 @@ from conformance.cli.common import Status
 from conformance.cli.console import make_console
 from conformance.cli.options import program_options
 from conformance.results.uncalled import uncalled_sentences
-from conformance.run.engine import TargetRun
-from conformance.run.target import TargetPlan
+from conformance.run.engine import PlanRun
+from conformance.run.target import Plan
 from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import built_in
 from conformance.targets.tools import tools_root
@@ -28,7 +28,7 @@ def doctor(verbose: bool, programs: OptionValues) -> int:
     for target in targets:
         if target.kernel is not None:  # it has the needs of the target whose kernel it is
             continue
-        with TargetRun(TargetPlan(target, (), ())) as run:
+        with PlanRun(Plan(target, (), ())) as run:
             ready = run.ready
         lines: list[tuple[str, str]] = []
         if (described := ready.described) is not None:

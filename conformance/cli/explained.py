@@ -9,14 +9,14 @@ from typing import Final
 
 from conformance.cli.terminal import RunSummary
 from conformance.results.causes import kind_of
-from conformance.run.engine import TargetRun
-from conformance.run.target import TargetPlan
+from conformance.run.engine import PlanRun
+from conformance.run.target import Plan
 
 #: How long calls are compared with known faults.
 SECONDS: Final = 30.0
 
 
-def explain_failures(summary: RunSummary, plans: Sequence[TargetPlan], asked: bool | None) -> None:
+def explain_failures(summary: RunSummary, plans: Sequence[Plan], asked: bool | None) -> None:
     """Add to the summary what explains unexpected results, and known ones if ``asked`` for.
 
     False: the user wants no explanations.
@@ -31,7 +31,7 @@ def explain_failures(summary: RunSummary, plans: Sequence[TargetPlan], asked: bo
         summary.interrupted = True
 
 
-def _explained(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) -> Iterator[str]:
+def _explained(summary: RunSummary, plans: Sequence[Plan], known: bool) -> Iterator[str]:
     from conformance.diagnosis.explanation import explanations, with_faults  # takes its time
 
     runs = {ready.name: (plan, ready) for plan, ready in zip(plans, summary.targets, strict=True)}
@@ -41,7 +41,7 @@ def _explained(summary: RunSummary, plans: Sequence[TargetPlan], known: bool) ->
         with contextlib.ExitStack() as stack:
             if one.target in runs:
                 plan, ready = runs[one.target]
-                one = with_faults(one, stack.enter_context(TargetRun(plan, ready=ready)), until)
+                one = with_faults(one, stack.enter_context(PlanRun(plan, ready=ready)), until)
         summary.explained.append(one)
         if lines := one.lines:
             yield f"\n{lines[0]}"

@@ -39,7 +39,7 @@ from conformance.results.records import ResultRecord, Selection
 from conformance.results.store import Store
 from conformance.results.table import Table, tabulate
 from conformance.run.records import case_record, header, selection_of
-from conformance.run.target import TargetPlan
+from conformance.run.target import Plan
 from conformance.targets.catalogue import OptionValues, entry_of
 from conformance.targets.registry import targets_for
 
@@ -222,7 +222,7 @@ def _all_releases(ep: str, programs: OptionValues) -> str:
     return at_release(ep, "..")
 
 
-def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selection) -> Run:
+def _run_of(summary: RunSummary, planned: Sequence[Plan], selection: Selection) -> Run:
     """The run, as if it were read from a results file without a footer."""
     cases = {case.id: case for plan in planned for case in plan.cases}
     store = Store()

@@ -23,7 +23,7 @@ from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.run.assessment import CaseResult
-from conformance.run.target import TargetPlan
+from conformance.run.target import Plan
 from conformance.targets.registry import Target
 
 #: The option's name.
@@ -36,7 +36,7 @@ _MOST_BYTES: Final = 1 << 26
 class LastRun:
     """The cases of a plan that failed; a case fails if it has an unexpected result or none."""
 
-    def __init__(self, plan: TargetPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._failed: dict[str, bool] = {}
 
@@ -64,7 +64,7 @@ class LastRun:
                 file.write(text.encode())
 
 
-def only_last_failed(plans: Sequence[TargetPlan]) -> tuple[list[TargetPlan], str]:
+def only_last_failed(plans: Sequence[Plan]) -> tuple[list[Plan], str]:
     """The plans with only the cases that failed, and a sentence about them.
 
     All cases, if none of them failed.

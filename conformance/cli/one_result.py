@@ -17,7 +17,7 @@ from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.results.same import is_same_case
 from conformance.run.assessment import Assessed
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
 from conformance.targets.registry import Target
@@ -30,7 +30,7 @@ class NoResult(Exception):
 def run_case(corpus: Corpus, case: Case, target: Target) -> OneResult:
     """Run the case once. Raises :class:`NoResult` where there is no result."""
     (plan,) = target_plans(corpus.loaded, [target], selected=lambda each, _: each.id == case.id)
-    with TargetRun(plan) as run:
+    with PlanRun(plan) as run:
         try:
             assessed = run.run_one(case)
         except RunnerFailed as error:

@@ -13,7 +13,7 @@ from conformance.results.reader import Run, read
 from conformance.results.records import Header, InstabilityRecord, ResultRecord
 from conformance.results.same import headers_differ, targets_differ
 from conformance.results.shareable import shareable
-from conformance.run.target import TargetPlan
+from conformance.run.target import Plan
 
 #: The option's name.
 OPTION: Final = "--resume"
@@ -49,7 +49,7 @@ class Earlier:
 
     run: Run
 
-    def missing(self, plans: Sequence[TargetPlan]) -> list[TargetPlan]:
+    def missing(self, plans: Sequence[Plan]) -> list[Plan]:
         """The plans with the cases that have no result yet.
 
         Raises `BadArgument` if the file has results that the plans do not ask for.

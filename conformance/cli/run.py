@@ -44,11 +44,11 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.instability import Reported
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import Shard, part_of, shard_for, shard_record
-from conformance.run.target import DescribedTarget, TargetPlan, target_plans
+from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs
 from conformance.targets.registry import Target, eps_of, targets_for
 
@@ -234,9 +234,9 @@ def _resumed(asked: RunOptions, outputs: OutputOptions) -> tuple[OutputOptions, 
 class Work:
     """The work of one invocation."""
 
-    planned: Sequence[TargetPlan]
+    planned: Sequence[Plan]
     """The cases to run now on each target."""
-    whole: Sequence[TargetPlan]
+    whole: Sequence[Plan]
     """The cases of the run before it was divided into shards or cut off."""
     selection: Selection
     """The selection that the results file is to have."""
@@ -247,7 +247,7 @@ class Work:
 
 def plans_of(
     corpus: Corpus, targets: Sequence[Target], expression: str, pinned: Sequence[Path] = ()
-) -> list[TargetPlan]:
+) -> list[Plan]:
     """The cases to run on each target; ``pinned`` are the user's expectations files.
 
     Raises `SelectionError` if no case is selected, and `InputError` for invalid expectations.
@@ -326,13 +326,13 @@ def write_outputs(
         terminal.line(f"Report:  {html}")
 
 
-def _size(plans: Sequence[TargetPlan]) -> int:
+def _size(plans: Sequence[Plan]) -> int:
     """Number of results of a run: cases times targets."""
     return sum(len(plan.cases) for plan in plans)
 
 
 def check_outputs(
-    planned: Sequence[TargetPlan], outputs: OutputOptions, pinned: Sequence[Path] = ()
+    planned: Sequence[Plan], outputs: OutputOptions, pinned: Sequence[Path] = ()
 ) -> None:
     """Raise `ResultsError` for an output that cannot be written, `BadArgument` for an input."""
     inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}
@@ -383,10 +383,10 @@ def execute(
     planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
-        runs: list[TargetRun] = []
+        runs: list[PlanRun] = []
         for plan in planned:
             ends = most_failures == 1
-            runs.append(stack.enter_context(TargetRun(plan, (*runs,), ends_with_failure=ends)))
+            runs.append(stack.enter_context(PlanRun(plan, (*runs,), ends_with_failure=ends)))
         try:
             for run in runs:
                 terminal.target(run.ready)
@@ -434,7 +434,7 @@ def execute(
 class TargetProgress:
     """The progress of one target; ``last`` notes the cases that failed."""
 
-    def __init__(self, run: TargetRun, keep: ResultsKeeper) -> None:
+    def __init__(self, run: PlanRun, keep: ResultsKeeper) -> None:
         self._run = run
         self._keep = keep
         self.last = LastRun(run.plan)

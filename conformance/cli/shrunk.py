@@ -23,8 +23,8 @@ from conformance.results.causes import Cause, causes, fault_of, kind_of
 from conformance.results.errors import ResultsError
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import is_red, was_tried
-from conformance.run.engine import TargetRun
-from conformance.run.target import TargetPlan
+from conformance.run.engine import PlanRun
+from conformance.run.target import Plan
 
 Failing = tuple[Case, ResultRecord]
 
@@ -105,7 +105,7 @@ def _smallest_of(
     fault = fault_of(result.model_copy(update={"expectation": None}))
     provider = ready.execution_provider
     is_red_here = result.unexpected or is_red(result, case.contract.on(provider).basis)
-    with TargetRun(TargetPlan(ready.target, (), ()), ready=ready) as run:
+    with PlanRun(Plan(ready.target, (), ()), ready=ready) as run:
 
         def still_fails(candidate: Case) -> bool:
             with suppress(RunnerFailed):

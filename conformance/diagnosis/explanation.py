@@ -23,7 +23,7 @@ from conformance.judge.verdict import Unjudgeable, read_outputs
 from conformance.results.causes import kind_of
 from conformance.results.compare import RunDifferences
 from conformance.results.table import Table
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 
 #: The kind of a result that passed in the run before and does not now.
 BROKEN: Final = "newly broken"
@@ -85,7 +85,7 @@ def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explan
     return found[:MAX_GROUPS]
 
 
-def with_faults(explanation: Explanation, run: TargetRun, until: float) -> Explanation:
+def with_faults(explanation: Explanation, run: PlanRun, until: float) -> Explanation:
     """The explanations, completed by the known faults whose values the target returns.
 
     Some calls are run again on the target. ``until`` is a time of `time.monotonic`. Without the

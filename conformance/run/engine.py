@@ -20,12 +20,12 @@ from conformance.results.records import InfrastructureRecord
 from conformance.run.assessment import Assessed, Assessment, prepared_case
 from conformance.run.instability import Instability
 from conformance.run.records import skipped_record
-from conformance.run.target import DescribedTarget, TargetPlan
+from conformance.run.target import DescribedTarget, Plan
 from conformance.targets.registry import Target, name_fault
 from conformance.targets.setup.installed import with_release
 
 
-class TargetRun:
+class PlanRun:
     """A target of a run, with its runner: a context manager, which ends all processes on exit.
 
     ``earlier`` are the runs of the targets before this one, whose names in results it must not use.
@@ -35,8 +35,8 @@ class TargetRun:
 
     def __init__(
         self,
-        plan: TargetPlan,
-        earlier: Sequence[TargetRun] = (),
+        plan: Plan,
+        earlier: Sequence[PlanRun] = (),
         ready: DescribedTarget | None = None,
         ends_with_failure: bool = False,
     ) -> None:
@@ -57,9 +57,9 @@ class TargetRun:
         """End all processes and remove their files; the target's description stays."""
         self._session.close(at_once)
 
-    def again(self) -> TargetRun:
+    def again(self) -> PlanRun:
         """A new run of the same target, with a new runner in another process."""
-        return TargetRun(self.plan, (), self.ready, self._ends_with_failure)
+        return PlanRun(self.plan, (), self.ready, self._ends_with_failure)
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts a new one."""

@@ -51,7 +51,7 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import is_red, was_tried
 from conformance.run.recipes import later_inputs, numbers_of, recipe_of
-from conformance.run.target import DescribedTarget, TargetPlan
+from conformance.run.target import DescribedTarget, Plan
 
 
 def skipped_record(case: Case, ready: DescribedTarget, reason: str) -> ResultRecord:
@@ -296,7 +296,7 @@ def _values_text(tensor: Tensor) -> str:
     return text if factor == 1.0 else f"{text}, times {factor:g} in every other head"
 
 
-def selection_of(plans: Sequence[TargetPlan], text: str, *, only_failed: bool = False) -> Selection:
+def selection_of(plans: Sequence[Plan], text: str, *, only_failed: bool = False) -> Selection:
     """The selection of the plans, for the header; ``text`` is the selection as it was typed."""
     return Selection(
         text=f"{text} --lf" if only_failed else text,
@@ -307,7 +307,7 @@ def selection_of(plans: Sequence[TargetPlan], text: str, *, only_failed: bool = 
 
 
 def header(
-    plans: Sequence[TargetPlan],
+    plans: Sequence[Plan],
     targets: Sequence[DescribedTarget],
     selection: Selection,
     shard: ShardRecord | None = None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from conformance.case.case import Case
 from conformance.results.records import ShardRecord
-from conformance.run.target import TargetPlan
+from conformance.run.target import Plan
 
 
 class ShardError(ValueError):
@@ -34,7 +34,7 @@ def shard_for(text: str) -> Shard:
     return Shard(int(match[1]), int(match[2]))
 
 
-def part_of(plans: Sequence[TargetPlan], shard: Shard) -> list[TargetPlan]:
+def part_of(plans: Sequence[Plan], shard: Shard) -> list[Plan]:
     """The plans with the cases of a shard: every ``shard.of``-th of all cases by file and id.
 
     A case is in one shard, on all its targets, regardless of the order of cases and files. Long
@@ -53,7 +53,7 @@ def _key(case: Case) -> tuple[str, str]:
     return case.file.name, case.id
 
 
-def shard_record(plans: Sequence[TargetPlan], shard: Shard) -> ShardRecord:
+def shard_record(plans: Sequence[Plan], shard: Shard) -> ShardRecord:
     """The shard for the header of its results; ``plans`` are those of the whole run."""
     return ShardRecord(
         number=shard.number,

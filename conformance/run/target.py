@@ -22,7 +22,7 @@ from conformance.targets.registry import Target, name_fault
 
 
 @dataclass(frozen=True)
-class TargetPlan:
+class Plan:
     """The cases to run on one target, and its expectations.
 
     ``pinned`` are the lines of the user's files, for any targets; they come before the others.
@@ -47,7 +47,7 @@ def target_plans(
     *,
     selected: Callable[[Case, Target], bool] = lambda case, target: True,
     pinned: Sequence[Path] = (),
-) -> list[TargetPlan]:
+) -> list[Plan]:
     """A plan for each target: those of the loaded ``cases`` that are ``selected`` for it.
 
     ``pinned`` are the user's expectations files. Raises
@@ -61,7 +61,7 @@ def target_plans(
     lines = {files: tuple(load_expectations(files)) for files in named}
     check_stale(own, cases, whole=False, later=[line for some in lines.values() for line in some])
     return [
-        TargetPlan(
+        Plan(
             target,
             tuple(case for case in cases if selected(case, target)),
             lines[target.expectations],

@@ -24,7 +24,7 @@ from conformance.base.tuning import reuse_memory
 from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.instability import Reported
 from conformance.targets.registry import Target
 
@@ -52,7 +52,7 @@ TaskRecords = list[tuple[int, Reported | RunnerFailed]]
 class Worker:
     """Runs tasks with one runner for each target."""
 
-    def __init__(self, runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
+    def __init__(self, runs: Sequence[PlanRun], cases: Sequence[Case]) -> None:
         self._runs = runs
         self._cases = cases
 
@@ -83,8 +83,8 @@ def usual_jobs(targets: Iterable[Target]) -> int:
 
 
 def run_all(
-    runs: Sequence[TargetRun], jobs: int
-) -> Generator[tuple[TargetRun, Case | None, Reported | RunnerFailed], None, None]:
+    runs: Sequence[PlanRun], jobs: int
+) -> Generator[tuple[PlanRun, Case | None, Reported | RunnerFailed], None, None]:
     """The records of every plan's cases, as they come, in ``jobs`` processes.
 
     `RunnerFailed` is the last item of a target, without a case: its other cases are not run. Each
@@ -122,7 +122,7 @@ def run_all(
 
 
 def _in_this_process(
-    runs: Sequence[TargetRun], cases: Sequence[Case], tasks: Sequence[Task], given_up: set[int]
+    runs: Sequence[PlanRun], cases: Sequence[Case], tasks: Sequence[Task], given_up: set[int]
 ) -> Iterator[tuple[int, TaskRecords]]:
     worker = Worker(runs, cases)
     for task in tasks:
@@ -140,7 +140,7 @@ def _can_fork() -> bool:
 
 
 def _in_processes(
-    runs: Sequence[TargetRun],
+    runs: Sequence[PlanRun],
     cases: Sequence[Case],
     tasks: Iterable[Task],
     jobs: int,
@@ -173,7 +173,7 @@ def _in_processes(
 class _Processes:
     """Worker processes, with their tasks in flight: two for each, so that none waits."""
 
-    def __init__(self, runs: Sequence[TargetRun], cases: Sequence[Case], jobs: int) -> None:
+    def __init__(self, runs: Sequence[PlanRun], cases: Sequence[Case], jobs: int) -> None:
         gc.freeze()  # the cases are never freed: no page of them is copied for the sake of that
         self._jobs = jobs
         self._others = {process.pid for process in multiprocessing.active_children()}
@@ -219,7 +219,7 @@ class _Processes:
 
 
 def _alone(
-    runs: Sequence[TargetRun], cases: Sequence[Case], task: Task, given_up: set[int]
+    runs: Sequence[PlanRun], cases: Sequence[Case], task: Task, given_up: set[int]
 ) -> TaskRecords:
     """The result of a task in a new process: if that process ends, its case ended it."""
     pool = _Processes(runs, cases, 1)
@@ -243,7 +243,7 @@ _worker: Worker | None = None
 _is_running = False
 
 
-def _begin(runs: Sequence[TargetRun], cases: Sequence[Case]) -> None:
+def _begin(runs: Sequence[PlanRun], cases: Sequence[Case]) -> None:
     """Prepare this process for tasks, and for the end of the one that started it."""
     global _worker
     interrupts.ignore()  # the process that started it ends it

@@ -41,9 +41,9 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.verdicts import Verdict
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.records import case_record
-from conformance.run.target import TargetPlan
+from conformance.run.target import Plan
 from conformance.targets.registry import target_for
 
 TABLES = tables(__file__)
@@ -159,11 +159,11 @@ class Suite:
     """The suite's verdict on a case on a target; a runner is started once."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, TargetRun] = {}
+        self._runs: dict[str, PlanRun] = {}
 
     def ask(self, ep: str, case: Case) -> tuple[ResultRecord, TargetRecord]:
         if ep not in self._runs:
-            self._runs[ep] = TargetRun(TargetPlan(target_for(ep), (), ()))
+            self._runs[ep] = PlanRun(Plan(target_for(ep), (), ()))
         run = self._runs[ep]
         if run.ready.described is None:
             pytest.skip(f"needs {run.ready.target.needs}: {run.ready.unavailable}")

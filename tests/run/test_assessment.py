@@ -22,9 +22,9 @@ from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.assessment import Assessed, Assessment, PreparedCase
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.records import header, selection_of
-from conformance.run.target import DescribedTarget, TargetPlan, target_plans
+from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.targets.registry import target_for
 
 #: The window is longer than the sequence, so the case cannot show whether it is read.
@@ -147,7 +147,7 @@ def in_the_corpus(case: Case) -> Case:
 def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path, desk: Desk) -> None:
     wide, plain = cases_of(tmp_path, f"{INSENSITIVE}\n- name: plain")
     wide = in_the_corpus(wide)
-    with TargetRun(TargetPlan(target_for(desk.runner("correct")), (wide, plain), ())) as run:
+    with PlanRun(Plan(target_for(desk.runner("correct")), (wide, plain), ())) as run:
         problem, result = (run.run_one(case).record for case in (wide, plain))
     assert isinstance(result, ResultRecord)
     assert isinstance(problem, InfrastructureRecord)

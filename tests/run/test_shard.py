@@ -10,15 +10,15 @@ from shipped import shipped_cases
 
 from conformance.maintain.power import scores
 from conformance.run.shard import Shard, part_of
-from conformance.run.target import TargetPlan
+from conformance.run.target import Plan
 from conformance.targets.registry import targets_for
 
 
-def plans(*eps: str) -> list[TargetPlan]:
-    return [TargetPlan(target, shipped_cases(), ()) for target in targets_for(eps or ("cpu",))]
+def plans(*eps: str) -> list[Plan]:
+    return [Plan(target, shipped_cases(), ()) for target in targets_for(eps or ("cpu",))]
 
 
-def parts(plans: list[TargetPlan], of: int) -> list[list[TargetPlan]]:
+def parts(plans: list[Plan], of: int) -> list[list[Plan]]:
     return [part_of(plans, Shard(number, of)) for number in range(1, of + 1)]
 
 

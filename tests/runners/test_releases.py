@@ -20,8 +20,8 @@ from tables import tables
 from conformance.base.paths import CACHE_VARIABLE
 from conformance.case.corpus import find
 from conformance.results.records import ResultRecord
-from conformance.run.engine import TargetRun
-from conformance.run.target import TargetPlan
+from conformance.run.engine import PlanRun
+from conformance.run.target import Plan
 from conformance.targets import published as registry_lists
 from conformance.targets.catalogue import OptionValues, Package, entry_of
 from conformance.targets.published import published
@@ -239,7 +239,7 @@ def test_published_names_stay(wheels: Path, desk: Desk, monkeypatch: pytest.Monk
     python_in(folder).parent.mkdir(parents=True)
     python_in(folder).touch()
     monkeypatch.setenv("FAULT_ON", "nothing")
-    with TargetRun(TargetPlan(replace(pinned, command=other.command), (), ())) as run:
+    with PlanRun(Plan(replace(pinned, command=other.command), (), ())) as run:
         assert run.ready.name == "cpu@1.20.1"
         assert run.ready.described.versions["version that it reports"] == "1.0"
         case = find(["smoke"]).loaded[0]

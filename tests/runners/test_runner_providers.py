@@ -30,8 +30,8 @@ from spoken_runner import (
 )
 from tables import tables
 
-from conformance.run.engine import TargetRun
-from conformance.run.target import TargetPlan
+from conformance.run.engine import PlanRun
+from conformance.run.target import Plan
 from conformance.targets.catalogue import OptionValues, TargetError
 from conformance.targets.registry import target_for
 
@@ -136,7 +136,7 @@ def test_the_target_of_a_plugin() -> None:
 
 def test_a_plugin_gets_its_name_from_its_runner() -> None:
     pytest.importorskip("nxrt_ep_cpu", reason="needs nxrt-ep-cpu: pip install nxrt-ep-cpu")
-    with TargetRun(TargetPlan(target_for("ort-plugin:nxrt_ep_cpu"), (), ())) as run:
+    with PlanRun(Plan(target_for("ort-plugin:nxrt_ep_cpu"), (), ())) as run:
         assert run.ready.name.startswith("nxrt_ep_cpu@")
         assert run.ready.execution_provider == "cpu_ep"
 

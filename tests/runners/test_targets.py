@@ -17,8 +17,8 @@ from conformance.harness.session import Session
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.results.table import tabulate
-from conformance.run.engine import TargetRun
-from conformance.run.target import TargetPlan
+from conformance.run.engine import PlanRun
+from conformance.run.target import Plan
 from conformance.targets.catalogue import OptionValues, TargetError
 from conformance.targets.registry import Target, eps_of, target_for, targets_for
 
@@ -75,7 +75,7 @@ def test_results_record_where_two_targets_return_the_same_bits(tmp_path: Path) -
     cases = cases_of(tmp_path, body)
     bits = []
     for ep in ("cpu", "cpu-noflash"):
-        with TargetRun(TargetPlan(target_for(ep), (), ())) as run:
+        with PlanRun(Plan(target_for(ep), (), ())) as run:
             records = [run.run_one(case).record for case in cases]
         assert all(isinstance(r, ResultRecord) and r.verdict == "pass" for r in records)
         bits.append([r.bits for r in records if isinstance(r, ResultRecord)])

@@ -6,7 +6,7 @@ import pytest
 from shipped import cases_of_theme
 
 from conformance.results.records import ResultRecord
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.target import target_plans
 from conformance.targets.registry import target_for
 from conformance.targets.tools import TRACT_VERSION
@@ -15,7 +15,7 @@ from conformance.targets.tools import TRACT_VERSION
 def test_the_expectations_of_prompts_hold() -> None:
     """Every night runs all targets on all cases."""
     (plan,) = target_plans(cases_of_theme("prefill"), [target_for("tract-wheel")])
-    with TargetRun(plan) as run:
+    with PlanRun(plan) as run:
         if run.ready.described is None or run.ready.described.version != TRACT_VERSION:
             pytest.skip(f"tract {TRACT_VERSION} is not there: {run.ready.unavailable}")
         records = [run.run_one(case).record for case in plan.cases]

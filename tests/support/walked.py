@@ -14,7 +14,7 @@ from unittest.mock import patch
 from conformance.base.paths import data_path
 from conformance.case.load import load_file
 from conformance.results.records import ResultRecord
-from conformance.run.engine import TargetRun
+from conformance.run.engine import PlanRun
 from conformance.run.target import target_plans
 from conformance.targets.registry import target_for
 
@@ -73,6 +73,6 @@ def walk_of_a_case() -> tuple[set[str], set[str]]:
     first, *others = [case for case in cases if case.call.dtype == "float32"][:9]
     (plan,) = target_plans([first, *others], [target])
     python = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    with patch.dict(os.environ, python), TargetRun(plan) as run:  # the kernel is a script
+    with patch.dict(os.environ, python), PlanRun(plan) as run:  # the kernel is a script
         assert isinstance(run.run_one(first).record, ResultRecord)
         return walk(lambda: [run.run_one(case) for case in others])
