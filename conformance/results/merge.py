@@ -6,8 +6,9 @@ best. The memory needed does not depend on the number of results.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -36,10 +37,11 @@ def merge(
 ) -> Merged:
     """Join the results files, and write the result to ``out``; ``compact``: without `LEFT_OUT`.
 
-    Raises `ResultsError` for files that cannot be joined: they are of different suites or corpora,
-    describe a target or a case differently, or have several results of a case on a target. Raises
-    it, too, if shards are missing or files are incomplete, unless ``incomplete`` permits that; the
-    joined file is then incomplete. Raises :class:`OSError` if ``out`` or the database cannot be
+    Raises `ResultsError` for files that cannot be joined: they are of different suites, describe a
+    target or a case differently, or have several results of a case on a target. They may be of
+    different corpora: a theme is added to results of older ones. Raises it, too, if shards are
+    missing or files are incomplete, unless ``incomplete`` permits that; the joined file is then
+    incomplete. Raises :class:`OSError` if ``out`` or the database cannot be
     written.
     """
     store = Store()
@@ -83,7 +85,7 @@ def _refusals(parts: Sequence[Run], targets: dict[str, TargetRecord]) -> Iterato
     """Why the last file cannot be joined with the others; adds its targets to ``targets``."""
     *before, part = parts
     path, header = part.path, part.header
-    if before and (differs := headers_differ(before[0].header, header)):
+    if before and (differs := headers_differ(before[0].header, header, ("suite",))):
         yield f"{path} is of another run than {before[0].path}: {differs}."
     for other in before:
         same_run = _run_of(header) == _run_of(other.header)
@@ -151,7 +153,7 @@ def _header(
     whole += [shard for those in _divided(parts).values() if (shard := those[0].header.shard)]
     return Header(
         suite=headers[0].suite,
-        corpus=headers[0].corpus,
+        corpus=_joined_corpus({header.corpus for header in headers}),
         selection=Selection(
             text="; ".join(dict.fromkeys(header.selection.text for header in headers)),
             cases=cases if complete else max(cases, *(each.cases for each in whole)),
@@ -163,6 +165,12 @@ def _header(
         start=min(header.start for header in headers),
         left_out=tuple(dict.fromkeys([*left_out, *(LEFT_OUT if compact else ())])),
     )
+
+
+def _joined_corpus(digests: Set[str]) -> str:
+    """The digest of a corpus; of several corpora, that of their digests."""
+    joined = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+    return min(digests) if len(digests) == 1 else joined[: len(min(digests))]
 
 
 def _footer(parts: Sequence[Run], targets: Iterable[str], *, complete: bool) -> Footer:
@@ -208,7 +216,10 @@ def _divided(parts: Iterable[Run]) -> dict[object, list[Run]]:
 def _run_of(header: Header) -> object:
     """A key that all shards of one run share; None for a file that is no shard."""
     shard = header.shard
-    return shard and (shard.of, shard.cases, shard.results, header.selection.text, _names(header))
+    if shard is None:
+        return None
+    divided = shard.of, shard.cases, shard.results
+    return *divided, header.corpus, header.selection.text, _names(header)
 
 
 def _on_both(one: TargetRecord, other: TargetRecord) -> TargetRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from conformance.results.records import CaseRecord, Header, TargetRecord
@@ -10,13 +11,15 @@ from conformance.results.records import CaseRecord, Header, TargetRecord
 OF_THE_MACHINE: Final = ("device", "platform")
 
 
-def headers_differ(one: Header, other: Header) -> str | None:
-    """Half a sentence about suites or corpora that differ: "the suite is …, not …"; None if neither
-    does."""
-    for what, mine, theirs in (
-        ("suite", one.suite, other.suite),
-        ("corpus", one.corpus, other.corpus),
-    ):
+def headers_differ(
+    one: Header, other: Header, compared: Sequence[str] = ("suite", "corpus")
+) -> str | None:
+    """Half a sentence about suites or corpora that differ: "the suite is …, not …".
+
+    None if they are the same in all that is ``compared``.
+    """
+    for what in compared:
+        mine, theirs = getattr(one, what), getattr(other, what)
         if mine != theirs:
             return f"the {what} is {theirs}, not {mine}"
     return None
