@@ -223,13 +223,14 @@ def _run_of(header: Header) -> object:
 
 
 def _on_both(one: TargetRecord, other: TargetRecord) -> TargetRecord:
-    """The description of a target that ran on two machines, with the facts about both machines."""
+    """The description of a target that ran twice: with both machines, and all that it can do."""
     if one == other or one.describe is None or other.describe is None:
         return one
     devices = [each.device or "" for each in (one.describe, other.describe)]
     described = one.describe.model_copy(
         update={
             "device": _both(devices) or None,
+            "features": tuple(dict.fromkeys((*one.describe.features, *other.describe.features))),
             "versions": _joined([one.describe.versions, other.describe.versions]),
         }
     )

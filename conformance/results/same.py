@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from conformance.results.records import CaseRecord, Header, TargetRecord
 
-#: The parts of a target's description that may differ between two machines.
-OF_THE_MACHINE: Final = ("device", "platform")
+#: The parts of a target's description that may differ: those of the machine, and what its runner
+#: can do, since runners learn more.
+_MAY_DIFFER: Final = ("device", "platform", "processor", "features")
 
 
 def headers_differ(
@@ -41,7 +42,7 @@ def _compared(target: TargetRecord) -> dict[str, Any]:
         described = target.describe.model_dump(mode="json")
         versions = {f"version of {k}": v for k, v in described.pop("versions").items()}
         facts |= described | versions
-    left_out = {*OF_THE_MACHINE, *(f"version of {name}" for name in OF_THE_MACHINE)}
+    left_out = {*_MAY_DIFFER, *(f"version of {name}" for name in _MAY_DIFFER)}
     return {name: value for name, value in facts.items() if name not in left_out}
 
 

@@ -208,6 +208,9 @@ class DescribedTarget:
         shares = case.call.shared_buffer or case.relation == "shared_buffer"
         if shares and "shared_buffer" not in self.described.features:
             return f"{self.name} cannot make past and present share a buffer"
+        cuts = any(step.keep is not None for step in case.steps)
+        if cuts and "keep" not in self.described.features:
+            return f"{self.name} cannot cut a growing cache"
         return None
 
     def adapter_lacks(self, case: Case) -> str | None:

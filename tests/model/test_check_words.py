@@ -6,23 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
+from typing import cast
 
 import pytest
 from attention_models import GEMMA, Layer, decoder, saved
 from goldens import check_golden
 
-from conformance.base.findings import FindingFacts, on_software_only
-from conformance.expectations.read import load_pinned
+from conformance.base.findings import SOFTWARE_ADAPTERS, FindingFacts, on_software_only
 from conformance.model.answers import ModelAnswer, answer
 from conformance.model.groups import Group
-from conformance.model.known import KnownTarget, Similar
+from conformance.model.known import Similar
 from conformance.model.seen import ModelRun, with_model_run
 from conformance.model.stages import Lengths, NodeCall
 from conformance.model.subject import Subject, subject_of
 from conformance.model.table import table_of
 from conformance.report.model_table import ModelTable
 from conformance.results.records import ResultRecord
+from conformance.run.target import DescribedTarget
 
 #: What a target does with a call: the fields of its result.
 Behaviour = Callable[[Group, NodeCall], dict[str, object]]
@@ -149,11 +150,27 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     }
 
 
-def known(name: str, file: Path) -> KnownTarget:
-    """The target that results call so."""
-    base, _, version = name.rpartition("@")
-    version, _, adapter = version.partition("+")
-    return KnownTarget(name, version, adapter or None, load_pinned([file]), base)
+@dataclass(frozen=True)
+class Started:
+    """A target that results call so, as far as the table needs it."""
+
+    name: str
+
+    @property
+    def base(self) -> str:
+        return self.name.rpartition("@")[0]
+
+    @property
+    def version(self) -> str:
+        return self.name.rpartition("@")[2].partition("+")[0]
+
+    @property
+    def adapter(self) -> str | None:
+        return self.name.partition("+")[2] or None
+
+    @property
+    def on_software(self) -> bool:
+        return self.adapter in SOFTWARE_ADAPTERS
 
 
 def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[ModelAnswer]:
@@ -176,13 +193,8 @@ def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[ModelA
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Callable[..., ModelTable]:
-    """Makes a table; known of WebGPU is a line for one of its adapters."""
-    file = tmp_path / "webgpu.yaml"
-    file.write_text(
-        "target: webgpu\nexpectations:\n  - {cases: '*', versions: '>=1', adapters: [lavapipe],"
-        " verdict: wrong, link: docs/findings/x.md, why: It is.}\n"
-    )
+def table() -> Callable[..., ModelTable]:
+    """Makes a table; WebGPU has a known defect."""
     similar = Similar("a/b", "It is.", "docs/findings/x.md")
 
     def made(
@@ -194,7 +206,7 @@ def table(tmp_path: Path) -> Callable[..., ModelTable]:
         return table_of(
             subject,
             answers,
-            [known(name, file) for name in targets],
+            [cast(DescribedTarget, Started(name)) for name in targets],
             lambda record: similar if record.target.startswith("webgpu") else None,
         )
 
