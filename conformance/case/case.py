@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +19,8 @@ from conformance.case.steps import steps_of
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.operator.call import Call, CallError, CallFields, Model
 from conformance.operator.features import EFFECTS, PARTS, features_of
-from conformance.operator.part import Objection
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.operator.tensors import Step
+from conformance.operator.tensors import Step, attributes_of
 from conformance.operator.wording import words
 
 #: pytest's own marks. Tags become marks, so a tag must not be one of them.
@@ -218,6 +217,8 @@ class Case:
         return self.id.partition("/")[2]
 
 
+_IMPOSSIBLE: Final = [part.impossible for part in PARTS if part.impossible]
+_EXCLUDED: Final = [part.excluded for part in PARTS if part.excluded]
 #: The end of a sentence about a call that the operator's documentation excludes.
 ON_PURPOSE: Final = "; a call that is invalid on purpose needs the contract 'rejects' or 'either'"
 
@@ -230,8 +231,10 @@ def misfits(
     A call that must be rejected may violate the operator's own rules on purpose. The rules that the
     suite needs in order to build a call hold for every contract.
     """
-    for part in PARTS:
-        yield from _wrong(part.impossible(call))
+    for impossible in _IMPOSSIBLE:
+        for is_wrong, field, sentence in impossible(call):
+            if is_wrong:
+                yield field, sentence
     if relation is not None:
         reason = RELATIONS[relation].misfit(call)
         if reason:
@@ -240,10 +243,8 @@ def misfits(
             yield "relation", "a call that must be rejected has no variant"
     if demands != "computes" and relation is None:
         return
-    for part in PARTS:
-        for field, sentence in _wrong(part.excluded(call)):
-            yield field, f"{sentence}{ON_PURPOSE}"
-
-
-def _wrong(checks: Iterable[Objection]) -> Iterator[tuple[str, str]]:
-    return ((field, sentence) for is_wrong, field, sentence in checks if is_wrong)
+    attributes = attributes_of(call)
+    for excluded in _EXCLUDED:
+        for is_wrong, field, sentence in excluded(call, attributes):
+            if is_wrong:
+                yield field, f"{sentence}{ON_PURPOSE}"

@@ -24,7 +24,7 @@ from conformance.operator.call import (
 from conformance.operator.features import INPUT_RULES, OUTPUT_RULES
 from conformance.operator.parts.key_value import new_tokens
 from conformance.operator.positions import Positions, are_drawn, drawn, implied
-from conformance.operator.signature import INPUTS, NAMED_AXES, OUTPUTS, Parameter
+from conformance.operator.signature import INPUTS, NAMED_AXES, OUTPUTS, TYPES, Axis, Parameter
 from conformance.operator.tensors import Elements, ShapeError, Step, Tensor
 
 #: Largest number of elements of a tensor (256 MiB of float32).
@@ -308,12 +308,18 @@ def _unconnected(name: str, state: State, dtype: str, rank: int) -> Tensor:
     return Tensor(name, state, dtype, rank)
 
 
+@lru_cache(maxsize=1024)
+def _named(axes: tuple[Axis, ...]) -> tuple[str | None, ...]:
+    """The names of the dims in the graph; None for one without a name."""
+    return tuple(axis if isinstance(axis, str) and axis in NAMED_AXES else None for axis in axes)
+
+
 def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
     if parameter.type == "T":
         return call.dtype
     if parameter.type == "T_CACHE":
         return cache_dtype
-    return {"T_KV_SCALE": "float32", "M": "int32"}.get(parameter.type, parameter.type)
+    return TYPES[parameter.type][0]  # of types with one dtype
 
 
 def _input(
@@ -328,13 +334,13 @@ def _input(
     ``names`` are the sizes that an override can name, ``sizes`` those of the axes.
     """
     name, rule = parameter.name, INPUT_RULES[parameter.name]
-    field = f"inputs.{name}"
     override = call.inputs.get(name)
     dtype = _dtype(parameter, call, cache_dtype)
-    if isinstance(override, str):
-        override = InputOverride(state=override)
     if override is None and not rule.connected(call):
         return _unconnected(name, "omitted", dtype, parameter.rank), False
+    field = f"inputs.{name}"
+    if isinstance(override, str):
+        override = InputOverride(state=override)
     if override is not None and override.state != "connected":
         if override != InputOverride(state=override.state):
             raise ShapeError(field, f"{name} is {override.state}, so it has no shape and no values")
@@ -342,8 +348,8 @@ def _input(
     override = override or _NO_OVERRIDE
     dtype = override.dtype or dtype
     axes = rule.axes(call) if rule.axes else parameter.axes
-    shape = tuple(axis if isinstance(axis, int) else sizes[axis] for axis in axes)
-    dims = tuple(axis if isinstance(axis, str) and axis in NAMED_AXES else None for axis in axes)
+    shape = tuple([sizes[axis] if isinstance(axis, str) else axis for axis in axes])
+    dims = _named(axes)
     values = rule.values(call, sizes["total_sequence_length"]) if rule.values else None
     if override.shape is not None:
         shape = tuple(_dim(dim, names, field) for dim in override.shape)
@@ -355,7 +361,7 @@ def _input(
         if found != shape:
             shape, dims = found, tuple(f"{name}_{axis}" for axis in range(len(found)))
     _check_rank(shape, field)
-    if math.prod(max(dim, 1) for dim in shape) > MAX_ELEMENTS:  # NumPy's limit ignores zeros too
+    if math.prod([dim or 1 for dim in shape]) > MAX_ELEMENTS:  # NumPy's limit ignores zeros too
         raise ShapeError(
             field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
         )

@@ -24,6 +24,9 @@ from conformance.operator.sources import CPU, DOCUMENTATION, ONNXRUNTIME
 STRENGTH: Final[tuple[Basis, ...]] = ("specified", "established", "requested")
 #: The demands from the mildest to the strictest.
 _STRICTER: Final = ("computes", "either", "rejects")
+_HONOURED: Final = tuple(each for part in PARTS for each in part.honoured)
+#: What merged decisions demand of single providers.
+DECISIONS: Final = tuple(each for part in PARTS for each in part.decisions)
 #: A call without any feature.
 PLAIN: Final = specified("implements grouped-query attention with past state (KV cache) support")
 #: A merged decision that a window is not applied to a borrowed cache on WebGPU.
@@ -102,7 +105,7 @@ def contract_of(row: Row) -> Terms:
     providers: dict[str, Terms] = {}
     if has(row, (CACHE.of("sliding_window"),)) and demands == "computes":
         providers[CPU], usual = _on_a_window_cache(row, usual)
-    for honoured in (each for part in PARTS for each in part.honoured if has(row, each.values)):
+    for honoured in (each for each in _HONOURED if has(row, each.values)):
         for name in honoured.providers:
             providers.setdefault(name, {"demands": demands, **usual})
         for decision in (each for each in honoured.partly if has(row, each.values)):
@@ -156,6 +159,6 @@ def _may_reject(why: str, mentions: Sequence[str]) -> Terms:
 
 def _decided(row: Row) -> Iterator[tuple[str, Terms]]:
     """What merged decisions demand of single providers."""
-    for decision in (each for part in PARTS for each in part.decisions if has(row, each.values)):
+    for decision in (each for each in DECISIONS if has(row, each.values)):
         for name in decision.providers:
             yield name, decision.terms

@@ -26,6 +26,8 @@ Row = Mapping[str, str]
 Terms = dict[str, Any]
 #: Whether a call is impossible, the field that is wrong, and a sentence that says why.
 Objection = tuple[object, str, str]
+#: The attributes of a node.
+AttributeValues = Mapping[str, int | float | str]
 #: A feature's name and some of its values (:meth:`Feature.of`).
 Condition = tuple[str, tuple[str, ...]]
 
@@ -251,8 +253,8 @@ class Part:
     outputs: Mapping[str, Callable[[Call], object]] = field(default_factory=dict)
     read_as: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
     effects: tuple[str, ...] = ()
-    impossible: Callable[[Call], Iterator[Objection]] = lambda call: iter(())
-    excluded: Callable[[Call], Iterator[Objection]] = lambda call: iter(())
+    impossible: Callable[[Call], Iterator[Objection]] | None = None
+    excluded: Callable[[Call, AttributeValues], Iterator[Objection]] | None = None
     honoured: tuple[Honoured, ...] = ()
     decisions: tuple[Decision, ...] = ()
     replacements: Callable[[], Iterable[Any]] = tuple

@@ -10,13 +10,14 @@ from tables import tables
 from conformance.case.contract import Contract
 from conformance.case.corpus import shipped_files
 from conformance.operator.contracts import (
+    DECISIONS,
     STRENGTH,
     contract_of,
     contract_on,
     grounds_of,
     weakest_of,
 )
-from conformance.operator.features import BY_NAME, PARTS, features_of
+from conformance.operator.features import BY_NAME, features_of
 from conformance.operator.part import has
 
 TABLES = tables(__file__)
@@ -25,7 +26,6 @@ TABLES = tables(__file__)
 THEMES = sorted(
     file.stem for file in shipped_files().values() if not file.stem.startswith("bounds_")
 )
-DECISIONS = [decision for part in PARTS for decision in part.decisions]
 PROVIDERS = ("CUDA", "WebGpu", "CPU", "Js", "Another")
 PLAIN = {feature.name: feature.plain for feature in BY_NAME.values()}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
+    AttributeValues,
     Decision,
     Feature,
     InputRule,
@@ -23,7 +24,6 @@ from conformance.operator.parts.key_value import token_values
 from conformance.operator.parts.quantisation import stored_head_size
 from conformance.operator.signature import Axis
 from conformance.operator.sources import CUDA, JSEP, KERNELS, SLIDING, WEBGPU
-from conformance.operator.tensors import attributes_of
 
 
 def _cache(reader: Reader) -> str:
@@ -111,8 +111,8 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield call.loop and own, "loop", sentence
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
-    value = attributes_of(call).get("sliding_window_cache", 0)
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
+    value = attributes.get("sliding_window_cache", 0)
     yield value not in (0, 1), "sliding_window_cache", "sliding_window_cache must be 0 or 1"
 
 

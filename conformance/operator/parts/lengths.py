@@ -9,6 +9,7 @@ from typing import Any
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
+    AttributeValues,
     Feature,
     InputRule,
     Objection,
@@ -82,7 +83,7 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield call.loop and call.sequence_length != 1, "sequence_length", sentence
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     if call.inputs:  # which may have other lengths
         return
     past, chunks = call.past_sequence_length, call.query_seqlens is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
+    AttributeValues,
     Decision,
     Feature,
     Objection,
@@ -18,7 +19,6 @@ from conformance.operator.part import (
     specified,
 )
 from conformance.operator.sources import BIDIRECTIONAL, JSEP, ONNXRUNTIME, WEBGPU
-from conformance.operator.tensors import attributes_of
 
 
 def _window(reader: Reader) -> str | None:
@@ -73,14 +73,14 @@ WINDOW = Feature(
 )
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     window = call.local_window_size
     if window is not None and window != -1:
         sentence = "local_window_size must be -1 if causal is 0"
         yield call.causal == 0, "local_window_size", sentence
         sentence = "local_window_size must be -1 (no window) or at least 1"
         yield window < 1, "local_window_size", sentence
-    yield attributes_of(call).get("causal", 0) not in (0, 1), "causal", "causal must be 0 or 1"
+    yield attributes.get("causal", 0) not in (0, 1), "causal", "causal must be 0 or 1"
 
 
 def _replacements() -> Iterator[Any]:

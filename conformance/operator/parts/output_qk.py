@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
+    AttributeValues,
     Decision,
     Feature,
     Objection,
@@ -16,7 +17,6 @@ from conformance.operator.part import (
     specified,
 )
 from conformance.operator.sources import CUDA, JSEP, SCORES, WEBGPU
-from conformance.operator.tensors import attributes_of
 
 _WORDS = specified(
     "controls if attention scores should be saved before or after softmax is applied", SCORES
@@ -42,8 +42,8 @@ OUTPUT_QK = Feature(
 )
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
-    value = attributes_of(call).get("qk_output", 0)
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
+    value = attributes.get("qk_output", 0)
     yield value not in (0, 1, 2), "qk_output", "qk_output must be 0 or 1 or 2"
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
+    AttributeValues,
     Feature,
     InputRule,
     Objection,
@@ -19,7 +20,7 @@ from conformance.operator.part import (
 )
 from conformance.operator.signature import Axis
 from conformance.operator.sources import ONNXRUNTIME
-from conformance.operator.tensors import BIT_WIDTHS, attributes_of
+from conformance.operator.tensors import BIT_WIDTHS
 
 _WORDS = established(
     "The operator's documentation has no arithmetic for codes; CUDA's page has.",
@@ -87,8 +88,7 @@ def _scale(side: str) -> InputRule:
     return InputRule(lambda call: kind(call) != "NONE", axes, values, same_in_a_loop=True)
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
-    attributes = attributes_of(call)
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     kinds = [attributes.get(f"{side}_quant_type", "NONE") != "NONE" for side in "kv"]
     said = attributes.get("kv_cache_bit_width")
     codes, width = call.cache_dtype, BIT_WIDTHS.get(call.cache_dtype or "")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
+    AttributeValues,
     Decision,
     Feature,
     Honoured,
@@ -87,7 +88,7 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield wrong, "query_seqlens", "query_seqlens needs new key and value, and a cache"
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     wrong = call.query_seqlens is not None and call.causal == 0
     yield wrong, "query_seqlens", "causal must be 1 with query_seqlens"
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
+    AttributeValues,
     Feature,
     InputRule,
     Objection,
@@ -64,7 +65,7 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield call.rotary == "none" and given, field, f"{field} is given, but rotary is none"
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     rotated, size = call.rotary_dim or 0, call.head_size
     is_odd = call.rotary != "none" and (rotated or size) % 2
     yield is_odd, "rotary_dim", "rotary_dim must be even, since pairs of elements rotate"

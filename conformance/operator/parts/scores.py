@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
+    AttributeValues,
     Feature,
     Objection,
     Part,
@@ -73,7 +74,7 @@ def query_values(call: Call, keys: int) -> Values:
     return uniform(-high, high, SCORE / score)
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield (call.softcap or 0) < 0, "softcap", "softcap must be 0 (none) or positive"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
+    AttributeValues,
     Feature,
     InputRule,
     Objection,
@@ -17,7 +18,6 @@ from conformance.operator.part import (
     uniform,
 )
 from conformance.operator.sources import ONNXRUNTIME
-from conformance.operator.tensors import attributes_of
 
 _WORDS = specified(
     "For h-th head, `head_sink[h]` is used as smooth factor s. When head_sink is not provided,"
@@ -50,8 +50,8 @@ def _values(call: Call, keys: int) -> Values:
     return uniform(weight, weight + 3.0)
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
-    value = attributes_of(call).get("smooth_softmax", 0)
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
+    value = attributes.get("smooth_softmax", 0)
     yield value not in (-1, 0, 1), "smooth_softmax", "smooth_softmax must be -1 or 0 or 1"
 
 

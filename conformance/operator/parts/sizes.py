@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from conformance.operator.call import Call
-from conformance.operator.part import Feature, Objection, Part, Reader, Value
+from conformance.operator.part import AttributeValues, Feature, Objection, Part, Reader, Value
 
 #: The value for all values not listed; pairs with it are not required.
 REST: Final = "other"
@@ -55,7 +55,7 @@ DIMS = Feature(
 )
 
 
-def _excluded(call: Call) -> Iterator[Objection]:
+def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     heads, kv_heads = call.num_heads, call.kv_num_heads
     sentence = f"num_heads {heads} is not a multiple of kv_num_heads {kv_heads}"
     yield heads % kv_heads, "num_heads", sentence
