@@ -22,7 +22,8 @@ from pydantic import ValidationError
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
-from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, node_steps
+from conformance.case.overrides import MAX_RANK
+from conformance.case.tensors import MAX_ELEMENTS, node_steps
 from conformance.graph.describe import Unclear, features_of, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode, attributes_in, connected, is_attention
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of

@@ -7,13 +7,14 @@ the oracle and ``gqa show`` all use its result.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Final, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
 
 from conformance.base.dtypes import INTEGER_RANGE
+from conformance.case.lengths import StepLengths, lengths_of
+from conformance.case.overrides import check_rank, check_values, dim_of, elements_of, shape_of
 from conformance.operator.call import (
     Call,
     InputOverride,
@@ -22,15 +23,12 @@ from conformance.operator.call import (
     Values,
 )
 from conformance.operator.features import INPUT_RULES, OUTPUT_RULES
-from conformance.operator.parts.key_value import new_tokens
-from conformance.operator.positions import Positions, are_drawn, drawn, implied
+from conformance.operator.positions import are_drawn
 from conformance.operator.signature import INPUTS, NAMED_AXES, OUTPUTS, TYPES, Axis, Parameter
-from conformance.operator.tensors import Elements, ShapeError, Step, Tensor
+from conformance.operator.tensors import ShapeError, Step, Tensor
 
 #: Largest number of elements of a tensor (256 MiB of float32).
 MAX_ELEMENTS: Final = 1 << 26
-#: Largest number of dims of a tensor: NumPy 1 has no more.
-MAX_RANK: Final = 32
 #: Largest number of elements of the inputs of a call together.
 MAX_INPUT_ELEMENTS: Final = 1 << 27
 #: Largest number of sequences of a batch.
@@ -41,14 +39,12 @@ MAX_SCORES: Final = 1 << 27
 #: Largest number of scores of a call with output_qk, which keeps them all in memory.
 MAX_SHOWN_SCORES: Final = 1 << 25
 
-_EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
-
 
 def node_steps(call: Call) -> tuple[Step, ...]:
     """The steps of the node that the fields of ``call`` describe. Raises :class:`ShapeError`."""
     if call.batch_size > MAX_BATCH:
         raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
-    lengths = list(_lengths_of(call))
+    lengths = list(lengths_of(call))
     rows = _rows_needed(call, lengths)
     steps = [_step(call, each, rows) for each in lengths]
     elements = sum(map(input_elements, steps))
@@ -79,103 +75,6 @@ def _with_constants(call: Call, steps: list[Step]) -> tuple[Step, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Lengths:
-    """The lengths of a step, as in :class:`Step`.
-
-    ``past`` is the number of rows of a past without a buffer.
-    """
-
-    index: int
-    sequence_length: int
-    new: int
-    past: int
-    totals: tuple[int, ...]
-    total: int
-    positions: Positions
-    queries: tuple[int, ...] | None
-    keep: int | None
-
-
-def _lengths_of(call: Call) -> Iterator[_Lengths]:
-    """The lengths of each step. Raises :class:`ShapeError`."""
-    positions_of = partial(drawn, call) if are_drawn(call) else implied
-    past, total = call.past_sequence_length, 0
-    totals: tuple[int, ...] = ()
-    for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
-        new = new_tokens(call, sequence_length)
-        queries = _written_numbers(call, "query_seqlens", index)
-        written = _written_numbers(call, "total_sequence_lengths", index)
-        added = queries or (new,) * call.batch_size
-        before = totals or (past,) * call.batch_size
-        totals = written or tuple(map(int.__add__, before, added))
-        rows = past = max(past, total)
-        if index and written:
-            past = _kept(index + 1, before, added, totals)
-        keep = past if past < rows and call.cache_kind == "concatenated" else None
-        total = _total_of(call, sequence_length, totals, queries)
-        if max(total, *totals) > INTEGER_RANGE["int32"][1]:
-            raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
-        positions = positions_of(sequence_length, totals, queries)
-        yield _Lengths(index, sequence_length, new, past, totals, total, positions, queries, keep)
-
-
-def _kept(call: int, before: Sequence[int], added: Sequence[int], totals: Sequence[int]) -> int:
-    """The most tokens of a sequence that a later call keeps. Raises :class:`ShapeError`."""
-    for sequence, (old, new, total) in enumerate(zip(before, added, totals, strict=True)):
-        if total > old + new:
-            sentence = (
-                f"sequence {sequence} has {old} tokens before call {call} and gets {new}, so it"
-                f" cannot have {total} after it"
-            )
-            raise ShapeError("total_sequence_lengths", sentence)
-    return max(0, *map(int.__sub__, totals, added))
-
-
-def _written_numbers(
-    call: Call, field: Literal["query_seqlens", "total_sequence_lengths"], index: int
-) -> tuple[int, ...] | None:
-    """What a field says of a call of a loop, or of the single call; None if it says nothing.
-
-    Raises :class:`ShapeError` unless there is a number for each sequence.
-    """
-    counts = getattr(call, field)
-    if counts is None:
-        return None
-    lists = [each for each in counts if isinstance(each, tuple)]
-    if lists and not call.loop:
-        raise ShapeError(field, "only a loop has a list for each call")
-    if call.loop and (lists or field == "query_seqlens"):
-        if not len(lists) == len(counts) == len(call.loop):
-            sentence = f"a loop of {len(call.loop)} calls needs as many lists of numbers"
-            raise ShapeError(field, sentence)
-        counts = lists[index]
-    elif index:
-        return None
-    if len(counts) != call.batch_size:
-        raise ShapeError(field, f"{len(counts)} numbers for a batch of {call.batch_size}")
-    return tuple(counts)
-
-
-def _total_of(
-    call: Call, sequence_length: int, totals: Sequence[int], queries: Sequence[int] | None
-) -> int:
-    """The input total_sequence_length of a call.
-
-    With query_seqlens the rows of the padding must fit, too, except into a sliding-window cache: a
-    growing cache gets as many rows as the input says.
-    """
-    if call.total_sequence_length is not None:
-        return call.total_sequence_length
-    longest = max(totals, default=0)
-    if queries is None or call.sliding_window_cache == 1:
-        return longest
-    if call.cache_kind == "static":
-        return max(longest, sequence_length)
-    starts = (total - query for total, query in zip(totals, queries, strict=False))
-    return max(longest, *(start + sequence_length for start in starts))
-
-
 def input_elements(step: Step) -> int:
     """The number of elements of all inputs of ``step``."""
     tensors = (*step.inputs, *step.weights)
@@ -202,7 +101,7 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
                     raise ShapeError(f"inputs.{tensor.name}", sentence)
 
 
-def _rows_needed(call: Call, steps: list[_Lengths]) -> int:
+def _rows_needed(call: Call, steps: list[StepLengths]) -> int:
     """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end.
 
     Drawn positions may need more. Raises :class:`ShapeError` if the case sets tables with too few
@@ -221,7 +120,7 @@ def _rows_needed(call: Call, steps: list[_Lengths]) -> int:
     return max(call.past_sequence_length + new, longest, call.max_sequence_length or 0, end, 1)
 
 
-def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
+def _step(call: Call, lengths: StepLengths, rotary_rows: int) -> Step:
     sequence_length, new, past = lengths.sequence_length, lengths.new, lengths.past
     total = lengths.total
     batch, heads, kv_heads, size = (
@@ -352,45 +251,31 @@ def _input(
     dims = _named(axes)
     values = rule.values(call, sizes["total_sequence_length"]) if rule.values else None
     if override.shape is not None:
-        shape = tuple(_dim(dim, names, field) for dim in override.shape)
+        shape = tuple(dim_of(dim, names, field) for dim in override.shape)
         dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
     if override.data is not None:
-        found = _shape_of(override.data, dtype, field)
+        found = shape_of(override.data, dtype, field)
         if override.shape is not None and found != shape:
             raise ShapeError(field, f"data has the shape {found}, but shape is {shape}")
         if found != shape:
             shape, dims = found, tuple(f"{name}_{axis}" for axis in range(len(found)))
-    _check_rank(shape, field)
+    check_rank(shape, field)
     if math.prod([dim or 1 for dim in shape]) > MAX_ELEMENTS:  # NumPy's limit ignores zeros too
         raise ShapeError(
             field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
         )
     if override.values is not None:
-        _check_values(override, override.values, dtype, field)
+        check_values(override, override.values, dtype, field)
         values = override.values
     elif values is not None and dtype in INTEGER_RANGE:
         low, high = INTEGER_RANGE[dtype]
         values = Values(low=low, high=high)
     if call.dims == "static":
         dims = (None,) * len(shape)
-    elements = _elements(override, shape, dtype, field)
+    elements = elements_of(override, shape, dtype, field)
     return Tensor(
         name, "connected", dtype, len(shape), shape, values, override.data, dims, elements
     ), True
-
-
-def _elements(
-    override: InputOverride, shape: tuple[int, ...], dtype: str, field: str
-) -> tuple[Elements, ...]:
-    for element in override.elements:
-        at, count = element.at, element.count
-        within = all(-size <= index < size for index, size in zip(at, shape, strict=False))
-        if len(at) > len(shape) or not within:
-            raise ShapeError(field, f"index {list(at)} is outside the shape {shape}")
-        if at[-1] % shape[len(at) - 1] + count > shape[len(at) - 1]:
-            raise ShapeError(field, f"{count} from {list(at)} on end outside the shape {shape}")
-        _check_number(element.value, dtype, field)
-    return tuple((element.at, element.count, element.value) for element in override.elements)
 
 
 def _output(
@@ -404,8 +289,8 @@ def _output(
     if override is not None:
         shape = None
         if override.shape is not None:
-            shape = tuple(_dim(dim, names, f"outputs.{name}") for dim in override.shape)
-            _check_rank(shape, f"outputs.{name}")
+            shape = tuple(dim_of(dim, names, f"outputs.{name}") for dim in override.shape)
+            check_rank(shape, f"outputs.{name}")
         return Tensor(name, override.state, dtype, parameter.rank, shape), True
     wanted = bool(OUTPUT_RULES[name](call))
     return Tensor(name, "connected" if wanted else "omitted", dtype, parameter.rank), wanted
@@ -431,75 +316,3 @@ def _mark_trailing(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tens
             else _unconnected(tensor.name, state, tensor.dtype, tensor.rank)
         )
     return tuple(marked)
-
-
-def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
-    if isinstance(dim, str):
-        match = _EXPRESSION.fullmatch(dim.strip())
-        if not match or match[1] not in names:
-            known = ", ".join(names)
-            sentence = f"dim '{dim}' must be NAME, NAME+N, NAME-N or NAME*N, NAME one of {known}"
-            raise ShapeError(field, sentence)
-        value = names[match[1]]
-        operand = int(match[3] or 0)
-        dim = {None: value, "+": value + operand, "-": value - operand, "*": value * operand}[
-            match[2]
-        ]
-    if dim < 0:
-        raise ShapeError(field, f"a dim cannot be negative, found {dim}")
-    return dim
-
-
-def _check_rank(shape: tuple[int, ...], field: str) -> None:
-    if len(shape) > MAX_RANK:
-        raise ShapeError(field, f"a shape of {len(shape)} dims; at most {MAX_RANK} are allowed")
-
-
-def _check_values(override: InputOverride, values: Values, dtype: str, field: str) -> None:
-    unused = Values()
-    if override.data is not None:
-        raise ShapeError(field, "data holds the values themselves and excludes the field values")
-    kind = values.kind
-    uniform = values.model_copy(update={"kind": "uniform", "value": unused.value})
-    if kind != "uniform" and uniform != unused:
-        sentence = f"low, high, step and odd_heads apply to the kind uniform, not to {kind}"
-        raise ShapeError(field, sentence)
-    if kind != "constant" and values.value != unused.value:
-        raise ShapeError(field, f"value applies to the kind constant, not to {kind}")
-    if kind == "constant":
-        _check_number(values.value, dtype, field)
-        return
-    if not 0 <= values.high - values.low < math.inf:
-        raise ShapeError(
-            field, f"low {values.low} and high {values.high} are not a range of finite numbers"
-        )
-    for bound in (values.low, values.high):
-        _check_number(bound, dtype, field)
-    if not 0 <= values.step < math.inf:
-        raise ShapeError(field, f"step {values.step} must be 0 or a positive, finite number")
-
-
-def _check_number(number: float, dtype: str, field: str) -> None:
-    """Raises ShapeError unless ``dtype`` can hold the number; float types round any number."""
-    if dtype not in INTEGER_RANGE:
-        try:
-            float(number)
-        except OverflowError:
-            raise ShapeError(field, "data holds a number outside the range of float64") from None
-        return
-    low, high = INTEGER_RANGE[dtype]
-    if not low <= number <= high or number != int(number):
-        raise ShapeError(field, f"{number} is not a value of {dtype}")
-
-
-def _shape_of(data: object, dtype: str, field: str) -> tuple[int, ...]:
-    """Shape of nested lists of numbers. Raises ShapeError if their lengths differ."""
-    if not isinstance(data, list):
-        if isinstance(data, bool) or not isinstance(data, int | float):
-            raise ShapeError(field, f"data must hold numbers, found {data!r}")
-        _check_number(data, dtype, field)
-        return ()
-    inner = {_shape_of(item, dtype, field) for item in data}
-    if len(inner) > 1:
-        raise ShapeError(field, "the rows of data have different shapes")
-    return (len(data), *(inner.pop() if inner else ()))

@@ -252,7 +252,7 @@ class Call:
     """Epsilon of the norm of keys, in place of `qk_norm_epsilon`."""
 
     attributes: dict[AttributeName, Scalar | None] = field(default_factory=dict)
-    """AttributeValues set directly, overriding the fields above; null leaves one out."""
+    """Attributes set directly, overriding the fields above; null leaves one out."""
     inputs: dict[InputName, InputField] = field(default_factory=dict)
     """Inputs written by hand: a state, or a mapping of overrides."""
     outputs: dict[OutputName, OutputField] = field(default_factory=dict)
