@@ -43,7 +43,7 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
 from conformance.run.assessment import Assessed
 from conformance.run.engine import PlanRun
-from conformance.run.records import case_record
+from conformance.run.recording import case_record
 from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.targets.catalogue import OptionValues, TargetError, run_options
 from conformance.targets.registry import Target, eps_of, targets_for

@@ -26,8 +26,8 @@ from conformance.bundle.expected import Expected
 from conformance.bundle.model import tensor_of
 from conformance.bundle.script import Script, script_of
 from conformance.bundle.variants import variant_script
+from conformance.case.relations import RelationName
 from conformance.case.steps import steps_of
-from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
 from conformance.operator.call import Call, GraphCall
 from conformance.operator.readings import ReadingName

@@ -1,6 +1,6 @@
 """The values that a faulty kernel uses in place of a call's own, by which cases are checked.
 
-:mod:`conformance.bundle.sensitivity` measures how far the outputs move.
+:mod:`conformance.bundle.effects` measures how far the outputs move.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from conformance.operator.features import PARTS
 from conformance.operator.replacement import CallChanges, Replacement
 from conformance.operator.signature import INPUT_NAMES
 from conformance.oracle import Format
-from conformance.oracle.call import OracleCall
+from conformance.oracle.read_call import OracleCall
 from conformance.oracle.rotary import query_positions
 
 _AXES: Final = {name: axes for part in PARTS for name, axes in part.read_as.items()}

@@ -65,7 +65,7 @@ def script_of(
     """The script of ``call``, with its drawn inputs and the oracle by this reading.
 
     ``steps`` are those of the call, if they are known. Raises
-    :class:`conformance.case.tensors.ShapeError`.
+    :class:`conformance.case.node_steps.ShapeError`.
     """
     if isinstance(call, GraphCall):
         return _graph_script(call)
@@ -74,7 +74,9 @@ def script_of(
 
 
 def _graph_script(call: GraphCall) -> Script:
-    from conformance.oracle.graph import GraphReference  # onnx.reference takes long to import
+    from conformance.oracle.graph_reference import (
+        GraphReference,  # onnx.reference takes long to import
+    )
 
     (step,) = steps_of(call)
     model = filled_model(call.content, draw_weights(call, step))
@@ -93,7 +95,9 @@ def values_in_graph(call: GraphCall) -> Arrays:
 
     The graph must have a meaning. Elements that an attention leaves undefined are arbitrary.
     """
-    from conformance.oracle.graph import GraphReference  # onnx.reference takes long to import
+    from conformance.oracle.graph_reference import (
+        GraphReference,  # onnx.reference takes long to import
+    )
 
     script = script_of(call)
     return GraphReference(script.model).values(script.steps[0].inputs)

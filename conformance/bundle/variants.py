@@ -1,6 +1,6 @@
 """The variant of a call by a relation: its script, and the numbers of the two that must agree.
 
-:mod:`conformance.case.variants` describes the relations. A variant is made from the inputs of the
+:mod:`conformance.case.relations` describes the relations. A variant is made from the inputs of the
 call itself by moving, repeating or splitting them. New numbers are exact unless the closeness of
 the relation is ``storage``.
 """
@@ -20,8 +20,8 @@ from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX, Arr
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import DEFAULT_OPSET, declare, model_of, node_of
 from conformance.bundle.script import CARRY, Arrays, Script, ScriptStep, script_with
+from conformance.case.relations import RelationName
 from conformance.case.steps import steps_of
-from conformance.case.variants import RelationName
 from conformance.operator.call import Call
 from conformance.operator.signature import INPUTS, Axis
 from conformance.operator.tensors import Step, attributes_of

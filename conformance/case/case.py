@@ -15,8 +15,8 @@ from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 from conformance.base.explain import reason_of
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.contract import Contract, contract_by_features
+from conformance.case.relations import RELATIONS, RelationName
 from conformance.case.steps import steps_of
-from conformance.case.variants import RELATIONS, RelationName
 from conformance.operator.call import Call, CallError, CallFields, Model
 from conformance.operator.features import EFFECTS, PARTS, features_of
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
@@ -74,7 +74,7 @@ Title = Annotated[
 ]
 
 
-#: The name of an effect (:mod:`conformance.bundle.sensitivity`), one of `EFFECTS`.
+#: The name of an effect (:mod:`conformance.bundle.effects`), one of `EFFECTS`.
 if TYPE_CHECKING:
     EffectName = str
 else:

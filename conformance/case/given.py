@@ -25,7 +25,7 @@ from conformance.base.array_types import NUMPY, Array
 from conformance.base.files import open_plain, read_plain
 from conformance.base.text import safe_name, visible
 from conformance.base.words import listed
-from conformance.case.tensors import MAX_INPUT_ELEMENTS
+from conformance.case.node_steps import MAX_INPUT_ELEMENTS
 from conformance.operator.call import Call, CallError, GivenCall
 from conformance.operator.tensors import Step
 

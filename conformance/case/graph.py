@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
+from conformance.case.node_steps import MAX_ELEMENTS, node_steps
 from conformance.case.overrides import MAX_RANK
-from conformance.case.tensors import MAX_ELEMENTS, node_steps
 from conformance.graph.describe import Unclear, features_of, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode, attributes_in, connected, is_attention
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
@@ -453,7 +453,7 @@ def _use_of(graph: Graph, name: str, dtype: str) -> _Use:
 
 
 def graph_steps(call: GraphCall) -> tuple[Step, ...]:
-    """The only step of a graph. Raises :class:`conformance.case.tensors.ShapeError`."""
+    """The only step of a graph. Raises :class:`conformance.case.node_steps.ShapeError`."""
     graph = parsed(call.content)
     plain = Call(**{name: getattr(call, name) for name in CALL_FIELDS})
     (step,) = node_steps(plain)

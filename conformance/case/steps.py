@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.case.tensors import node_steps
+from conformance.case.node_steps import node_steps
 from conformance.operator.call import Call, GraphCall
 from conformance.operator.tensors import Step
 

@@ -19,7 +19,7 @@ from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.one_result import NoResult, run_case, the_one
 from conformance.cli.options import TargetOptions, with_releases
 from conformance.results.bisect import ReleaseChange, Tried, first_change
-from conformance.run.records import argument_for
+from conformance.run.recording import argument_for
 from conformance.targets.catalogue import OptionValues, TargetEntry, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import Target, target_for, targets_for

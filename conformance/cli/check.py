@@ -34,10 +34,10 @@ from conformance.model.entries import CaseFiles, theme_of
 from conformance.model.seen import program_of, refusal_of
 from conformance.model.stages import Lengths
 from conformance.model.subject import NoCalls, subject_of
-from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import OutputFile
+from conformance.results.results_error import ResultsError, cause_of
 from conformance.run.engine import PlanRun
-from conformance.run.records import selection_of
+from conformance.run.recording import selection_of
 from conformance.run.target import DescribedTarget, target_plans
 from conformance.targets.registry import Target, targets_for
 

@@ -23,16 +23,16 @@ from conformance.expectations.expect import pinned_text
 from conformance.expectations.known import TODO
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_expectations
+from conformance.model.answer_table import table_of
 from conformance.model.answers import ModelAnswer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
 from conformance.model.error_table import error_table
 from conformance.model.groups import Group, layers_of
 from conformance.model.headline import label_of, series_of
-from conformance.model.known import Similar, similar_defect
 from conformance.model.seen import ModelProgram, ModelRun, run_model, with_model_run
+from conformance.model.similar_defect import Similar, similar_defect
 from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
-from conformance.model.table import table_of
 from conformance.report.model_table import WORDS, AnswerKind, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord

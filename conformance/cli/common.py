@@ -14,7 +14,7 @@ import click
 from conformance.base.files import identity, own_descriptor, writing
 from conformance.base.interrupts import INTERRUPTED
 from conformance.base.text import printable
-from conformance.results.errors import ResultsError, cause_of
+from conformance.results.results_error import ResultsError, cause_of
 
 if TYPE_CHECKING:
     from conformance.results.reader import Run

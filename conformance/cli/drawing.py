@@ -10,16 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.base.array_types import NUMPY
-from conformance.bundle import sensitivity
+from conformance.bundle.effects import effects, lines
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.prepare import prepare
 from conformance.bundle.script import ALIASES, CARRY
 from conformance.case.case import Case
 from conformance.case.contract import Contract
-from conformance.case.variants import RELATIONS
+from conformance.case.relations import RELATIONS
 from conformance.operator.readings import READINGS
 from conformance.operator.tensors import Step, Tensor
-from conformance.run.records import case_record, reproduce
+from conformance.run.recording import case_record, reproduce
 
 
 def draw(console: Console, case: Case, ep: str) -> None:
@@ -54,10 +54,8 @@ def draw(console: Console, case: Case, ep: str) -> None:
         of = " of the first GroupQueryAttention" if graph is not None else ""
         console.print(Text(f"attributes{of}  {words}"), soft_wrap=True)
     console.print()
-    effects = (
-        {} if case.contract.demands == "rejects" else sensitivity.effects(case.call, every=True)
-    )
-    for label, line in (*sensitivity.lines(effects), *_about(case, ep)):
+    found = {} if case.contract.demands == "rejects" else effects(case.call, every=True)
+    for label, line in (*lines(found), *_about(case, ep)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
 
 

@@ -22,13 +22,13 @@ from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.one_result import run_case, taken, the_one
 from conformance.cli.options import FILE, program_options
-from conformance.cli.values import draw_values
+from conformance.cli.value_tables import draw_values
 from conformance.operator.call import GraphCall
 from conformance.report.repro.issue import issue
 from conformance.report.repro.one_result import OneResult, arrays_of, read_as
-from conformance.report.repro.program import ReproductionProgram, program_of
-from conformance.report.values import QueryPlace, values_of
-from conformance.results.errors import ResultsError
+from conformance.report.repro.reproduction import ReproductionProgram, program_of
+from conformance.report.shown_query import QueryPlace, values_of
+from conformance.results.results_error import ResultsError
 from conformance.results.shareable import shareable
 from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import Target, target_for

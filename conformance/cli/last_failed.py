@@ -19,9 +19,9 @@ from conformance.base.paths import cache_root
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.cli.common import BadArgument
-from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
+from conformance.results.results_error import ResultsError
 from conformance.run.assessment import CaseResult
 from conformance.run.target import Plan
 from conformance.targets.registry import Target

@@ -68,7 +68,7 @@ def list_cases(
         cases = selected_cases(paths, expression)[1]
         lines = [Text(case.id) for case in cases]
     if as_json:
-        from conformance.run.records import case_record  # imports NumPy
+        from conformance.run.recording import case_record  # imports NumPy
 
         for case in cases:
             click.echo(printable_json(case_record(case).model_dump_json()))
@@ -88,7 +88,7 @@ def _about_message(text: str) -> Iterator[Text]:
 
     Raises `BadArgument` if neither is known.
     """
-    from conformance.report.messages import meanings_of, recorded_results
+    from conformance.report.message_page import meanings_of, recorded_results
     from conformance.results.causes import causes, quoted
 
     meanings = meanings_of(text)

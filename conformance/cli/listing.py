@@ -10,7 +10,7 @@ from conformance.case.case import Case
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.causes import abstract, causes
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.run.records import case_record
+from conformance.run.recording import case_record
 
 #: The largest number of results that are all listed in full.
 FEW: Final = 3

@@ -10,8 +10,8 @@ import click
 from conformance.base.words import plural
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, say
 from conformance.cli.options import FILE
-from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import packing
+from conformance.results.results_error import ResultsError, cause_of
 
 
 @click.command()

@@ -21,9 +21,7 @@ from conformance.base.words import listed
 from conformance.cli.common import BadArgument, Status
 from conformance.cli.console import make_console, plain_table
 from conformance.report.history import short
-from conformance.report.model_query import matching
-from conformance.report.model_table import USES
-from conformance.report.models import (
+from conformance.report.model_pages import (
     CUDA,
     FORMAT,
     NO_CUDA,
@@ -33,6 +31,8 @@ from conformance.report.models import (
     RecordedModel,
     load_models,
 )
+from conformance.report.model_query import matching
+from conformance.report.model_table import USES
 from conformance.results.timeline import OR_EARLIER
 from conformance.results.verdicts import LOOKS
 

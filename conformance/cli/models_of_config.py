@@ -21,7 +21,7 @@ from conformance.model.config_calls import (
     is_like,
     read_configuration,
 )
-from conformance.report.models import Models, RecordedModel
+from conformance.report.model_pages import Models, RecordedModel
 
 #: The number of models with similar calls that are named.
 _NEAREST = 3

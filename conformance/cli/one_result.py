@@ -18,7 +18,7 @@ from conformance.results.records import InfrastructureRecord
 from conformance.results.same import is_same_case
 from conformance.run.assessment import Assessed
 from conformance.run.engine import PlanRun
-from conformance.run.records import argument_for, case_record
+from conformance.run.recording import argument_for, case_record
 from conformance.run.target import target_plans
 from conformance.targets.registry import Target
 

@@ -27,8 +27,8 @@ from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
 from conformance.results.compare import RunDifferences, changes
-from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
+from conformance.results.results_error import ResultsError
 from conformance.results.table import Table, tabulate
 
 #: The approximate number of bytes of changes that a terminal shows.
@@ -81,7 +81,7 @@ def _site(material: Material, folder: Path) -> _Files:
 
     The site's feed lists the changes in ``changes.jsonl``, which is in the folder before.
     """
-    from conformance.report.models import load_models
+    from conformance.report.model_pages import load_models
     from conformance.report.site import Site, read_changes  # imports jinja2, as the page does
 
     yield from _html(material, folder / "report.html", on_site=True)

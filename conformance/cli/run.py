@@ -31,7 +31,6 @@ from conformance.cli.shrunk import effort_for, make_smaller
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed
-from conformance.results.errors import ResultsError
 from conformance.results.place import OutputFile, part_file
 from conformance.results.reader import Run, read
 from conformance.results.records import (
@@ -42,11 +41,12 @@ from conformance.results.records import (
     Selection,
     ShardRecord,
 )
+from conformance.results.results_error import ResultsError
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.engine import PlanRun
-from conformance.run.instability import Reported
-from conformance.run.records import case_record, header, selection_of
+from conformance.run.recording import case_record, header, selection_of
+from conformance.run.retries import Reported
 from conformance.run.shard import Shard, part_of, shard_for, shard_record
 from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from conformance.bundle.effects import why_insensitive
 from conformance.bundle.prepare import prepare
-from conformance.bundle.sensitivity import why_insensitive
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped
 from conformance.case.excluded import selected_cases
@@ -20,8 +20,8 @@ from conformance.cli.one_result import run_case, taken, the_one
 from conformance.cli.options import FILE, gathered
 from conformance.operator.call import GraphCall
 from conformance.report.repro.one_result import read_as
-from conformance.report.values import Element, QueryPlace, values_of
-from conformance.run.records import argument_for
+from conformance.report.shown_query import Element, QueryPlace, values_of
+from conformance.run.recording import argument_for
 from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import eps_of, target_for
 
@@ -121,7 +121,7 @@ def _show_values(
         one = taken(case, named, results)
     elif named:
         one = run_case(corpus, case, target_for(named))
-    from conformance.cli.values import draw_values
+    from conformance.cli.value_tables import draw_values
 
     shown = values_of(read_as(prepared, one), place, one)
     draw_values(make_console(), case, shown, one, everything)

@@ -14,14 +14,14 @@ from pathlib import Path
 from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.case import Case
-from conformance.case.tensors import input_elements
+from conformance.case.node_steps import input_elements
 from conformance.cli.common import write_file
 from conformance.cli.terminal import RunSummary
 from conformance.diagnosis.smallest import CaseEntry, case_text, fields_of, smallest
 from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import Cause, causes, fault_of, kind_of
-from conformance.results.errors import ResultsError
 from conformance.results.records import ResultRecord
+from conformance.results.results_error import ResultsError
 from conformance.results.verdicts import is_red, was_tried
 from conformance.run.engine import PlanRun
 from conformance.run.target import Plan

@@ -29,10 +29,10 @@ from conformance.cli.common import Status
 from conformance.cli.console import NOTHING, SafeConsole, make_console, plain_table, print_table
 from conformance.cli.listing import FEW, by_cause, failures, in_full
 from conformance.results.causes import causes
-from conformance.results.errors import ResultsError
 from conformance.results.growth import growth_texts
 from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
+from conformance.results.results_error import ResultsError
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, was_tried, worst
 from conformance.results.wrong_outputs import only_presents

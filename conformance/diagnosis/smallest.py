@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, yaml_text
-from conformance.bundle.sensitivity import NO_EFFECT, THRESHOLDS, effects, part_of
+from conformance.bundle.effects import NO_EFFECT, THRESHOLDS, effects, part_of
 from conformance.case.case import Case, Description, EffectName
 from conformance.case.case_file import FORMAT
 from conformance.case.contract import contract_by_features

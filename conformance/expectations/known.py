@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.json_schemas import WithDescriptions
-from conformance.case.variants import RelationName
+from conformance.case.relations import RelationName
 from conformance.operator.call import Model
 from conformance.operator.features import BY_NAME
 from conformance.results.records import (

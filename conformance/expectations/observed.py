@@ -11,9 +11,9 @@ from conformance.base.files import identity
 from conformance.base.versions import ordered_version
 from conformance.case.case import Case
 from conformance.case.load import load_file
-from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
+from conformance.results.results_error import ResultsError
 from conformance.results.verdicts import is_red, was_tried
 from conformance.targets.catalogue import entry_of
 

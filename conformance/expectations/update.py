@@ -14,11 +14,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from conformance.expectations.causes import SharedCause, cause_of, fields_of
 from conformance.expectations.known import TODO, TODO_WHY, Known
 from conformance.expectations.match import Expectation, known_result
 from conformance.expectations.observed import At, Observed
-from conformance.expectations.releases import Releases
+from conformance.expectations.shared_causes import SharedCause, cause_of, fields_of
+from conformance.expectations.tried_releases import Releases
 
 
 @dataclass

@@ -22,7 +22,7 @@ from conformance.bundle.prepare import Prepared
 from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.case import Case
 from conformance.case.contract import Contract
-from conformance.case.variants import RELATIONS, RelationName
+from conformance.case.relations import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.judge.error_map import SequenceLimits, error_map
 from conformance.judge.hazards import Watch, hazard_of

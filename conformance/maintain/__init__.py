@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from conformance.results.errors import ResultsError
+from conformance.results.results_error import ResultsError
 
 
 def run_command(main: Callable[[], int | None], what: str = "") -> NoReturn:

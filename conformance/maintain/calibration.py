@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from conformance.base.words import plural
 from conformance.maintain import run_command
-from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
+from conformance.results.results_error import ResultsError
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from conformance.base.yaml_source import InputError
-from conformance.bundle.sensitivity import NO_EFFECT, effects, part_of, shortfalls
+from conformance.bundle.effects import NO_EFFECT, effects, part_of, shortfalls
 from conformance.case.case import Case, EffectName, misfits
 from conformance.case.corpus import find, shipped_files
 from conformance.case.load import load_file

@@ -28,8 +28,7 @@ from conformance.maintain import run_command
 from conformance.maintain.exported import family_of, groups_in, real_models, recipes
 from conformance.model.forms import Form
 from conformance.model.groups import ranges
-from conformance.report.model_table import DRAWN, USES, WORDS
-from conformance.report.models import (
+from conformance.report.model_pages import (
     CUDA,
     FILE,
     FORMAT,
@@ -40,6 +39,7 @@ from conformance.report.models import (
     RecordedModel,
     load_models,
 )
+from conformance.report.model_table import DRAWN, USES, WORDS
 from conformance.results.verdicts import Drawn
 
 #: The recorded runtimes, with the options of ``gqa check``.

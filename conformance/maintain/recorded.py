@@ -31,7 +31,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.run.records import ANOTHER_EXPECTATION, compared
+from conformance.run.recording import ANOTHER_EXPECTATION, compared
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from conformance.base.yaml_source import InputError
+from conformance.bundle.effects import THRESHOLDS, effects, insensitive, lines
 from conformance.bundle.replacements import REPLACEMENTS
-from conformance.bundle.sensitivity import THRESHOLDS, effects, insensitive, lines
 from conformance.case.corpus import NothingMeant, find, names_of
 from conformance.case.given import GivenError
 from conformance.case.selection import SelectionError, compile_expression

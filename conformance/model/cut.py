@@ -35,7 +35,7 @@ from conformance.model.stages import NodeCall
 from conformance.operator.call import checked_call
 from conformance.operator.signature import DOMAIN, OPSET_VERSION
 from conformance.operator.tensors import ShapeError
-from conformance.oracle.graph import unknown_operators
+from conformance.oracle.graph_reference import unknown_operators
 
 #: Operators between the output of a norm and the inputs of attention.
 _PROJECTIONS: Final = frozenset(

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 from conformance.base.words import plural
+from conformance.model.answer_table import table_of
 from conformance.model.answers import AnswerPart, ModelAnswer
 from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
 from conformance.model.headline import series_of
-from conformance.model.known import Similar
-from conformance.model.table import table_of
+from conformance.model.similar_defect import Similar
 from conformance.report.model_table import WORDS, ModelTable
 from conformance.results.records import OutputErrorRecord, ResultRecord
 from conformance.run.target import DescribedTarget

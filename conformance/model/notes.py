@@ -13,7 +13,7 @@ from conformance.graph.reading import ReadModel
 from conformance.graph.walks import nodes_in
 from conformance.model.configuration import FAMILIES, Configuration, Family
 from conformance.model.groups import Group, layers_of, ranges
-from conformance.model.rotary import base_of
+from conformance.model.rotary_base import base_of
 
 #: Whether layers of a kind have a window, by the words of config.json.
 _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}

@@ -1,6 +1,6 @@
 """The tensors of a call: its inputs and outputs, with their shapes, dtypes and values.
 
-:mod:`conformance.case.tensors` derives them from the fields of a case.
+:mod:`conformance.case.node_steps` derives them from the fields of a case.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Final, Literal
 import numpy as np
 
 from conformance.oracle.cache import Cache, Tokens
-from conformance.oracle.call import OracleCall
 from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Int, Storage
+from conformance.oracle.read_call import OracleCall
 from conformance.oracle.rotary import Rotated
 
 

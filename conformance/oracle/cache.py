@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from conformance.oracle.call import OracleCall
 from conformance.oracle.numbers import Bool, Float, Int
 from conformance.oracle.quantisation import Format
+from conformance.oracle.read_call import OracleCall
 from conformance.oracle.rotary import Rotated
 
 

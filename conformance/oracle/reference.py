@@ -12,9 +12,9 @@ import numpy as np
 from conformance.operator.readings import ReadingName
 from conformance.oracle.attention import Attention, Watched, attend
 from conformance.oracle.cache import Cache, Tokens, build_cache, present_places
-from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import Bool, Float, Storage
+from conformance.oracle.read_call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.rotary import (
     Rotated,
     apply_rotary,

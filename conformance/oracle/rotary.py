@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.oracle.call import OracleCall
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import Float, Int
+from conformance.oracle.read_call import OracleCall
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,7 +89,7 @@ def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None =
 
     The kernels of the class ``cpu`` work in this way: they use float32 arithmetic for every storage
     type. Two results of such kernels differ far less than the budgets of correct kernels allow. The
-    comparison of a call with its variant relies on that (see :mod:`conformance.case.variants`).
+    comparison of a call with its variant relies on that (see :mod:`conformance.case.relations`).
     """
     arithmetic = np.dtype(np.float32)
     if name != "output" or reference.dtype == arithmetic:

@@ -24,12 +24,12 @@ from conformance.base.paths import data_path
 from conformance.base.target_names import split_adapter
 from conformance.base.text import clean
 from conformance.case.contract import BASES
-from conformance.report.findings import with_neighbours
+from conformance.report.finding_pages import with_neighbours
 from conformance.report.history import short
-from conformance.report.messages import meanings
+from conformance.report.message_page import meanings
+from conformance.report.model_pages import CALLED, Models, load_models, slug
 from conformance.report.model_query import RULES
 from conformance.report.model_table import USES, ModelTable
-from conformance.report.models import CALLED, Models, load_models, slug
 from conformance.report.view import Page, entries, page
 from conformance.results.causes import quoted, symptom
 from conformance.results.compare import RunDifferences

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, NamedTuple
 
-from conformance.report.models import Models, RecordedModel
+from conformance.report.model_pages import Models, RecordedModel
 
 _TYPES: Final = {
     "bfloat16": ("bf16",),

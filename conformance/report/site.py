@@ -22,8 +22,8 @@ from conformance.base.target_names import split_adapter
 from conformance.base.text import clean
 from conformance.base.words import listed
 from conformance.report.html import findings_html, meanings_html, rendered
+from conformance.report.model_pages import Models, RecordedCause, RecordedModel, models_text, slug
 from conformance.report.model_table import USES
-from conformance.report.models import Models, RecordedCause, RecordedModel, models_text, slug
 
 SCHEMAS: Final = ("results.schema.json", "check.schema.json")
 

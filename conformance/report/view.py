@@ -24,7 +24,7 @@ from conformance.report.encoding import Encoder
 from conformance.report.error_picture import picture
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
-from conformance.report.repro.program import no_program, program_of, template_text
+from conformance.report.repro.reproduction import no_program, program_of, template_text
 from conformance.results.causes import Cause, causes, ended_by, symptom
 from conformance.results.compare import Change, RunDifferences
 from conformance.results.instability import is_unstable

@@ -6,7 +6,7 @@ them together, with one of them as the example.
 
 A symptom describes a result without numbers, because numbers follow from the case. Whether one case
 has the same result in two runs is another question (`conformance.results.differences`). So is which
-part of a message distinguishes one cause from all others (`conformance.expectations.causes`).
+part of a message tells one cause from all others (`conformance.expectations.shared_causes`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from conformance.base.words import listed
-from conformance.case.variants import RELATIONS, RelationName
+from conformance.case.relations import RELATIONS, RelationName
 from conformance.results.records import (
     BeyondBudget,
     Fault,

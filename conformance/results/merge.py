@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO
 
 from conformance.results.compact import LEFT_OUT, compacted
-from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated, contradictions, take
 from conformance.results.records import Footer, Header, Record, Selection, ShardRecord, TargetRecord
+from conformance.results.results_error import ResultsError
 from conformance.results.same import headers_differ, targets_differ
 from conformance.results.store import Store
 from conformance.results.verdicts import Verdict, without_zeros

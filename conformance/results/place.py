@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from conformance.base.files import open_direct
-from conformance.results.errors import ResultsError, cause_of
+from conformance.results.results_error import ResultsError, cause_of
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 

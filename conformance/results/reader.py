@@ -13,7 +13,6 @@ from typing import IO, Final, cast
 from pydantic import ValidationError
 
 from conformance.base.words import not_run
-from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import unpacking
 from conformance.results.records import (
     FORMAT,
@@ -27,6 +26,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
+from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.same import is_same_case
 from conformance.results.store import Store
 from conformance.results.verdicts import VERDICTS, Verdict

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
-from conformance.results.errors import ResultsError
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.results_error import ResultsError
 from conformance.results.verdicts import Verdict, severity
 
 try:

@@ -15,7 +15,6 @@ from typing import Literal
 from conformance.base.paths import PROFILES
 from conformance.case.contract import BASES, Contract
 from conformance.operator.part import Basis
-from conformance.results.errors import ResultsError
 from conformance.results.growth import growth_texts
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
@@ -26,6 +25,7 @@ from conformance.results.records import (
     TargetRecord,
     contract_of,
 )
+from conformance.results.results_error import ResultsError
 from conformance.results.same import is_same_case
 from conformance.results.score import Score, ScorePart, Scores, part_of
 from conformance.results.verdicts import (

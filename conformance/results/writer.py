@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import OutputFile
 from conformance.results.records import (
     MOST_BYTES_A_LINE,
@@ -22,6 +21,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
+from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.shareable import without_folders_in_json
 from conformance.results.verdicts import Verdict, without_zeros
 

@@ -9,12 +9,12 @@ from typing import Final
 
 from conformance.base.remembered import cache_last
 from conformance.base.yaml_source import InputError
+from conformance.bundle.effects import why_insensitive
 from conformance.bundle.prepare import Prepared, digest_of, prepare
-from conformance.bundle.sensitivity import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.case.variants import RELATIONS
+from conformance.case.relations import RELATIONS
 from conformance.expectations.match import Expectation
 from conformance.harness.jobs import OUTPUT_BYTES, Job
 from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
@@ -26,7 +26,7 @@ from conformance.results.records import (
     RelationRecord,
     ResultRecord,
 )
-from conformance.run.records import result_record
+from conformance.run.recording import result_record
 from conformance.run.target import DescribedTarget
 
 CaseResult = ResultRecord | InfrastructureRecord

@@ -18,8 +18,8 @@ from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
 from conformance.results.records import InfrastructureRecord
 from conformance.run.assessment import Assessed, Assessment, prepared_case
-from conformance.run.instability import Instability
-from conformance.run.records import skipped_record
+from conformance.run.recording import skipped_record
+from conformance.run.retries import Instability
 from conformance.run.target import DescribedTarget, Plan
 from conformance.targets.registry import Target, name_fault
 from conformance.targets.setup.installed import with_release

@@ -25,7 +25,7 @@ from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
 from conformance.run.engine import PlanRun
-from conformance.run.instability import Reported
+from conformance.run.retries import Reported
 from conformance.targets.registry import Target
 
 #: Targets that run side by side: the runner of each can hold hundreds of megabytes.

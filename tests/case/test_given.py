@@ -11,14 +11,14 @@ import pytest
 from case_files import cases_of
 
 from conformance.base.array_types import NUMPY
+from conformance.bundle.effects import effects
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.prepare import digest_of, prepare
-from conformance.bundle.sensitivity import effects
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, npz_types, write_given
 from conformance.case.steps import steps_of
 from conformance.operator.call import GivenCall, checked_call
-from conformance.run.records import corpus_digest
+from conformance.run.recording import corpus_digest
 
 ENTRY = """\
   - name: given

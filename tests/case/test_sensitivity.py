@@ -14,17 +14,17 @@ from shipped import cases_of_theme
 from tables import tables
 
 from conformance.base.paths import ROOT
-from conformance.bundle import sensitivity
-from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.sensitivity import (
+from conformance.bundle.effects import (
     REPLACED,
     THRESHOLDS,
     effects,
     enough,
     insensitive,
+    is_recorded,
     part_of,
     why_insensitive,
 )
+from conformance.bundle.inputs import draw_inputs
 from conformance.case.case import EffectName
 from conformance.case.corpus import shipped_files
 from conformance.case.steps import steps_of
@@ -254,4 +254,4 @@ def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path, 
     cases = cases[:: -(-len(cases) // most)]
     found = {case.id: insensitive(case) for case in cases}
     assert {name: sentence for name, sentence in found.items() if sentence} == {}
-    assert sensitivity.is_recorded(theme), f"after a change of the theme, run: {record}"
+    assert is_recorded(theme), f"after a change of the theme, run: {record}"

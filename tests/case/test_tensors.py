@@ -16,8 +16,13 @@ from tables import tables
 
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.dtypes import INTEGER_RANGE
+from conformance.case.node_steps import (
+    MAX_ELEMENTS,
+    MAX_INPUT_ELEMENTS,
+    MAX_SCORES,
+    MAX_SHOWN_SCORES,
+)
 from conformance.case.steps import steps_of
-from conformance.case.tensors import MAX_ELEMENTS, MAX_INPUT_ELEMENTS, MAX_SCORES, MAX_SHOWN_SCORES
 from conformance.operator.call import CALL_FIELDS, checked_call
 from conformance.operator.signature import (
     ATTRIBUTES,

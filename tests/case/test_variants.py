@@ -21,7 +21,7 @@ from conformance.bundle.prepare import Prepared, digest_of, prepare
 from conformance.bundle.variants import Outputs, comparisons, variant_script
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.case.variants import RELATIONS, RelationName
+from conformance.case.relations import RELATIONS, RelationName
 from conformance.judge.verdict import relate
 from conformance.operator.call import CALL_FIELDS, Call
 from conformance.operator.signature import ATTRIBUTES, Attribute

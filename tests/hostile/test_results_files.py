@@ -30,13 +30,13 @@ from conformance.report.html import SCRIPTS
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
 from conformance.report.repro.issue import issue
-from conformance.report.repro.program import program_of
+from conformance.report.repro.reproduction import program_of
 from conformance.report.view import page
 from conformance.results.compare import changes
-from conformance.results.errors import ResultsError
 from conformance.results.instability import is_unstable
 from conformance.results.reader import Run, read
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
+from conformance.results.results_error import ResultsError
 from conformance.results.score import PARTS
 from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import VERDICTS, severity, was_tried

@@ -24,7 +24,7 @@ from conformance.model.notes import notes_on
 from conformance.model.stages import Lengths, stages_of
 from conformance.operator.call import checked_call
 from conformance.operator.tensors import attributes_of
-from conformance.oracle.call import read_call
+from conformance.oracle.read_call import read_call
 
 TABLES = tables(__file__)
 

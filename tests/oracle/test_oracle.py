@@ -23,7 +23,7 @@ from conformance.operator.call import checked_call
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES
 from conformance.operator.tensors import attributes_of
 from conformance.oracle import OracleError, reference
-from conformance.oracle.call import read_call
+from conformance.oracle.read_call import read_call
 from conformance.oracle.tolerance import budgets
 
 # --- closed forms ---
@@ -439,7 +439,7 @@ def test_every_attribute_and_input_is_read_and_documented() -> None:
         attributes, inputs = Read(attributes_of(call)), Read(draw_inputs(call, steps_of(call)[0]))
         read_call(inputs, attributes, ["output"])
         unread -= attributes.names | inputs.names
-    assert not unread, f"conformance/oracle/call.py does not read {sorted(unread)}"
+    assert not unread, f"conformance/oracle/read_call.py does not read {sorted(unread)}"
     page = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
     missing = {name for name in names if f"`{name}`" not in page}
     assert not missing, f"docs/oracle.md does not say what {sorted(missing)} mean"

@@ -10,14 +10,14 @@ import pytest
 from memory import peak_kib
 from tables import tables
 
+from conformance.bundle.effects import effects_of_step
 from conformance.bundle.expected import Expected
 from conformance.bundle.script import script_of
-from conformance.bundle.sensitivity import effects_of_step
 from conformance.operator.call import Call, checked_call
 from conformance.oracle import Reference
+from conformance.oracle.query_values import why_hidden
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
 from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors
-from conformance.oracle.values import why_hidden
 
 TABLES = tables(__file__)
 

@@ -18,7 +18,7 @@ from conformance.bundle.prepare import prepare
 from conformance.bundle.script import Script, script_of
 from conformance.case.case import Case
 from conformance.oracle import OracleError, Reference, reference
-from conformance.oracle.graph import GraphReference, unknown_operators
+from conformance.oracle.graph_reference import GraphReference, unknown_operators
 from conformance.oracle.operators import OPERATORS
 from conformance.oracle.tolerance import budgets, past_errors, shares
 

@@ -21,14 +21,14 @@ from synthetic_runs import error, header, result, target, writing
 from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.cli.values import Grid, draw_values, grids
+from conformance.cli.value_tables import Grid, draw_values, grids
 from conformance.operator.tensors import attributes_of
 from conformance.oracle.cache import present_places
-from conformance.oracle.values import query_position, why_undefined
+from conformance.oracle.query_values import query_position, why_undefined
 from conformance.report.repro.one_result import OneResult, arrays_of, computed
-from conformance.report.values import Element, QueryPlace, ShownQuery, values_of
+from conformance.report.shown_query import Element, QueryPlace, ShownQuery, values_of
 from conformance.results.records import ResultRecord
-from conformance.run.records import case_record
+from conformance.run.recording import case_record
 
 CORPUS = tuple(case for case in shipped_cases() if not case.is_graph)
 

@@ -1,4 +1,4 @@
-"""One name for one thing: no two types of the package have the same name."""
+"""One name for one thing: no two types, and no two modules, of the package have the same name."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ def types_in(tree: ast.Module) -> Iterator[str]:
             for name in names
             if isinstance(name, ast.Name) and name.id[0].isupper() and not name.id.isupper()
         )
+
+
+def test_a_module_name_has_one_sense() -> None:
+    """Commands, and the parts of the operator, are called by what they are about."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(PACKAGE.rglob("*.py")):
+        folder = file.parent.relative_to(PACKAGE).as_posix()
+        if file.stem != "__init__" and folder not in ("cli", "maintain", "operator/parts"):
+            places[file.stem].append(folder)
+    twice = {name: folders for name, folders in places.items() if len(folders) > 1}
+    assert not twice, f"rename one of each: {twice}"
 
 
 def test_a_type_name_has_one_sense() -> None:

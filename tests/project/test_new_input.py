@@ -33,7 +33,7 @@ EDITS: Final = {
         ("    query_seqlens.PART,\n", "    head_gain.PART,\n"),
         ("    query_seqlens.QUERY_SEQLENS,\n", "    head_gain.HEAD_GAIN,\n"),
     ],
-    "oracle/call.py": [
+    "oracle/read_call.py": [
         ("    softcap: float\n", "    gain: Float | None\n"),
         (
             "        softcap=_softcap(attributes, reading),\n",
@@ -85,7 +85,7 @@ def test_a_new_input_changes_few_files(tmp_path: Path) -> None:
     code = (
         "from conformance.case.corpus import find\n"
         "from conformance.bundle.prepare import prepare\n"
-        "from conformance.bundle.sensitivity import effects\n"
+        "from conformance.bundle.effects import effects\n"
         "from conformance.case.case_file import schema\n"
         "gained, permuted = find(['made_up.yaml']).named\n"
         "print(gained.contract.basis, gained.contract.why)\n"

@@ -15,7 +15,7 @@ from synthetic_runs import result, target, write
 
 from conformance.case.corpus import find
 from conformance.results.verdicts import Verdict
-from conformance.run.records import case_record
+from conformance.run.recording import case_record
 from conformance.targets.catalogue import TARGETS
 
 #: Of each test README's command runs one example, see support/tiers.py.

@@ -13,7 +13,7 @@ from tables import tables
 from conformance.base.paths import ROOT
 from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS
 from conformance.report.html import render
-from conformance.report.messages import meanings, meanings_of, recorded_results
+from conformance.report.message_page import meanings, meanings_of, recorded_results
 from conformance.results.messages import message_words
 
 TABLES = tables(__file__)

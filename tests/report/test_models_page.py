@@ -19,8 +19,8 @@ from synthetic_runs import case, of_results, result, target
 
 from conformance.cli.report import FORMS, Material
 from conformance.report.html import render
+from conformance.report.model_pages import load_models
 from conformance.report.model_table import ModelTable
-from conformance.report.models import load_models
 from conformance.report.site import FeedEntry, Site
 from conformance.results.reader import Run
 from conformance.results.records import InfrastructureRecord

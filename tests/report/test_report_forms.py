@@ -16,7 +16,7 @@ from conformance.cli.report import FORMS
 from conformance.operator.part import Demands
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.junit import junit
-from conformance.report.repro.program import program_of
+from conformance.report.repro.reproduction import program_of
 from conformance.report.terminal import tell
 from conformance.results.records import ResultRecord
 from conformance.results.table import Table, tabulate

@@ -11,9 +11,9 @@ from reported import Parsed, run_of
 from synthetic_runs import expected, of_results, result, small, target
 
 from conformance.base.paths import data_path
-from conformance.report.findings import alone
+from conformance.report.finding_pages import alone
 from conformance.report.html import SCRIPTS, render
-from conformance.report.models import load_models
+from conformance.report.model_pages import load_models
 from conformance.results.compare import changes
 from conformance.results.reader import Run, read
 from conformance.results.records import InfrastructureRecord

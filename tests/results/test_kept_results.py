@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from conformance.run.records import FEW_BYTES, end_of_stderr
+from conformance.run.recording import FEW_BYTES, end_of_stderr
 
 
 @pytest.mark.parametrize("noise", ["x", "\x1b[31m", "\n", "é", "😀", "\udc80", "\x00"])

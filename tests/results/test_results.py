@@ -30,7 +30,6 @@ from synthetic_runs import (
     writing,
 )
 
-from conformance.results.errors import ResultsError
 from conformance.results.faults import fault_text
 from conformance.results.reader import read
 from conformance.results.records import (
@@ -43,6 +42,7 @@ from conformance.results.records import (
     WrongShape,
     results_schema,
 )
+from conformance.results.results_error import ResultsError
 from conformance.results.table import tabulate
 
 CUT_OFF = "Its last line is broken off."

@@ -35,7 +35,7 @@ from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
 from conformance.report.repro.issue import issue
-from conformance.report.repro.program import ReproductionProgram
+from conformance.report.repro.reproduction import ReproductionProgram
 from conformance.report.terminal import tell
 from conformance.results.compare import changes
 from conformance.results.reader import read
@@ -56,7 +56,7 @@ from conformance.results.verdicts import (
     severity,
     worst,
 )
-from conformance.run.records import result_record
+from conformance.run.recording import result_record
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
 

@@ -22,7 +22,7 @@ from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.maintain.workarounds import broken_on, main, recorded, state_of, worse_on
-from conformance.report.models import FILE, models_of
+from conformance.report.model_pages import FILE, models_of
 
 TABLES = tables(__file__)
 

@@ -11,7 +11,7 @@ from synthetic_runs import case, error, result, target
 from tables import tables
 
 from conformance.report.repro.issue import issue
-from conformance.report.repro.program import ReproductionProgram
+from conformance.report.repro.reproduction import ReproductionProgram
 from conformance.report.terminal import tell
 from conformance.results.records import (
     RECORD_LINE,

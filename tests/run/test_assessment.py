@@ -23,7 +23,7 @@ from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.assessment import Assessed, Assessment, PreparedCase
 from conformance.run.engine import PlanRun
-from conformance.run.records import header, selection_of
+from conformance.run.recording import header, selection_of
 from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.targets.registry import target_for
 

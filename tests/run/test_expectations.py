@@ -38,7 +38,7 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import flaky_text
 from conformance.run.assessment import Assessment, PreparedCase
-from conformance.run.records import compared
+from conformance.run.recording import compared
 from conformance.targets.registry import target_for
 from conformance.targets.tools import ONNXRUNTIME_VERSION
 

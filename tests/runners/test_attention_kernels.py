@@ -31,7 +31,7 @@ from conformance.harness.outcomes import Ran
 from conformance.judge.verdict import Judgement
 from conformance.report.cells import cells
 from conformance.report.html import render
-from conformance.report.repro.program import program_of
+from conformance.report.repro.reproduction import program_of
 from conformance.report.terminal import tell
 from conformance.results.causes import symptom
 from conformance.results.reader import read
@@ -39,7 +39,7 @@ from conformance.results.records import ResultRecord, TargetRecord
 from conformance.results.score import part_of
 from conformance.results.table import tabulate
 from conformance.results.verdicts import is_red, note_of, ranks_as, worst
-from conformance.run.records import case_record, result_record
+from conformance.run.recording import case_record, result_record
 from conformance.run.target import DescribedTarget
 from conformance.targets import catalogue
 from conformance.targets.catalogue import TARGETS

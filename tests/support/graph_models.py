@@ -12,7 +12,7 @@ from case_files import cases_of
 
 from conformance.case.case import Case
 from conformance.oracle import Reference
-from conformance.oracle.graph import GraphReference
+from conformance.oracle.graph_reference import GraphReference
 
 #: Written before the graph of every model.
 HEAD = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>\n'

@@ -33,7 +33,7 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.verdicts import VERDICTS
-from conformance.run.records import case_record
+from conformance.run.recording import case_record
 
 
 def whole(path: Path) -> Path:

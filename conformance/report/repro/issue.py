@@ -8,10 +8,10 @@ from conformance.base.remembered import cache_last
 from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.operator.signature import DOMAIN, OP_TYPE
-from conformance.report.findings import alone
+from conformance.report.finding_pages import alone
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.escaping import LINK, code, fence_around, inline
-from conformance.report.repro.program import ReproductionProgram
+from conformance.report.repro.reproduction import ReproductionProgram
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict

@@ -23,8 +23,8 @@ from conformance.base.target_names import split_adapter
 from conformance.base.versions import release_key
 from conformance.report.history import short, since
 from conformance.report.model_table import DRAWN, USES, WORDS, AnswerKind, kind_in_words
-from conformance.results.errors import ResultsError, cause_of
 from conformance.results.records import TargetRecord
+from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.timeline import spans
 from conformance.results.verdicts import Drawn, Verdict
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from conformance.base.dtypes import INTEGER_RANGE
-from conformance.case.lengths import StepLengths, lengths_of
 from conformance.case.overrides import check_rank, check_values, dim_of, elements_of, shape_of
+from conformance.case.step_lengths import StepLengths, lengths_of
 from conformance.operator.call import (
     Call,
     InputOverride,

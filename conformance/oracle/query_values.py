@@ -8,8 +8,8 @@ import numpy as np
 
 from conformance.oracle.attention import Hiding, hidden_keys
 from conformance.oracle.cache import Tokens, present_places
-from conformance.oracle.call import OracleCall
 from conformance.oracle.numbers import Float, Int
+from conformance.oracle.read_call import OracleCall
 from conformance.oracle.reference import Computation
 from conformance.oracle.rotary import key_positions, normed, query_positions
 

@@ -25,7 +25,7 @@ from conformance.base.paths import shown
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.given import GivenError, given_inputs
-from conformance.case.variants import RELATIONS
+from conformance.case.relations import RELATIONS
 from conformance.expectations.match import Expectation, known_result
 from conformance.harness.outcomes import (
     Crashed,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
 from conformance.oracle.cache import present_places
+from conformance.oracle.query_values import present_rows
 from conformance.oracle.reference import Computation
-from conformance.oracle.values import present_rows
 from conformance.report.repro.one_result import OneResult, computed, is_index
 
 

@@ -15,13 +15,13 @@ from rich.text import Text
 from conformance.base.text import clean
 from conformance.case.case import Case
 from conformance.cli.console import fits, print_table
-from conformance.oracle import values as oracle
+from conformance.oracle import query_values as oracle
 from conformance.oracle.cache import present_places
-from conformance.oracle.call import OracleCall
+from conformance.oracle.read_call import OracleCall
 from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.one_result import OneResult, class_of
-from conformance.report.values import Element, ShownQuery
+from conformance.report.shown_query import Element, ShownQuery
 
 #: The largest number of rows that are all shown; of a longer table, the rows that matter.
 _FEW: Final = 24

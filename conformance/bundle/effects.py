@@ -37,8 +37,8 @@ from conformance.operator.call import Call, GivenCall, GraphCall
 from conformance.operator.replacement import THRESHOLD, CallChanges, ConnectedCall, Replacement
 from conformance.operator.signature import INPUT_NAMES
 from conformance.oracle import Attention, OracleError, Reference
-from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float
+from conformance.oracle.read_call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.reference import attended, outputs_of, rotated
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 

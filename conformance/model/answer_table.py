@@ -20,7 +20,7 @@ from conformance.model.headline import (
     label_of,
     series_of,
 )
-from conformance.model.known import Similar
+from conformance.model.similar_defect import Similar
 from conformance.model.stages import NodeCall
 from conformance.model.subject import Subject
 from conformance.report.model_table import (
