@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.graph.nodes import AttentionNode
 from conformance.operator.call import CALL_FIELDS
+from conformance.operator.features import PARTS
 from conformance.operator.signature import ATTRIBUTE_BY_NAME
 
 #: The attributes that are fields of a call under their own names, without sizes.
@@ -17,16 +17,19 @@ _FIELDS: Final = tuple(
 )
 
 
+_OF_NODE: Final = [part.of_node for part in PARTS if part.of_node]
+
+
 class Unclear(ValueError):
     """A fact about a node is unknown; the message says which, and which option gives it."""
 
 
 def features_of(node: AttentionNode) -> dict[str, Any]:
     """The fields of the features that the node has, without sizes."""
-    return {
-        **dict(_connections(node)),
-        **{name: node.attributes[name] for name in _FIELDS if name in node.attributes},
-    }
+    found = {name: node.attributes[name] for name in _FIELDS if name in node.attributes}
+    for of_node in _OF_NODE:
+        found |= of_node(node)
+    return {name: found[name] for name in CALL_FIELDS if name in found}
 
 
 def heads_of(node: AttentionNode) -> tuple[int, int]:
@@ -77,35 +80,3 @@ def head_size_of(node: AttentionNode, configured: int | None = None) -> int | No
 def _packs_two(node: AttentionNode) -> bool:
     """Whether the cache holds two values in each byte."""
     return node.type("past_key").dtype == "uint8" and node.attributes.get("kv_cache_bit_width") == 4
-
-
-def _connections(node: AttentionNode) -> Iterator[tuple[str, Any]]:
-    """The fields that follow from the connected inputs and outputs."""
-    heads, kv_heads = heads_of(node)
-    if "key" not in node.inputs:
-        query, size = node.type("query").size(-1), node.type("past_key").size(3)
-        borrowed = size is not None and query == heads * size != (heads + 2 * kv_heads) * size
-        yield "key_value", "omitted" if borrowed else "packed"
-    elif node.type("key").dim(1) == 0:
-        yield "key_value", "zero_length"
-    if node.attributes.get("do_rotary"):
-        yield "rotary", "interleaved" if node.attributes.get("rotary_interleaved") else "half_split"
-    if "position_ids" in node.inputs and node.attributes.get("do_rotary"):
-        yield "position_ids", "implied"
-    if "attention_bias" in node.inputs:
-        one = [node.type("attention_bias").dim(axis) == 1 for axis in (0, 1)]
-        one[0] = one[0] and node.type("query").dim(0) != 1
-        kinds = {(True, True): "one_batch_one_head", (True, False): "one_batch"}
-        yield "attention_bias", kinds.get((one[0], one[1]), "one_head" if one[1] else "full")
-    if "head_sink" in node.inputs:
-        yield "head_sink", True
-    if "q_norm_weight" in node.inputs:
-        yield "qk_norm", True
-    presents = [f"present_{each}" in node.outputs for each in ("key", "value")]
-    if not all(presents):
-        yield (
-            "presents",
-            {(True, False): "key_only", (False, True): "value_only"}.get(
-                (presents[0], presents[1]), "none"
-            ),
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from conformance.operator.call import Call, Values
 from conformance.operator.signature import Axis
@@ -209,6 +209,38 @@ class Reader:
         return tensor if tensor.connected else None
 
 
+# Nodes of graphs
+
+
+class KnownDims(Protocol):
+    """What is known about the dims of a tensor of a graph."""
+
+    def dim(self, axis: int) -> int | str | None:
+        """The dim: its size or its name; None if nothing is known about it."""
+
+    def size(self, axis: int) -> int | None:
+        """The dim if it is a number."""
+
+
+class OperatorNode(Protocol):
+    """A node of the operator in a graph, such as `conformance.graph.nodes.AttentionNode`."""
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """The connected inputs, by the operator's names, with the names of the tensors."""
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The same for the outputs."""
+
+    @property
+    def attributes(self) -> AttributeValues:
+        """The attributes that are set."""
+
+    def type(self, parameter: str) -> KnownDims:
+        """What is known about an input or output."""
+
+
 # Inputs
 
 
@@ -243,9 +275,10 @@ class Part:
     ``inputs`` and ``outputs`` are those that it adds to a call, each with the rule for when it is
     connected. ``read_as``: the fields of the call, as the oracle reads it, that have a dim for
     sequences or heads, and their dims. ``effects`` are the names of what a case must show of it
-    (``insensitive_to`` names those that it cannot). ``impossible`` yields what no call can be built
-    of, and ``excluded`` what the operator's documentation excludes. ``replacements`` yields what a
-    faulty kernel uses in place of its inputs and attributes; it imports NumPy.
+    (``insensitive_to`` names those that it cannot). ``of_node`` returns the fields of a call that a
+    node of a graph has of it. ``impossible`` yields what no call can be built of, and ``excluded``
+    what the operator's documentation excludes. ``replacements`` yields what a faulty kernel uses in
+    place of its inputs and attributes; it imports NumPy.
     """
 
     features: tuple[Feature, ...] = ()
@@ -253,6 +286,7 @@ class Part:
     outputs: Mapping[str, Callable[[Call], object]] = field(default_factory=dict)
     read_as: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
     effects: tuple[str, ...] = ()
+    of_node: Callable[[OperatorNode], FieldChanges] | None = None
     impossible: Callable[[Call], Iterator[Objection]] | None = None
     excluded: Callable[[Call, AttributeValues], Iterator[Objection]] | None = None
     honoured: tuple[Honoured, ...] = ()

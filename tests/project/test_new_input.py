@@ -1,7 +1,8 @@
 """A new input of the operator is a small change: CONTRIBUTING's recipe, done to a copy.
 
 The input is made up and has a dim for heads. Nothing but the files of the recipe changes, and cases
-with the input are loaded, found, titled, drawn, computed, measured, varied and shown.
+with the input are loaded, found, titled, drawn, computed, measured, varied and shown; a model with
+it is read.
 """
 
 from __future__ import annotations
@@ -94,12 +95,21 @@ def test_a_new_input_changes_few_files(tmp_path: Path) -> None:
         "              for relation in (None, 'permuted_heads'))\n"
         "print(sorted(own.tolist()) == sorted(other.tolist()), own.tolist() != other.tolist())\n"
         "print('head_gain' in schema()['$defs']['Fields']['properties'])\n"
+        "from pathlib import Path\n"
+        "from conformance.graph.describe import features_of\n"
+        "from conformance.graph.nodes import nodes_of\n"
+        "from conformance.graph.reading import read_model\n"
+        "model = prepare(gained.call).script.model.SerializeToString()\n"
+        "Path('model.onnx').write_bytes(model)\n"
+        "(node,) = nodes_of(read_model(Path('model.onnx'))).nodes\n"
+        "print(features_of(node)['head_gain'])\n"
     )
     assert said(tmp_path, code=code).splitlines() == [
         "established The documentation does not say what a gain multiplies; ONNX Runtime's kernels"
         " agree.",
         "True",
         "True True",
+        "True",
         "True",
     ]
 

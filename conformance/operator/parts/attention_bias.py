@@ -9,7 +9,9 @@ from conformance.operator.call import Call
 from conformance.operator.part import (
     Decision,
     Feature,
+    FieldChanges,
     InputRule,
+    OperatorNode,
     Part,
     Reader,
     Value,
@@ -118,6 +120,17 @@ _CLEAR = quoted(
     "`NOT_IMPLEMENTED` (explicit, clear errors instead of the previous blanket rejection)"
 )
 
+
+def _of_node(node: OperatorNode) -> FieldChanges:
+    if "attention_bias" not in node.inputs:
+        return {}
+    one_batch, one_head = (node.type("attention_bias").dim(axis) == 1 for axis in (0, 1))
+    one_batch = one_batch and node.type("query").dim(0) != 1
+    kinds = {(True, True): "one_batch_one_head", (True, False): "one_batch"}
+    kind = kinds.get((one_batch, one_head), "one_head" if one_head else "full")
+    return {"attention_bias": kind}
+
+
 PART = Part(
     features=(ATTENTION_BIAS,),
     inputs={
@@ -129,6 +142,7 @@ PART = Part(
     },
     read_as={"bias": ("batch_size", "num_heads", "sequence_length", "total_sequence_length")},
     effects=("attention_bias",),
+    of_node=_of_node,
     decisions=tuple(
         Decision(
             (ATTENTION_BIAS.given, other),

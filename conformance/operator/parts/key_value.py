@@ -8,9 +8,11 @@ from typing import Any, Final
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
     Feature,
+    FieldChanges,
     Ground,
     InputRule,
     Objection,
+    OperatorNode,
     Part,
     Reader,
     Value,
@@ -109,6 +111,17 @@ def _replacements() -> Iterator[Any]:
         yield Replacement(name, "zeros", "zeros", filled(name, 0.0))
 
 
+def _of_node(node: OperatorNode) -> FieldChanges:
+    heads, kv_heads = (node.attributes.get(name, 0) for name in ("num_heads", "kv_num_heads"))
+    if "key" in node.inputs:
+        return {"key_value": "zero_length"} if node.type("key").dim(1) == 0 else {}
+    query, size = node.type("query").size(-1), node.type("past_key").size(3)
+    assert isinstance(heads, int)
+    assert isinstance(kv_heads, int)
+    borrowed = size is not None and query == heads * size != (heads + 2 * kv_heads) * size
+    return {"key_value": "omitted" if borrowed else "packed"}
+
+
 PART = Part(
     features=(KEY_VALUE,),
     inputs={
@@ -123,6 +136,7 @@ PART = Part(
             ("key", "value"), ("batch_size", "kv_sequence_length", "kv_num_heads", "head_size")
         ),
     },
+    of_node=_of_node,
     impossible=_impossible,
     replacements=_replacements,
 )

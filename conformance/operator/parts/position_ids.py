@@ -8,8 +8,10 @@ from typing import Any, Final
 from conformance.operator.call import Call
 from conformance.operator.part import (
     Feature,
+    FieldChanges,
     InputRule,
     Objection,
+    OperatorNode,
     Part,
     Reader,
     Value,
@@ -90,6 +92,12 @@ def _replacements() -> Iterator[Any]:
         yield Replacement("position_ids", name, words, positions(change), effect, outputs=outputs)
 
 
+def _of_node(node: OperatorNode) -> FieldChanges:
+    """Positions as exporters write them."""
+    given = "position_ids" in node.inputs and node.attributes.get("do_rotary")
+    return {"position_ids": IMPLIED} if given else {}
+
+
 PART = Part(
     features=(POSITION_IDS,),
     inputs={
@@ -100,6 +108,7 @@ PART = Part(
         )
     },
     effects=("position_ids",),
+    of_node=_of_node,
     impossible=_impossible,
     replacements=_replacements,
 )

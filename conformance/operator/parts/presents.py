@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.operator.call import Call
-from conformance.operator.part import Feature, Objection, Part, Reader, Value, specified
+from conformance.operator.part import (
+    Feature,
+    FieldChanges,
+    Objection,
+    OperatorNode,
+    Part,
+    Reader,
+    Value,
+    specified,
+)
 from conformance.operator.sources import OMITTED_PRESENTS
 
 
@@ -38,11 +47,20 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield needs and call.presents != "both", "presents", sentence
 
 
+def _of_node(node: OperatorNode) -> FieldChanges:
+    key, value = (f"present_{each}" in node.outputs for each in ("key", "value"))
+    if key and value:
+        return {}
+    kinds = {(True, False): "key_only", (False, True): "value_only"}
+    return {"presents": kinds.get((key, value), "none")}
+
+
 PART = Part(
     features=(PRESENTS,),
     outputs={
         "present_key": lambda call: call.presents in ("both", "key_only"),
         "present_value": lambda call: call.presents in ("both", "value_only"),
     },
+    of_node=_of_node,
     impossible=_impossible,
 )

@@ -8,8 +8,10 @@ from typing import Any
 from conformance.operator.part import (
     Decision,
     Feature,
+    FieldChanges,
     Honoured,
     InputRule,
+    OperatorNode,
     Part,
     Value,
     quoted,
@@ -112,10 +114,15 @@ def _replacements() -> Iterator[Any]:
         yield Replacement(name, "first", words, read(normed, first(field, 0)))
 
 
+def _of_node(node: OperatorNode) -> FieldChanges:
+    return {"qk_norm": True} if "q_norm_weight" in node.inputs else {}
+
+
 PART = Part(
     features=(QK_NORM,),
     inputs={"q_norm_weight": _weight(1.5, 3.5), "k_norm_weight": _weight(0.5, 2.5)},
     effects=("qk_norm", "norm_epsilon"),
+    of_node=_of_node,
     honoured=(
         Honoured(
             _GIVEN,

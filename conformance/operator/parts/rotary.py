@@ -9,8 +9,10 @@ from conformance.operator.call import Call
 from conformance.operator.part import (
     AttributeValues,
     Feature,
+    FieldChanges,
     InputRule,
     Objection,
+    OperatorNode,
     Part,
     Reader,
     Value,
@@ -119,10 +121,18 @@ def _table(of_angles: str) -> InputRule:
     )
 
 
+def _of_node(node: OperatorNode) -> FieldChanges:
+    if not node.attributes.get("do_rotary"):
+        return {}
+    interleaved = node.attributes.get("rotary_interleaved")
+    return {"rotary": "interleaved" if interleaved else "half_split"}
+
+
 PART = Part(
     features=(ROTARY,),
     inputs={"cos_cache": _table("cosines"), "sin_cache": _table("sines")},
     effects=("rotary", "rotary_interleaved"),
+    of_node=_of_node,
     impossible=_impossible,
     excluded=_excluded,
     replacements=_replacements,

@@ -9,8 +9,10 @@ from conformance.operator.call import Call, Values
 from conformance.operator.part import (
     AttributeValues,
     Feature,
+    FieldChanges,
     InputRule,
     Objection,
+    OperatorNode,
     Part,
     Reader,
     Value,
@@ -81,11 +83,16 @@ def _replacements() -> Iterator[Any]:
     yield Replacement("head_sink", "first", "its first element for all heads", changes)
 
 
+def _of_node(node: OperatorNode) -> FieldChanges:
+    return {"head_sink": True} if "head_sink" in node.inputs else {}
+
+
 PART = Part(
     features=(SINK,),
     inputs={"head_sink": InputRule(lambda call: call.head_sink, values=_values)},
     read_as={"sink": ("num_heads",)},
     effects=("head_sink", "smooth_softmax"),
+    of_node=_of_node,
     excluded=_excluded,
     replacements=_replacements,
 )

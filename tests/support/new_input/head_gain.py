@@ -37,5 +37,6 @@ PART = Part(
     },
     read_as={"gain": ("num_heads",)},
     effects=("head_gain",),
+    of_node=lambda node: {"head_gain": True} if "head_gain" in node.inputs else {},
     replacements=_replacements,
 )
