@@ -25,7 +25,7 @@ BUDGETS = {
     "conformance/judge": 448,
     "conformance/maintain": 1627,
     "conformance/model": 3823,
-    "conformance/operator": 2698,
+    "conformance/operator": 2713,
     "conformance/oracle": 2140,
     "conformance/report": 2837,
     "conformance/results": 2928,

@@ -21,6 +21,7 @@ from conformance.operator.part import (
     uniform,
 )
 from conformance.operator.parts.key_value import token_values
+from conformance.operator.parts.lengths import most_tokens
 from conformance.operator.parts.quantisation import stored_head_size
 from conformance.operator.signature import Axis
 from conformance.operator.sources import CUDA, JSEP, KERNELS, SLIDING, WEBGPU
@@ -114,6 +115,15 @@ def _impossible(call: Call) -> Iterator[Objection]:
 def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     value = attributes.get("sliding_window_cache", 0)
     yield value not in (0, 1), "sliding_window_cache", "sliding_window_cache must be 0 or 1"
+    if call.inputs:  # which may have other lengths
+        return
+    past, keys = call.past_sequence_length, most_tokens(call).ever
+    sliding, window = call.sliding_window_cache == 1, call.local_window_size or 0
+    held, rows = keys if call.shared_buffer else past, call.max_sequence_length or max(keys, past)
+    few = held > rows and not sliding and call.query_seqlens is None
+    yield few, "max_sequence_length", f"{rows} rows are too few for {held} tokens"
+    sentence = f"{rows} rows are fewer than local_window_size {window}"
+    yield sliding and rows < window, "max_sequence_length", sentence
 
 
 def _replacements() -> Iterator[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
@@ -83,33 +83,44 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield call.loop and call.sequence_length != 1, "sequence_length", sentence
 
 
+class MostTokens(NamedTuple):
+    """The most tokens of a sequence, as the fields of a call say.
+
+    ``implied``: after the first call, if all past and new tokens count. ``first``: after the first
+    call. ``ever``: after any call of a loop.
+    """
+
+    implied: int
+    first: int
+    ever: int
+
+
+def most_tokens(call: Call) -> MostTokens:
+    """The most tokens of a sequence of ``call``."""
+    past = call.past_sequence_length
+    start, *further = call.loop or (call.sequence_length,)
+    no_new = call.key_value in ("zero_length", "omitted") or call.kv_sequence_length == 0
+    implied = past if no_new else past + (call.kv_sequence_length or start)
+    written = call.written_totals
+    first = max(written[0], default=implied)
+    ever = first if no_new else first + sum(further)
+    if len(written) > 1:
+        ever = max(chain(*written), default=first)
+    return MostTokens(implied, first, ever)
+
+
 def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     if call.inputs:  # which may have other lengths
         return
-    past, chunks = call.past_sequence_length, call.query_seqlens is not None
-    start, *further = call.loop or (call.sequence_length,)
-    no_new = call.key_value in ("zero_length", "omitted") or call.kv_sequence_length == 0
-    longest = past if no_new else past + (call.kv_sequence_length or start)
-    written = call.written_totals
-    totals = max(written[0], default=longest)
-    keys = totals if no_new else totals + sum(further)
-    if len(written) > 1:
-        keys = max(chain(*written), default=totals)
+    most, queries = most_tokens(call), (call.loop or (call.sequence_length,))[0]
     sentence = "nothing to attend to: no past, no new keys"
-    yield start and not min(keys, longest), "key_value", sentence
-    if not chunks and call.cache_kind != "static":
-        sentence = f"the longest sequence has {longest} tokens, past and new, not {totals}"
-        yield totals != longest, "total_sequence_lengths", sentence
+    yield queries and not min(most.ever, most.implied), "key_value", sentence
+    if call.query_seqlens is None and call.cache_kind != "static":
+        sentence = f"the longest sequence has {most.implied} tokens, past and new, not {most.first}"
+        yield most.first != most.implied, "total_sequence_lengths", sentence
         sentence = "only a static cache and query_seqlens have a total_sequence_length of their own"
-        yield call.total_sequence_length not in (None, keys), "total_sequence_length", sentence
-    sliding, window = call.sliding_window_cache == 1, call.local_window_size or 0
-    held, rows = keys if call.shared_buffer else past, call.max_sequence_length or max(keys, past)
-    sentence = f"{rows} rows are too few for {held} tokens"
-    yield held > rows and not (chunks or sliding), "max_sequence_length", sentence
-    sentence = f"{rows} rows are fewer than local_window_size {window}"
-    yield sliding and rows < window, "max_sequence_length", sentence
-    table = call.rotary_cache_length or keys
-    yield table < keys, "rotary_cache_length", f"{keys} tokens need as many rows"
+        own = call.total_sequence_length not in (None, most.ever)
+        yield own, "total_sequence_length", sentence
 
 
 def _replacements() -> Iterator[Any]:

@@ -18,6 +18,7 @@ from conformance.operator.part import (
     Value,
     established,
 )
+from conformance.operator.parts.lengths import most_tokens
 from conformance.operator.sources import KERNELS, ONNXRUNTIME
 
 #: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
@@ -72,6 +73,10 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     is_odd = call.rotary != "none" and (rotated or size) % 2
     yield is_odd, "rotary_dim", "rotary_dim must be even, since pairs of elements rotate"
     yield rotated > size, "rotary_dim", f"rotary_dim {rotated} is more than head_size {size}"
+    if not call.inputs:  # which may have other lengths
+        keys = most_tokens(call).ever
+        table = call.rotary_cache_length or keys
+        yield table < keys, "rotary_cache_length", f"{keys} tokens need as many rows"
 
 
 def _replacements() -> Iterator[Any]:
