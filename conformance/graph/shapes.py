@@ -17,7 +17,6 @@ from onnx import TensorProto, TypeProto, defs, helper
 from onnx.shape_inference import InferenceContext, InferenceError, infer_shapes
 
 from conformance.base.array_types import WORD_OF_ONNX
-from conformance.base.bounded import bounded
 from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: A dim: its size, its name, or None if nothing is known about it.
@@ -57,6 +56,8 @@ def inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
 
     A shape with 2³¹ dims keeps ONNX busy for hours, so its time is bounded.
     """
+
+    from conformance.base.bounded import bounded  # imports multiprocessing
 
     def infer() -> bytes:
         return bytes(infer_shapes(model, data_prop=True).SerializeToString())
