@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from conformance.base.array_types import NUMPY
@@ -136,14 +137,14 @@ class DescribedTarget:
     number: int = 1
     reported: DescribedAnswer | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The target's name with its version and its adapter, as far as they are known."""
         if self.described is None:
             return self.target.label
         return name_in_results(self.base, self.version, self.adapter, self.number)
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The first part of its name in results, and its name in expectations files."""
         if self.target.base is not None or self.described is None:

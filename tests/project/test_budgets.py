@@ -29,7 +29,7 @@ BUDGETS = {
     "conformance/oracle": 2140,
     "conformance/report": 2837,
     "conformance/results": 2928,
-    "conformance/run": 1148,
+    "conformance/run": 1149,
     "conformance/targets": 1358,
     "runners": 2682,
     "mutants": 3267,
