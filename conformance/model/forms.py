@@ -24,7 +24,7 @@ QUANTISED: Final = ("int8", "uint8", "float8e4m3fn")
 class Form:
     """The call of a node, apart from the number of its tokens.
 
-    ``fields`` are those of :class:`conformance.case.call.Call`. ``cache`` is how the KV cache is
+    ``fields`` are those of :class:`conformance.operator.call.Call`. ``cache`` is how the KV cache is
     kept: ``none``; ``growing`` by the new tokens; ``static``, a buffer of ``capacity`` rows (None:
     any); ``window``, a buffer that holds the last tokens only. ``shared``: the program that runs
     the model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length`` are

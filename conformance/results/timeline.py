@@ -323,7 +323,7 @@ class History:
     def by_feature(self, features: Mapping[str, Mapping[str, str | None]]) -> list[GroupHistory]:
         """A group for each value of a feature, ``softcap=given``, that one of the cases has.
 
-        In the order of `conformance.case.features.FEATURES` and of their values.
+        In the order of `conformance.operator.features.FEATURES` and of their values.
         ``features`` has the value of each feature of a case, by its id; cases that it does not
         have are in no group.
         """

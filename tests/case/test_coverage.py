@@ -26,7 +26,7 @@ def corpus() -> list[Case]:
 
 def test_every_possible_pair_has_a_case_and_no_other_pair_does(corpus: list[Case]) -> None:
     found = faults(corpus)
-    assert found == [], "add a case or a Rule (conformance/case/features.py) for each pair"
+    assert found == [], "add a case or a Rule (conformance/operator/rules.py) for each pair"
 
 
 def test_each_feature_is_documented() -> None:
