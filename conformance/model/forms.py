@@ -24,12 +24,12 @@ QUANTISED: Final = ("int8", "uint8", "float8e4m3fn")
 class Form:
     """The call of a node, apart from the number of its tokens.
 
-    ``fields`` are those of :class:`conformance.operator.call.Call`. ``cache`` is how the KV cache is
-    kept: ``none``; ``growing`` by the new tokens; ``static``, a buffer of ``capacity`` rows (None:
-    any); ``window``, a buffer that holds the last tokens only. ``shared``: the program that runs
-    the model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length`` are
-    set where the graph fixes them, and ``table_rows`` is the number of rows of the rotary tables.
-    ``reads_presents``: another node reads the presents, or they are outputs of the model.
+    ``fields`` are those of :class:`conformance.operator.call.Call`. ``cache`` is how the KV cache
+    is kept: ``none``; ``growing`` by the new tokens; ``static``, a buffer of ``capacity`` rows
+    (None: any); ``window``, a buffer that holds the last tokens only. ``shared``: the program that
+    runs the model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length``
+    are set where the graph fixes them, and ``table_rows`` is the number of rows of the rotary
+    tables. ``reads_presents``: another node reads the presents, or they are outputs of the model.
     ``chunks``: query_seqlens says how many tokens of a chunk are not padding. ``slack``: rows of a
     window cache beyond the window. ``given``: lengths that the caller of the model gives.
     """
