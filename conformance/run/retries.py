@@ -3,8 +3,8 @@
 A case's result is the one that it has alone. A fault that occurs among other cases and not alone is
 recorded as instability of the target, with the case before it. There are two kinds: a crash or a
 failure of the device, for which the session has already run the case alone
-(`conformance.harness.outcomes.UnconfirmedFailure`), and an unexpected result, for which this module runs
-the case alone.
+(`conformance.harness.outcomes.UnconfirmedFailure`), and an unexpected result, for which this module
+runs the case alone.
 
 The cost is bounded: of similar unexpected results, only the first `ALIKE` that repeat are tried
 alone, and of those with one verdict the first `RETRIES`.
