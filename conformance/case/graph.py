@@ -24,7 +24,7 @@ from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
 from conformance.case.node_steps import MAX_ELEMENTS, node_steps
 from conformance.case.overrides import MAX_RANK
-from conformance.graph.describe import Unclear, features_of, head_size_of, heads_of
+from conformance.graph.describe import Unclear, fields_of_node, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode, attributes_in, connected, is_attention
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
 from conformance.graph.walks import inlined, make_names_safe
@@ -125,21 +125,12 @@ class Graph:
     attentions: tuple[onnx.NodeProto, ...]
 
     @cached_property
-    def dims(self) -> dict[str, list[int | None]]:
-        """The declared dims of each tensor that has any, None for one without a number."""
-        graph = self.model.graph
-        found: dict[str, list[int | None]] = {}
-        for info in (*graph.input, *graph.output, *graph.value_info):
-            if info.type.tensor_type.HasField("shape"):
-                dims = info.type.tensor_type.shape.dim
-                numbers = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-                found.setdefault(info.name, numbers)
-        return found | {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-
-    @cached_property
-    def types(self) -> dict[str, ValueType]:
-        """The declared type of each tensor that has any."""
+    def _types(self) -> dict[str, ValueType]:
         return types_of(self.model.graph)
+
+    def type(self, name: str) -> ValueType:
+        """The declared type of a tensor."""
+        return self._types.get(name, UNKNOWN)
 
     @property
     def drawn(self) -> tuple[onnx.TensorProto, ...]:
@@ -309,7 +300,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
             f"the head size of the node {_name(node)} is unknown: declare the shape of its past_key"
             " or query"
         )
-    fields = features_of(found)
+    fields = fields_of_node(found)
     table, rotated = found.type("cos_cache"), "rotary" in fields
     cache, past_length = "none", call.past_sequence_length
     if "past_key" in found.inputs:
@@ -344,7 +335,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
 def _attention_node(graph: Graph, node: onnx.NodeProto) -> AttentionNode:
     """The node with what the declared shapes and the weights say of its inputs and outputs."""
     inputs, outputs = connected(INPUT_NAMES, node.input), connected(OUTPUT_NAMES, node.output)
-    types = {name: graph.types.get(value, UNKNOWN) for name, value in (inputs | outputs).items()}
+    types = {name: graph.type(value) for name, value in (inputs | outputs).items()}
     for name, rank in (("query", 3), ("key", 3), ("past_key", 4), ("present_key", 4)):
         if name in types and types[name].size(-1) is None:
             width = _last(graph, (inputs | outputs)[name])
@@ -368,7 +359,7 @@ def _is_empty(graph: Graph, name: str) -> bool:
 
     The declared or the computed shape decides.
     """
-    dims = graph.dims.get(name)
+    dims = graph.type(name).dims
     if dims is not None:
         return 0 in dims
     maker = graph.makers.get(name)
@@ -377,16 +368,14 @@ def _is_empty(graph: Graph, name: str) -> bool:
 
 def _last(graph: Graph, name: str) -> int | None:
     """The last dim of a tensor: the declared one, or that of the weight matrix that produces it."""
-    dims = graph.dims.get(name)
-    if dims and dims[-1] is not None:
-        return dims[-1]
+    if (declared := graph.type(name).size(-1)) is not None:
+        return declared
     while name in graph.makers:
         node = graph.makers[name][0]
         if node.op_type == "MatMulNBits":
             return _sized(node, "N")
         if node.op_type in ("MatMul", "FusedMatMul", "Gemm"):
-            dims = graph.dims.get(node.input[1])
-            return dims[0 if _is_turned(node) else -1] if dims else None
+            return graph.type(node.input[1]).size(0 if _is_turned(node) else -1)
         if node.op_type not in _KEEP_WIDTH:
             return None
         name = next((each for each in node.input if each in graph.makers), "")
@@ -644,8 +633,8 @@ def _is_turned(node: onnx.NodeProto) -> bool:
 
 def _rows_of(graph: Graph, node: onnx.NodeProto) -> int:
     """The number of rows of the table from which a node gathers."""
-    dims = graph.dims.get(node.input[0])
     axis = attributes_in(node).get("gather_axis", attributes_in(node).get("axis", 0))
-    if not dims or not isinstance(axis, int) or not dims[axis]:
+    rows = graph.type(node.input[0]).size(axis) if isinstance(axis, int) else None
+    if not rows:
         raise GraphError(f"the number of rows from which {_name(node)} gathers is unknown")
-    return int(dims[axis] or 0)
+    return rows

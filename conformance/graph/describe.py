@@ -24,7 +24,7 @@ class Unclear(ValueError):
     """A fact about a node is unknown; the message says which, and which option gives it."""
 
 
-def features_of(node: AttentionNode) -> dict[str, Any]:
+def fields_of_node(node: AttentionNode) -> dict[str, Any]:
     """The fields of the features that the node has, without sizes."""
     found = {name: node.attributes[name] for name in _FIELDS if name in node.attributes}
     for of_node in _OF_NODE:

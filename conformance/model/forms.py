@@ -6,18 +6,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final
+from typing import Any
 
 from conformance.case.steps import steps_of
-from conformance.graph.describe import Unclear, features_of, head_size_of, heads_of
+from conformance.graph.describe import Unclear, fields_of_node, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode
 from conformance.model.configuration import Configuration
 from conformance.operator.call import Call, checked_call
+from conformance.operator.parts.quantisation import NUMBERS
 from conformance.operator.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
 from conformance.operator.tensors import Step, attributes_of
-
-#: The types of a cache that holds codes.
-QUANTISED: Final = ("int8", "uint8", "float8e4m3fn")
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,11 @@ def form_of(node: AttentionNode, configuration: Configuration) -> Form:
     fields = {
         "dtype": _dtype(node, configuration),
         **_sizes(node, configuration),
-        **features_of(node),
+        **fields_of_node(node),
     }
     past = node.type("past_key").dtype
     # ONNX Runtime puts Casts around a cache of another floating-point type.
-    if past in QUANTISED or (past is not None and "k_scale" in node.inputs):
+    if past in NUMBERS or (past is not None and "k_scale" in node.inputs):
         fields["cache_dtype"] = past
     of_batch = ("query", "key", "past_key", "seqlens_k", "position_ids")
     batches = [node.type(name).size(0) for name in of_batch]

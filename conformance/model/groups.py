@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from conformance.graph.nodes import AttentionNode
 from conformance.graph.reading import ModelError
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form, form_of
+from conformance.operator.parts.quantisation import NUMBERS
 
 #: The prefix of names of a layer that borrows, in a graph of it and its owner.
 BORROWER: Final = "borrower_"
@@ -139,13 +140,6 @@ def ranges(numbers: Sequence[int]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1] if texts else "")))
 
 
-_QUANTISED: Final[Mapping[str, str]] = {
-    "int8": "int8 cache",
-    "uint8": "int4 cache",
-    "float8e4m3fn": "float8 cache",
-}
-
-
 def _words(group: Group) -> Iterator[str]:
     fields, form = group.form.fields, group.form
     yield f"sliding window of {form.window}" if form.window else "global"
@@ -170,8 +164,8 @@ def _words(group: Group) -> Iterator[str]:
         yield "query_seqlens"
     if fields.get("causal") == 0:
         yield "bidirectional"
-    if fields.get("cache_dtype") in _QUANTISED:
-        yield _QUANTISED[fields["cache_dtype"]]
+    if fields.get("cache_dtype") in NUMBERS:
+        yield f"{NUMBERS[fields['cache_dtype']]} cache"
     if form.cache == "static":
         yield f"static cache of {form.capacity} rows" if form.capacity else "static cache"
     if form.cache == "window":

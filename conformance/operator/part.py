@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal, Protocol
 
 from conformance.operator.call import Call, Values
+from conformance.operator.replacement import Replacement
 from conformance.operator.signature import Axis
 from conformance.operator.sources import DOCUMENTATION
 from conformance.operator.tensors import Step, Tensor, attributes_of
@@ -105,6 +106,12 @@ class Honoured:
 def has(row: Mapping[str, str | None], values: Sequence[Condition]) -> bool:
     """Whether ``row`` has one of the values of each feature in ``values``."""
     return all(row.get(name) in wanted for name, wanted in values)
+
+
+def must_be(attributes: AttributeValues, name: str, *allowed: int) -> Objection:
+    """The objection to an attribute with none of the ``allowed`` values."""
+    sentence = f"{name} must be {' or '.join(map(str, allowed))}"
+    return attributes.get(name, 0) not in allowed, name, sentence
 
 
 # Features and their values
@@ -263,9 +270,9 @@ class InputRule:
 
 
 @lru_cache(maxsize=1024)
-def uniform(low: float, high: float, odd_heads: float = 1.0, step: float = 0.0) -> Values:
+def uniform(low: float, high: float, odd_heads: float = 1.0) -> Values:
     """Values between ``low`` and ``high``; made once for each range, for speed."""
-    return Values(low=low, high=high, odd_heads=odd_heads, step=step)
+    return Values(low=low, high=high, odd_heads=odd_heads)
 
 
 @dataclass(frozen=True)
@@ -278,7 +285,7 @@ class Part:
     (``insensitive_to`` names those that it cannot). ``of_node`` returns the fields of a call that a
     node of a graph has of it. ``impossible`` yields what no call can be built of, and ``excluded``
     what the operator's documentation excludes. ``replacements`` yields what a faulty kernel uses in
-    place of its inputs and attributes; it imports NumPy.
+    place of its inputs and attributes; only measuring them imports NumPy.
     """
 
     features: tuple[Feature, ...] = ()
@@ -291,4 +298,4 @@ class Part:
     excluded: Callable[[Call, AttributeValues], Iterator[Objection]] | None = None
     honoured: tuple[Honoured, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    replacements: Callable[[], Iterable[Any]] = tuple
+    replacements: Callable[[], Iterable[Replacement]] = tuple

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 #: The threshold for changed inputs that only count as coverage, for a window that is one token
 #: longer or shorter, and for mixed-up channels. One key among hundreds contributes no more to the
 #: output, and a correct kernel's error cannot reach two budgets.
@@ -83,6 +81,8 @@ def first(field: str, axis: int) -> Replace:
     """The first slice of a field along an axis, used for all slices."""
 
     def changes(given: ConnectedCall) -> CallChanges | None:
+        import numpy as np  # takes as long as a command that lists cases
+
         array = getattr(given.call, field)
         if array is None or array.shape[axis] < 2:
             return None
@@ -95,6 +95,8 @@ def filled(field: str, value: float) -> Replace:
     """The same number everywhere in a field."""
 
     def changes(given: ConnectedCall) -> CallChanges | None:
+        import numpy as np
+
         array = getattr(given.call, field)
         return None if array is None else {field: np.full_like(array, value)}
 

@@ -96,13 +96,13 @@ def test_a_new_input_changes_few_files(tmp_path: Path) -> None:
         "print(sorted(own.tolist()) == sorted(other.tolist()), own.tolist() != other.tolist())\n"
         "print('head_gain' in schema()['$defs']['Fields']['properties'])\n"
         "from pathlib import Path\n"
-        "from conformance.graph.describe import features_of\n"
+        "from conformance.graph.describe import fields_of_node\n"
         "from conformance.graph.nodes import nodes_of\n"
         "from conformance.graph.reading import read_model\n"
         "model = prepare(gained.call).script.model.SerializeToString()\n"
         "Path('model.onnx').write_bytes(model)\n"
         "(node,) = nodes_of(read_model(Path('model.onnx'))).nodes\n"
-        "print(features_of(node)['head_gain'])\n"
+        "print(fields_of_node(node)['head_gain'])\n"
     )
     assert said(tmp_path, code=code).splitlines() == [
         "established The documentation does not say what a gain multiplies; ONNX Runtime's kernels"

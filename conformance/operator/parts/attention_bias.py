@@ -21,6 +21,14 @@ from conformance.operator.part import (
 )
 from conformance.operator.parts.quantisation import QUANTISED
 from conformance.operator.parts.sink import SINK
+from conformance.operator.replacement import (
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+    filled,
+    first,
+)
 from conformance.operator.signature import Axis
 from conformance.operator.sources import BIAS_ON_CUDA, CUDA
 
@@ -71,17 +79,8 @@ def _axes(call: Call) -> tuple[Axis, ...]:
     )
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import (
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-        filled,
-        first,
-    )
 
     def with_columns(number: Any) -> Replace:
         """Rows of the bias, read with another number of columns."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
@@ -16,6 +15,7 @@ from conformance.operator.part import (
     Reader,
     Value,
     established,
+    must_be,
     quoted,
     specified,
     uniform,
@@ -23,6 +23,14 @@ from conformance.operator.part import (
 from conformance.operator.parts.key_value import token_values
 from conformance.operator.parts.lengths import most_tokens
 from conformance.operator.parts.quantisation import stored_head_size
+from conformance.operator.replacement import (
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+    filled,
+    first,
+)
 from conformance.operator.signature import Axis
 from conformance.operator.sources import CUDA, JSEP, KERNELS, SLIDING, WEBGPU
 
@@ -113,8 +121,7 @@ def _impossible(call: Call) -> Iterator[Objection]:
 
 
 def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
-    value = attributes.get("sliding_window_cache", 0)
-    yield value not in (0, 1), "sliding_window_cache", "sliding_window_cache must be 0 or 1"
+    yield must_be(attributes, "sliding_window_cache", 0, 1)
     if call.inputs:  # which may have other lengths
         return
     past, keys = call.past_sequence_length, most_tokens(call).ever
@@ -126,16 +133,7 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield sliding and rows < window, "max_sequence_length", sentence
 
 
-def _replacements() -> Iterator[Any]:
-    from conformance.operator.replacement import (
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-        filled,
-        first,
-    )
-
+def _replacements() -> Iterator[Replacement]:
     def all_tokens(given: ConnectedCall) -> CallChanges | None:
         """A cache of all tokens, if the window cache has to evict any."""
         call = given.call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
@@ -20,6 +20,7 @@ from conformance.operator.part import (
 )
 from conformance.operator.parts.quantisation import is_quantised
 from conformance.operator.parts.scores import query_values
+from conformance.operator.replacement import Replacement, filled, of_tokens
 from conformance.operator.sources import BORROWING, OMITTING
 
 _MARKED: Final = Values(kind="marked")
@@ -102,9 +103,7 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield own, "kv_sequence_length", sentence
 
 
-def _replacements() -> Iterator[Any]:
-    from conformance.operator.replacement import Replacement, filled, of_tokens
-
+def _replacements() -> Iterator[Replacement]:
     yield from of_tokens("query", "query")
     for name in ("key", "value"):
         yield from of_tokens(name, name)

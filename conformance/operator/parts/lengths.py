@@ -20,6 +20,13 @@ from conformance.operator.part import (
     specified,
 )
 from conformance.operator.parts.key_value import natural_length
+from conformance.operator.replacement import (
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+    has_the_rows,
+)
 from conformance.operator.sources import HELPER, ONNXRUNTIME
 
 
@@ -123,16 +130,8 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
         yield own, "total_sequence_length", sentence
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import (
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-        has_the_rows,
-    )
 
     def lengths(length: Callable[[Any], int]) -> Replace:
         """One length for all sequences; padding of a causal prompt follows all compared tokens."""

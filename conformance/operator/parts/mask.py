@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
@@ -15,8 +14,16 @@ from conformance.operator.part import (
     Reader,
     Value,
     established,
+    must_be,
     quoted,
     specified,
+)
+from conformance.operator.replacement import (
+    EDGE_THRESHOLD,
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
 )
 from conformance.operator.sources import BIDIRECTIONAL, JSEP, ONNXRUNTIME, WEBGPU
 
@@ -80,18 +87,10 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
         yield call.causal == 0, "local_window_size", sentence
         sentence = "local_window_size must be -1 (no window) or at least 1"
         yield window < 1, "local_window_size", sentence
-    yield attributes.get("causal", 0) not in (0, 1), "causal", "causal must be 0 or 1"
+    yield must_be(attributes, "causal", 0, 1)
 
 
-def _replacements() -> Iterator[Any]:
-    from conformance.operator.replacement import (
-        EDGE_THRESHOLD,
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-    )
-
+def _replacements() -> Iterator[Replacement]:
     def no_window(given: ConnectedCall) -> CallChanges | None:
         """A sliding-window cache must have a window."""
         call = given.call

@@ -13,6 +13,7 @@ from conformance.operator.part import (
     Part,
     Reader,
     Value,
+    must_be,
     quoted,
     specified,
 )
@@ -43,8 +44,7 @@ OUTPUT_QK = Feature(
 
 
 def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
-    value = attributes.get("qk_output", 0)
-    yield value not in (0, 1, 2), "qk_output", "qk_output must be 0 or 1 or 2"
+    yield must_be(attributes, "qk_output", 0, 1, 2)
 
 
 PART = Part(

@@ -17,6 +17,7 @@ from conformance.operator.part import (
     Value,
     established,
 )
+from conformance.operator.replacement import CallChanges, ConnectedCall, Replace, Replacement
 from conformance.operator.sources import KERNELS
 
 #: The value for position_ids that equal the implied positions; they show no more than none.
@@ -55,10 +56,8 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield wrong, "position_ids", "position_ids need rotary, which is none"
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import CallChanges, ConnectedCall, Replace, Replacement
 
     def positions(change: Callable[[Any], Any]) -> Replace:
         """Other position_ids; those of a first prompt always count on from its first one."""

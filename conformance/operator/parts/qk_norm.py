@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from conformance.operator.part import (
     Decision,
@@ -20,6 +19,16 @@ from conformance.operator.part import (
 )
 from conformance.operator.parts.key_value import KEY_VALUE
 from conformance.operator.parts.rotary import ROTARY
+from conformance.operator.replacement import (
+    EDGE_THRESHOLD,
+    SCALE_THRESHOLD,
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+    filled,
+    first,
+)
 from conformance.operator.sources import CPU, CUDA, JSEP, ONNXRUNTIME, WEBGPU
 
 #: A merged decision on which norms WebGPU's kernel computes.
@@ -67,18 +76,7 @@ def _weight(low: float, high: float) -> InputRule:
     )
 
 
-def _replacements() -> Iterator[Any]:
-    from conformance.operator.replacement import (
-        EDGE_THRESHOLD,
-        SCALE_THRESHOLD,
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-        filled,
-        first,
-    )
-
+def _replacements() -> Iterator[Replacement]:
     def unnormed(given: ConnectedCall) -> CallChanges | None:
         return None if given.call.q_norm is None else {"q_norm": None, "k_norm": None}
 

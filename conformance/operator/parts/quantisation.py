@@ -18,6 +18,15 @@ from conformance.operator.part import (
     established,
     uniform,
 )
+from conformance.operator.replacement import (
+    EDGE_THRESHOLD,
+    SCALE_THRESHOLD,
+    THRESHOLD,
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+)
 from conformance.operator.signature import Axis
 from conformance.operator.sources import ONNXRUNTIME
 from conformance.operator.tensors import BIT_WIDTHS
@@ -102,18 +111,8 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
         yield all(kinds) and said != width, "kv_cache_bit_width", sentence
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import (
-        EDGE_THRESHOLD,
-        SCALE_THRESHOLD,
-        THRESHOLD,
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-    )
 
     #: Scales that a kernel can use in place of the right ones.
     scales: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (

@@ -20,6 +20,13 @@ from conformance.operator.part import (
     quoted,
     specified,
 )
+from conformance.operator.replacement import (
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+    has_the_rows,
+)
 from conformance.operator.sources import CPU, CUDA, JSEP, WEBGPU
 from conformance.operator.tensors import Step
 
@@ -93,16 +100,8 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield wrong, "query_seqlens", "causal must be 1 with query_seqlens"
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import (
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-        has_the_rows,
-    )
 
     def queries(change: Callable[[Any, Any], Any]) -> Replace:
         """Other numbers of query tokens, within the limits of chunk, sequence and past."""

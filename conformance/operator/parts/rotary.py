@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from conformance.operator.call import Call
 from conformance.operator.part import (
@@ -19,6 +19,14 @@ from conformance.operator.part import (
     established,
 )
 from conformance.operator.parts.lengths import most_tokens
+from conformance.operator.replacement import (
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+    filled,
+    first,
+)
 from conformance.operator.sources import KERNELS, ONNXRUNTIME
 
 #: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
@@ -79,17 +87,8 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
         yield table < keys, "rotary_cache_length", f"{keys} tokens need as many rows"
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import (
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-        filled,
-        first,
-    )
 
     def unturned(given: ConnectedCall) -> CallChanges | None:
         return None if given.call.cos is None else {"cos": None, "sin": None}

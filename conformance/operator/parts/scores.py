@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
@@ -18,6 +18,7 @@ from conformance.operator.part import (
     uniform,
 )
 from conformance.operator.parts.quantisation import is_quantised
+from conformance.operator.replacement import CallChanges, ConnectedCall, Replacement
 from conformance.operator.sources import ONNXRUNTIME
 
 #: Approximate largest absolute score of the drawn queries, unless a feature needs another range.
@@ -78,10 +79,8 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield (call.softcap or 0) < 0, "softcap", "softcap must be 0 (none) or positive"
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import CallChanges, ConnectedCall, Replacement
 
     def default_scale(given: ConnectedCall) -> CallChanges | None:
         scale = given.call.head_size**-0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from conformance.operator.call import Call, Values
 from conformance.operator.part import (
@@ -16,8 +15,17 @@ from conformance.operator.part import (
     Part,
     Reader,
     Value,
+    must_be,
     specified,
     uniform,
+)
+from conformance.operator.replacement import (
+    CallChanges,
+    ConnectedCall,
+    Replace,
+    Replacement,
+    filled,
+    first,
 )
 from conformance.operator.sources import ONNXRUNTIME
 
@@ -53,21 +61,11 @@ def _values(call: Call, keys: int) -> Values:
 
 
 def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
-    value = attributes.get("smooth_softmax", 0)
-    yield value not in (-1, 0, 1), "smooth_softmax", "smooth_softmax must be -1 or 0 or 1"
+    yield must_be(attributes, "smooth_softmax", -1, 0, 1)
 
 
-def _replacements() -> Iterator[Any]:
+def _replacements() -> Iterator[Replacement]:
     import numpy as np
-
-    from conformance.operator.replacement import (
-        CallChanges,
-        ConnectedCall,
-        Replace,
-        Replacement,
-        filled,
-        first,
-    )
 
     none = filled("sink", -np.inf)
 
