@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 from conformance.base.paths import data_path
+from conformance.base.target_names import split_adapter
 from conformance.base.words import listed
 from conformance.base.yaml_source import read_yaml
 
@@ -71,9 +72,7 @@ def on_software_only(link: str, target: str) -> FindingFacts | None:
     None if it does not, or if ``target``, such as ``webgpu@1.30.0+lavapipe``, is on no software
     adapter.
     """
-    if target.rpartition("+")[2] not in SOFTWARE_ADAPTERS:
-        return None
-    facts = finding_facts().get(link)
+    facts = finding_facts().get(link) if split_adapter(target)[1] in SOFTWARE_ADAPTERS else None
     return facts if facts and facts.depends_on_adapter else None
 
 

@@ -216,7 +216,7 @@ def _runtimes(known: Models, eps: Sequence[str]) -> list[str]:
     """The runtimes that are shown; ``webgpu`` stands for any adapter. Raises `BadArgument`."""
     shown: dict[str, None] = {}
     for ep in eps or known.runtimes:
-        names = [name for name in (*known.runtimes, CUDA) if ep in (name, name.partition("+")[0])]
+        names = [name for name in (*known.runtimes, CUDA) if ep in (name, split_adapter(name)[0])]
         if not names:
             raise BadArgument(
                 f"--ep: nothing is recorded of '{ep}', only of {listed([*known.runtimes])}."

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from conformance import __version__
 from conformance.base.paths import data_path, file_to_write
-from conformance.base.target_names import split_release
+from conformance.base.target_names import split_adapter, split_release
 from conformance.base.versions import release_key
 from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
@@ -281,7 +281,7 @@ def _in_readme(
     one. Of several data types it is the first of float32, int4 and float16 that was tried.
     Exporters are named if their answers differ. ``known`` are the recorded runtimes.
     """
-    if runtime not in {name.partition("+")[0] for name in known}:
+    if runtime not in {split_adapter(name)[0] for name in known}:
         return NO_CUDA if runtime == CUDA else WORDS["untried"]
 
     def place(row: RecordedModel) -> tuple[bool, bool, bool]:
@@ -307,7 +307,7 @@ def _in_readme(
 
 def _bases(row: RecordedModel) -> dict[str, OnRuntime]:
     """The answers by the names of runtimes without their adapters."""
-    return {name.partition("+")[0]: there for name, there in row.runtimes.items()}
+    return {split_adapter(name)[0]: there for name, there in row.runtimes.items()}
 
 
 def with_table(readme: str, table: str) -> str:

@@ -41,8 +41,7 @@ def merge(
     target or a case differently, or have several results of a case on a target. They may be of
     different corpora: a theme is added to results of older ones. Raises it, too, if shards are
     missing or files are incomplete, unless ``incomplete`` permits that; the joined file is then
-    incomplete. Raises :class:`OSError` if ``out`` or the database cannot be
-    written.
+    incomplete. Raises :class:`OSError` if ``out`` or the database cannot be written.
     """
     store = Store()
     parts: list[Run] = []
