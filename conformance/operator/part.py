@@ -220,7 +220,11 @@ class Reader:
 
 
 class KnownDims(Protocol):
-    """What is known about the dims of a tensor of a graph."""
+    """What is known about the dtype and the dims of a tensor of a graph."""
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype; None if it is unknown."""
 
     def dim(self, axis: int) -> int | str | None:
         """The dim: its size or its name; None if nothing is known about it."""

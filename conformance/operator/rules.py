@@ -104,12 +104,6 @@ RULES: Final = (
         "Presents have the format of the past; without a past they have the query's.",
     ),
     Rule(
-        (KEY_VALUE.of("omitted"), QUANTISED.given),
-        "The past's head size shows that omitted means borrowed, and this was requested only for"
-        " caches of the query's type.",
-        OMITTING,
-    ),
-    Rule(
         (_BORROWED, CACHE.of("sliding_window")),
         "Runtimes reject it: a sliding-window cache holds the tokens of its own calls.",
         SLIDING,

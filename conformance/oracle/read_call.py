@@ -457,12 +457,14 @@ def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
 
     The operator reads omitted key and value as packed QKV. If that is impossible, because query is
     exactly as wide as num_heads times the head_size of the past, then omitted key and value mean
-    the same as those of length zero. This reading was requested and is not specified.
+    the same as those of length zero. This reading was requested and is not specified. A byte of an
+    int4 past holds two elements of a head.
     """
     past = inputs.get("past_key")
     if "key" in inputs or past is None or past.ndim != 4:
         return False
-    return bool(inputs["query"].shape[-1] == num_heads * past.shape[3])
+    size, rest = divmod(inputs["query"].shape[-1], num_heads)
+    return not rest and past.shape[3] == ((size + 1) // 2 if past.dtype == UINT8 else size)
 
 
 #: Bits of a stored number, by the type of a quantised cache.
@@ -538,12 +540,11 @@ def _past(
         ("past_key", past_key, key_format),
         ("past_value", past_value, value_format),
     ):
-        width = (head_size + 1) // 2 if format.packed else head_size
-        wanted = (batch_size, kv_num_heads, width)
+        wanted = (batch_size, kv_num_heads, (head_size + 1) // 2 if format.packed else head_size)
         if array.ndim != 4 or (array.shape[0], array.shape[1], array.shape[3]) != wanted:
             raise OracleError(
                 f"Input {name} must be [{batch_size}, {kv_num_heads}, past_sequence_length, "
-                f"{width}], not {array.shape}."
+                f"{wanted[2]}], not {array.shape}."
             )
     if past_key.shape[2] != past_value.shape[2]:
         raise OracleError(

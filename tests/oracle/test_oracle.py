@@ -445,10 +445,18 @@ def test_every_attribute_and_input_is_read_and_documented() -> None:
     assert not missing, f"docs/oracle.md does not say what {sorted(missing)} mean"
 
 
-def test_omitted_key_and_value_beside_a_past_mean_length_zero() -> None:
+@pytest.mark.parametrize("codes", ["", "int8", "uint8"])
+def test_omitted_key_and_value_beside_a_past_mean_length_zero(codes: str) -> None:
     """The reading that microsoft/onnxruntime#28318 requests, where packed QKV is impossible."""
-    inputs, attributes = random_call(RandomState(0), "borrowed")
+    fields: dict[str, Any] = {"key_value": "zero_length", "past_sequence_length": 7}
+    if codes:
+        kinds = dict.fromkeys(("k_quant_type", "v_quant_type"), "PER_TENSOR")
+        width = {"kv_cache_bit_width": 4 if codes == "uint8" else 8}
+        fields |= {"head_size": 20, "cache_dtype": codes, **kinds, **width}
+    call = checked_call(fields)
+    inputs = draw_inputs(call, steps_of(call)[0])
     omitted = {name: array for name, array in inputs.items() if name not in ("key", "value")}
+    attributes = attributes_of(call)
     want = reference(inputs, attributes, ["output", "present_key"])
     got = reference(omitted, attributes, ["output", "present_key"])
     for name, expected in want.items():

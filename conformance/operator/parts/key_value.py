@@ -115,6 +115,8 @@ def _of_node(node: OperatorNode) -> FieldChanges:
     if "key" in node.inputs:
         return {"key_value": "zero_length"} if node.type("key").dim(1) == 0 else {}
     query, size = node.type("query").size(-1), node.type("past_key").size(3)
+    if size is not None and node.type("past_key").dtype == "uint8":
+        size *= 2  # elements, two in a byte
     assert isinstance(heads, int)
     assert isinstance(kv_heads, int)
     borrowed = size is not None and query == heads * size != (heads + 2 * kv_heads) * size
