@@ -450,9 +450,8 @@ class Kernel:
     def check_presents(self, call: Call) -> None:
         """Checks that a call with a past and new tokens has presents, in which they are joined."""
         present = {"present_key", "present_value"} <= set(call.outputs)
-        if call.chunks and not present:
-            self.refuse("query_seqlens needs present_key and present_value")
-        if call.past and call.new and not call.first_prompt and not present:
+        own = np.all(call.lengths == call.counts) if call.chunks else call.first_prompt
+        if call.past and call.new and not own and not present:
             self.refuse("present_key and present_value must be connected: past and key join there")
 
     def check_sliding(self, call: Call) -> None:

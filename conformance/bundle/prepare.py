@@ -128,7 +128,8 @@ class Prepared:
 
         Apart from output_qk, the outputs of a step of a single node have at most the size of all
         inputs up to this step: output has at most that of query, and the presents that of the past
-        and of the new tokens.
+        and of the new tokens, except that with query_seqlens they may have a row for each token of
+        total_sequence_length.
         """
         inputs = sum(len(content) for name, content in self.inputs.items() if name.endswith(".pb"))
         if isinstance(self.call, GraphCall) or self.relation is not None:
@@ -143,8 +144,9 @@ class Prepared:
             for step in steps
             if "output_qk" in step.connected_outputs
         )
-        score_bytes = scores * call.batch_size * call.num_heads * NUMPY[call.dtype].itemsize
-        return inputs * (1 + len(steps)) + score_bytes
+        rows = sum(step.total_sequence_length for step in steps) if call.query_seqlens else 0
+        numbers = scores * call.num_heads + 2 * rows * call.kv_num_heads * call.head_size
+        return inputs * (1 + len(steps)) + numbers * call.batch_size * NUMPY[call.dtype].itemsize
 
     # What is expected
 

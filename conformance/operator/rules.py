@@ -233,12 +233,6 @@ OPEN_QUESTIONS: Final = (
         )
     ),
     OpenQuestion(
-        (QUERY_SEQLENS.given, _NOT_BOTH),
-        f"The room of a cache is that of {quoted('the sequence dimension of `present_key`')}; no"
-        " text says whether a prompt with query_seqlens may do without it.",
-        ("present",),
-    ),
-    OpenQuestion(
         (PHASE.of("prefill"), LENGTHS.of("ragged"), CAUSAL.given),
         quoted("the full valid key sequence")
         + " does not say that seqlens_k ends it; some of ONNX Runtime's CUDA kernels attend to the"

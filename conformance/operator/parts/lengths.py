@@ -16,7 +16,6 @@ from conformance.operator.part import (
     Part,
     Reader,
     Value,
-    established,
     specified,
 )
 from conformance.operator.parts.key_value import natural_length
@@ -27,7 +26,7 @@ from conformance.operator.replacement import (
     Replacement,
     has_the_rows,
 )
-from conformance.operator.sources import HELPER, ONNXRUNTIME
+from conformance.operator.sources import ONNXRUNTIME
 
 
 def _phase(reader: Reader) -> str | None:
@@ -76,7 +75,10 @@ LENGTHS = Feature(
         "ragged": Value(
             "ragged batch",
             "ragged",
-            established("on which side a shorter sequence is padded", HELPER),
+            specified(
+                "rows `[Q, S)` are right padding … When `query_seqlens` is omitted, `Q = min(S, T)`"
+                " and the behavior is unchanged."
+            ),
         ),
     },
     lambda reader: "ragged" if len(set(reader.step.total_lengths)) > 1 else "equal",
