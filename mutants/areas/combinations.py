@@ -33,6 +33,13 @@ PROPERTIES = {
     "in_a_buffer": ("In a static buffer", lambda k, c: 0 < c.past >= c.total),
     "in_a_chunk": ("In a chunk", lambda k, c: c.past > 0 and 1 < c.queries < c.total),
     "in_prompts_of_a_batch": ("In prompts of a batch", lambda k, c: c.batch > 1 and c.first_prompt),
+    "in_a_batch": ("In a batch", lambda k, c: c.batch > 1),
+    "in_a_window_cache": ("In a sliding-window cache", lambda k, c: c.sliding),
+    "in_padded_chunks": ("In padded chunks", lambda k, c: c.chunks),
+    "with_heads_of_64": ("With heads of 64 elements or more", lambda k, c: c.size >= 64),
+    "with_over_16_queries": ("With more than 16 queries", lambda k, c: c.queries > 16),
+    "without_presents": ("Without presents", lambda k, c: "present_key" not in c.outputs),
+    "in_groups_of_3": ("In groups of 3", lambda k, c: c.heads == 3 * c.kv_heads),
     "in_groups_of_5": ("In groups of 5", lambda k, c: c.heads == 5 * c.kv_heads > 5),
     "in_groups_of_8": ("In groups of 8", lambda k, c: c.heads == 8 * c.kv_heads > 8),
     "in_a_step": ("In a step of one token", lambda k, c: 1 == c.queries < c.total),
@@ -221,3 +228,147 @@ def chunk_placed_by_the_capacity(kernel, call, b):
     if _bounded(call) and 1 < call.queries < call.lengths[b]:
         return call.total - call.queries
     return Kernel.start(kernel, call, b)
+
+
+# Sizes and values that are rare
+
+
+@met_by(
+    Kernel.epsilon, lambda call: True, "in_a_step", "in_a_batch", "in_a_window_cache", "with_codes",
+    "in_padded_chunks", "with_heads_of_64", "with_packed_heads", "with_bfloat16",
+)  # fmt: skip
+def one_epsilon_for_both_sides(kernel, call, side):
+    """q_norm_epsilon and k_norm_epsilon are not read."""
+    return np.float32(call.get("qk_norm_epsilon", 1e-6))
+
+
+@met_by(
+    Kernel.load, lambda call: call.size % 8, "with_bfloat16", "in_groups_of_3",
+    "with_over_16_queries",
+)  # fmt: skip
+def last_byte_of_int4_heads_unread(kernel, call, side, rows):
+    """the last byte of a head of int4 codes that 8 does not divide is not read."""
+    if kernel.quantised(call, side) and kernel.bits(call) == 4:
+        rows = np.concatenate([rows[..., :-1], np.full_like(rows[..., :1], 0x88)], axis=-1)
+    return Kernel.load(kernel, call, side, rows)
+
+
+def _odd_pairs(call):
+    """Whether an odd number of interleaved pairs rotates."""
+    rotates = call.get("rotary_interleaved", 0) and call.get("do_rotary", 0)
+    return rotates and call.inputs["cos_cache"].shape[1] % 2
+
+
+@met_by(Kernel.turn, _odd_pairs, "in_a_step", "in_a_chunk", "with_codes")
+def last_odd_pair_unturned(kernel, call, heads, positions):
+    """the last of an odd number of interleaved pairs is not rotated."""
+    turned = Kernel.turn(kernel, call, heads, positions)
+    last = slice(2 * call.inputs["cos_cache"].shape[1] - 2, 2 * call.inputs["cos_cache"].shape[1])
+    turned[..., last] = heads[..., last].astype(np.float32)
+    return turned
+
+
+@met_by(Kernel.cap, lambda call: call.get("softcap", 0.0) >= 30, "with_codes")
+def high_softcap_ignored(kernel, call, scores):
+    """a softcap of 30 or more is ignored."""
+    return scores
+
+
+@met_by(Kernel.sink, lambda call: True, "in_groups_of_5")
+def sinks_of_the_first_four(kernel, call):
+    """the heads of a group after the fourth have no sink."""
+    sink, group = Kernel.sink(kernel, call), call.heads // call.kv_heads
+    return sink if sink is None else np.where(np.arange(call.heads) % group < 4, sink, -np.inf)
+
+
+@met_by(
+    Kernel.visible, lambda call: call.total > 8192, "with_a_window", "with_codes", "in_a_buffer"
+)
+def keys_before_the_last_8192_unseen(kernel, call, b, tokens):
+    """only the last 8,192 keys are read."""
+    seen = Kernel.visible(kernel, call, b, tokens)
+    seen[:, : max(tokens - 8192, 0)] = False
+    return seen
+
+
+@met_by(Kernel.normalise, lambda call: call.has("q_norm_weight"), "without_presents")
+def keys_unnormed(kernel, call, query, key):
+    """keys are not normalised."""
+    return Kernel.normalise(kernel, call, query, key)[0], key
+
+
+@met_by(Kernel.turn_key, lambda call: call.packed, "without_presents")
+def packed_keys_unturned(kernel, call, key):
+    """packed keys are not rotated."""
+    return key
+
+
+@mutant(Kernel.unpack, only=RARE)
+def packed_rows_up_to_the_last_whole_8(kernel, call, heads):
+    """The elements of a packed row after its last whole 8 are not read."""
+    query, key, value = Kernel.unpack(kernel, call, heads)
+    if rest := heads.shape[2] * call.size % 8:
+        value = value.copy()
+        value[:, :, -1, -rest:] = 0
+    return query, key, value
+
+
+@mutant(Kernel.finish, only=RARE)
+def bfloat16_through_float16(kernel, call, output):
+    """bfloat16 outputs beyond the range of float16 are infinite."""
+    if call.dtype.name == "bfloat16":
+        output = np.where(abs(output) > 65504, np.float32(np.inf) * np.sign(output), output)
+    return Kernel.finish(kernel, call, output)
+
+
+# Padded chunks
+
+
+@mutant(Kernel.check_counts, kind="behaviour", only=RARE)
+def negative_counts_accepted(kernel, call):
+    """A negative number in query_seqlens is accepted where the cache has room."""
+    if np.any(call.counts > np.minimum(call.queries, call.lengths)):
+        kernel.refuse("query_seqlens must be at most the tokens of query and sequence")
+
+
+@met_by(
+    Kernel.visible, lambda call: call.chunks and call.queries > 64, "with_a_window", "with_a_sink",
+    "with_a_bias", "with_output_qk", "with_codes", "with_packed_heads", "with_a_softcap",
+)  # fmt: skip
+def second_tile_of_a_chunk_unseen(kernel, call, b, tokens):
+    """the rows of a padded chunk after the 64th do not see the 64 keys before their own."""
+    seen = Kernel.visible(kernel, call, b, tokens)
+    own = int(call.lengths[b] - call.counts[b]) + 64 - kernel.first_place(call, b)
+    seen[64:, max(own - 64, 0) : max(own, 0)] = False
+    return seen
+
+
+@met_by(
+    Kernel.visible, lambda call: call.chunks and call.sliding, "with_position_ids", "with_a_bias",
+    "with_a_sink", "with_a_softcap", "with_a_norm", "with_codes", "with_packed_heads",
+)  # fmt: skip
+def newest_key_of_a_window_cache_unseen(kernel, call, b, tokens):
+    """the last token of a padded chunk on a sliding-window cache is not seen."""
+    seen = Kernel.visible(kernel, call, b, tokens)
+    seen[:, tokens - 1 :] = False
+    return seen
+
+
+def _behind_an_idle_entry(call, b):
+    return call.chunks and not call.counts[:b].all()
+
+
+@mutant(Kernel.softmax, only=RARE)
+def sinks_behind_an_idle_entry_ignored(kernel, call, b, logits):
+    """The entries of a batch after an idle one have no sinks."""
+    weights = Kernel.softmax(kernel, call, b, logits)
+    if _behind_an_idle_entry(call, b) and kernel.sink(call) is not None:
+        weights = weights / np.maximum(weights.sum(axis=2, keepdims=True), np.float32(1e-30))
+    return weights
+
+
+@mutant(Kernel.show, only=RARE)
+def output_qk_behind_an_idle_entry_unwritten(kernel, call, b, shown, logits, weights):
+    """output_qk of the entries of a batch after an idle one is not written."""
+    if not _behind_an_idle_entry(call, b):
+        Kernel.show(kernel, call, b, shown, logits, weights)

@@ -403,6 +403,7 @@ def test_copies_must_be_exact() -> None:
     share = defined_shares(got, references["present_value"], units["present_value"], "cpu")
     assert np.isinf(share[0, 0, 0, 0])
     assert np.count_nonzero(share) == 1
+    assert not shares(np.array([-0.0]), np.array([0.0]), np.zeros(1), "cpu").any()
 
 
 def test_in_a_rotated_cache_only_newly_rotated_keys_may_differ() -> None:
