@@ -124,7 +124,7 @@ def test_the_forms_of_nodes(tmp_path: Path) -> None:
             if name == "4 columns" and tensor.name in ("cos.0", "sin.0"):
                 tensor.dims[1] = 4
         for value in graph.input:
-            if name == "codes" and value.name.startswith("past"):
+            if name.startswith("codes") and value.name.startswith("past"):
                 value.type.tensor_type.elem_type = TensorProto.UINT8
                 value.type.tensor_type.shape.dim[3].dim_value = 8
         if name.startswith("lengths"):
