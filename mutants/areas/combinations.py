@@ -259,7 +259,7 @@ def _odd_pairs(call):
     return rotates and call.inputs["cos_cache"].shape[1] % 2
 
 
-@met_by(Kernel.turn, _odd_pairs, "in_a_step", "in_a_chunk", "with_codes")
+@met_by(Kernel.turn, _odd_pairs, "in_a_step", "with_codes")
 def last_odd_pair_unturned(kernel, call, heads, positions):
     """the last of an odd number of interleaved pairs is not rotated."""
     turned = Kernel.turn(kernel, call, heads, positions)
@@ -281,9 +281,7 @@ def sinks_of_the_first_four(kernel, call):
     return sink if sink is None else np.where(np.arange(call.heads) % group < 4, sink, -np.inf)
 
 
-@met_by(
-    Kernel.visible, lambda call: call.total > 8192, "with_a_window", "with_codes", "in_a_buffer"
-)
+@met_by(Kernel.visible, lambda call: call.total > 8192, "with_a_window", "with_codes")
 def keys_before_the_last_8192_unseen(kernel, call, b, tokens):
     """only the last 8,192 keys are read."""
     seen = Kernel.visible(kernel, call, b, tokens)
@@ -295,12 +293,6 @@ def keys_before_the_last_8192_unseen(kernel, call, b, tokens):
 def keys_unnormed(kernel, call, query, key):
     """keys are not normalised."""
     return Kernel.normalise(kernel, call, query, key)[0], key
-
-
-@met_by(Kernel.turn_key, lambda call: call.packed, "without_presents")
-def packed_keys_unturned(kernel, call, key):
-    """packed keys are not rotated."""
-    return key
 
 
 @mutant(Kernel.unpack, only=RARE)

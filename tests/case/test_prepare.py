@@ -254,7 +254,8 @@ BODY = """
 - {name: loop, loop: [2, 1, 1], max_sequence_length: 9}
 - {name: scores, qk_output: 1, sequence_length: 40, head_size: 8}
 - {name: variant, relation: scale_in_query, scale: 0.25}
-- {name: bound, sequence_length: 3, past_sequence_length: 2, query_seqlens: [1], total_sequence_length: 900}
+- {name: bound, sequence_length: 3, past_sequence_length: 2, query_seqlens: [1],
+   total_sequence_length: 900}
 """
 
 
