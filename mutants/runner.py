@@ -78,12 +78,14 @@ def main() -> int:
 def kernel_of(name: str) -> type[Kernel]:
     """The kernel named ``name``; `probe` is the correct one too (see weak_mutation.py).
 
-    ``MUTANT@PREDICATE`` is faulty in some calls only (see switched.py).
+    ``MUTANT@PREDICATE`` is faulty in some calls only (see switched.py), and ``MUTANT+OTHER`` has
+    both faults; of a step that both replace, the first one's.
     """
     if name == "probe":
         return PROBE
-    mutant, _, predicate = name.partition("@")
-    kernel = Kernel if mutant == "correct" else MUTANTS[mutant].kernel
+    mutants, _, predicate = name.partition("@")
+    kernels = [Kernel if one == "correct" else MUTANTS[one].kernel for one in mutants.split("+")]
+    kernel = kernels[0] if len(kernels) == 1 else type(mutants, tuple(kernels), {})
     return in_calls(kernel, predicate) if predicate else kernel
 
 

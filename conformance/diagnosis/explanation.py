@@ -15,7 +15,8 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
 from conformance.case.load import load
-from conformance.diagnosis.as_if import FaultyKernels, MatchingFault, as_if
+from conformance.diagnosis.as_if import MatchingFault, as_if
+from conformance.diagnosis.faulty_kernels import FaultyKernels
 from conformance.diagnosis.shared import Shared, shared
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed

@@ -29,12 +29,15 @@ Mask = npt.NDArray[np.bool_]
 SIZES: Final = (
     "batch_size", "num_heads", "kv_num_heads", "group_size", "head_size", "sequence_length",
     "past_sequence_length", "total_sequence_length", "max_sequence_length", "local_window_size",
+    "kv_sequence_length", "rotary_dim", "smooth_softmax", "scale", "softcap", "qk_norm_epsilon",
+    "q_norm_epsilon", "k_norm_epsilon",
 )  # fmt: skip
 #: Sizes that are compared with each other.
 COMPARED: Final = (
     ("sequence_length", "local_window_size"),
     ("past_sequence_length", "local_window_size"),
     ("sequence_length", "past_sequence_length"),
+    ("total_sequence_length", "local_window_size"),
 )
 DIVISORS: Final = (2, 4, 8, 16, 32, 64)
 #: The most thresholds of a size, the most parts of an expression, and the most expressions that are
@@ -66,6 +69,11 @@ class CasePattern:
     selected: tuple[Case, ...]
 
     @property
+    def is_exact(self) -> bool:
+        """Whether no call passes that the expression selects."""
+        return self.failures == self.calls
+
+    @property
     def simplest(self) -> Case:
         """The simplest failing call."""
         return min(self.selected, key=simplicity)
@@ -90,14 +98,18 @@ class Shared:
     left: tuple[Case, ...]
 
     @property
+    def is_exact(self) -> bool:
+        """Whether one expression selects all failures and no call that passes."""
+        return len(self.patterns) == 1 and not self.left and self.patterns[0].is_exact
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """What the failures share, a sentence each; none if they share nothing."""
         if not self.patterns:
             return ()
         first, *others = [one.sentence for one in self.patterns]
         if not self.left and not others:
-            exactly = self.patterns[0].failures == self.patterns[0].calls
-            first = first.replace("with", "exactly with", exactly)[:-1]
+            first = first.replace("with", "exactly with", self.is_exact)[:-1]
             return (f"{first[:1].upper()}{first[1:]}; 0 of {self.others:,} others).",)
         rest = f"of {self.others:,} other calls none fails"
         if self.left:

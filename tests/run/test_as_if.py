@@ -9,7 +9,8 @@ from shipped import shipped_cases
 
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
-from conformance.diagnosis.as_if import FaultyKernels, MatchingFault, SampledCall, as_if
+from conformance.diagnosis.as_if import MatchingFault, as_if
+from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
 from conformance.diagnosis.shared import effort
 
 #: Of each test README's command runs one example, see support/tiers.py.
