@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +20,8 @@ from conformance.case.corpus import shipped_files
 from conformance.case.load import load
 from conformance.diagnosis.as_if import MatchingFault, as_if
 from conformance.diagnosis.faulty_kernels import FaultyKernels
-from conformance.diagnosis.shared import Shared, shared
+from conformance.diagnosis.shared import Shared, shared, simplicity
+from conformance.diagnosis.smallest import neighbours
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import Unjudgeable, read_outputs
@@ -30,6 +34,8 @@ from conformance.run.engine import PlanRun
 BROKEN: Final = "newly broken"
 #: The most groups of failures that are explained.
 MAX_GROUPS: Final = 6
+#: The most calls that are tried beside a run to tell expressions apart, at first and then.
+ROUNDS: Final = (15, 15)
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,18 @@ class Explanation:
     as_if: tuple[MatchingFault, ...] = ()
 
     @property
+    def failing(self) -> list[Case]:
+        """The failures, and the calls beside the run that fail in the same way."""
+        return [*chain.from_iterable(self.groups)]
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """Headings, each with a sentence; none if nothing explains the failures."""
         sentences = (*(one.sentence for one in self.as_if), *self.shared.sentences)
         simplest = [
             f"Simplest: {pattern.simplest.id} ({pattern.simplest.title})"
             for pattern in self.shared.patterns[:1]
+            if pattern.failures
         ]
         if not sentences:
             return ()
@@ -80,10 +92,46 @@ def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explan
     found = []
     for (target, kind), cases in sorted(failing.items(), key=lambda item: -len(item[1])):
         others = passing.get((target, kind == "accepted"), [])
-        what = shared(cases, others)
-        groups = (*(pattern.selected for pattern in what.patterns), *filter(None, (what.left,)))
-        found.append(Explanation(target, kind, what, groups, tuple(others)))
+        found.append(_explanation(target, kind, cases, others))
     return found[:MAX_GROUPS]
+
+
+def with_experiments(
+    explanation: Explanation,
+    kind_on_target: Callable[[Case], str | None],
+    provider: str | None,
+    until: float = inf,
+) -> Explanation:
+    """The explanation, made again with the results of calls that differ in one part each.
+
+    First they differ from the simplest failure, then from the simplest call that passes although
+    the failures share an expression with it, or else from another failure. ``kind_on_target`` runs
+    a call; ``until`` is a time of `time.monotonic`.
+    """
+    one = explanation
+    for most in ROUNDS:
+        failing, passing = one.failing, [*one.passing]
+        like = sorted((*failing, *passing), key=simplicity)
+        base = min(failing, key=simplicity)
+        if one is not explanation:
+            refuting = chain.from_iterable(pattern.passing for pattern in one.shared.patterns)
+            base = min(refuting, key=simplicity, default=one.groups[-1][-1])
+        for case in islice(neighbours(base, like, provider), most):
+            if time.monotonic() >= until:
+                break
+            kind = kind_on_target(case)
+            if kind in ("", one.kind):
+                (failing if kind else passing).append(case)
+        one = _explanation(one.target, one.kind, failing, passing)
+    return one
+
+
+def _explanation(
+    target: str, kind: str, failing: Sequence[Case], passing: Sequence[Case]
+) -> Explanation:
+    what = shared(failing, passing)
+    groups = (*(pattern.selected for pattern in what.patterns), *filter(None, (what.left,)))
+    return Explanation(target, kind, what, groups, tuple(passing))
 
 
 def with_faults(explanation: Explanation, run: PlanRun, until: float) -> Explanation:

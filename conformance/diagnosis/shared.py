@@ -25,6 +25,9 @@ from conformance.operator.features import BY_NAME
 
 Mask = npt.NDArray[np.bool_]
 
+#: The theme of calls that were tried beside a run. They are not counted and not named.
+BESIDE: Final = "beside_the_run"
+
 #: The sizes whose thresholds, values and divisors are tried.
 SIZES: Final = (
     "batch_size", "num_heads", "kv_num_heads", "group_size", "head_size", "sequence_length",
@@ -56,32 +59,35 @@ MOST_FAIL: Final = 0.8
 
 @dataclass(frozen=True)
 class CasePattern:
-    """An expression, and the number of selected calls that fail.
+    """An expression, and the calls that it selects, without what patterns before it select.
 
-    ``calls`` and ``failures`` leave out what patterns before it select. ``passing`` has the calls
-    that pass although it selects them, if they are few; ``selected`` the calls that fail.
+    ``selected`` are those that fail, ``passing`` the others.
     """
 
     expression: str
-    failures: int
-    calls: int
-    passing: tuple[str, ...]
     selected: tuple[Case, ...]
+    passing: tuple[Case, ...]
 
     @property
-    def is_exact(self) -> bool:
-        """Whether no call passes that the expression selects."""
-        return self.failures == self.calls
+    def failures(self) -> int:
+        """The number of selected calls of the run that fail."""
+        return len(of_run(self.selected))
+
+    @property
+    def calls(self) -> int:
+        """The number of selected calls of the run."""
+        return self.failures + len(of_run(self.passing))
 
     @property
     def simplest(self) -> Case:
-        """The simplest failing call."""
-        return min(self.selected, key=simplicity)
+        """The simplest failing call of the run."""
+        return min(of_run(self.selected), key=simplicity)
 
     @property
     def sentence(self) -> str:
         """The number of selected calls that fail: ``fails with `ragged` (8 of 9, not a/b)``."""
-        names = f", not {listed(self.passing)}" if self.passing else ""
+        passing = [case.id for case in of_run(self.passing)]
+        names = f", not {listed(passing)}" if 0 < len(passing) <= 2 else ""
         return f"fails with `{self.expression}` ({self.failures:,} of {self.calls:,}{names})"
 
 
@@ -100,21 +106,23 @@ class Shared:
     @property
     def is_exact(self) -> bool:
         """Whether one expression selects all failures and no call that passes."""
-        return len(self.patterns) == 1 and not self.left and self.patterns[0].is_exact
+        return len(self.patterns) == 1 and not self.left and not self.patterns[0].passing
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """What the failures share, a sentence each; none if they share nothing."""
-        if not self.patterns:
+        of_patterns = [one.sentence for one in self.patterns if one.failures]
+        if not of_patterns:
             return ()
-        first, *others = [one.sentence for one in self.patterns]
-        if not self.left and not others:
+        first, *others = of_patterns
+        left = of_run(self.left)
+        if not left and not others:
             first = first.replace("with", "exactly with", self.is_exact)[:-1]
             return (f"{first[:1].upper()}{first[1:]}; 0 of {self.others:,} others).",)
         rest = f"of {self.others:,} other calls none fails"
-        if self.left:
-            names = ", ".join(case.id for case in self.left[:3]) + " …" * (len(self.left) > 3)
-            rest = f"of {self.others:,} other calls {len(self.left):,} fail: {names}"
+        if left:
+            names = ", ".join(case.id for case in left[:3]) + " …" * (len(left) > 3)
+            rest = f"of {self.others:,} other calls {len(left):,} fail: {names}"
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (first, *others, rest))
 
 
@@ -127,15 +135,22 @@ def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
     fails = np.arange(len(cases)) < len(failing)
     left: Mask = np.ones(len(cases), bool)
     patterns: list[CasePattern] = []
+
+    def chosen(mask: Mask) -> tuple[Case, ...]:
+        return tuple(cases[n] for n in np.flatnonzero(mask))
+
     for expression, selected in _shortest(cases, fails) if passing else ():
-        good = [cases[n] for n in np.flatnonzero(selected & ~fails)]
-        bad = [cases[n] for n in np.flatnonzero(selected & fails)]
-        names = tuple(case.id for case in good) if len(good) <= 2 else ()
-        number = len(bad) + len(good)
-        patterns.append(CasePattern(expression, len(bad), number, names, tuple(bad)))
+        patterns.append(
+            CasePattern(expression, chosen(selected & fails), chosen(selected & ~fails))
+        )
         left &= ~selected
-    rest = tuple(cases[n] for n in np.flatnonzero(left & fails))
-    return Shared(len(failing), tuple(patterns), int(left.sum()), rest)
+    number, others = len(of_run(failing)), len(of_run(chosen(left)))
+    return Shared(number, tuple(patterns), others, chosen(left & fails))
+
+
+def of_run(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The calls that were not tried beside the run."""
+    return tuple(case for case in cases if case.theme != BESIDE)
 
 
 def _shortest(cases: Sequence[Case], fails: Mask) -> list[tuple[str, Mask]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.case.case import Case
@@ -67,6 +67,35 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
     for name in ("total_sequence_length", "seed"):
         changes[name] = [{name: getattr(_PLAIN, name)}]
     return changes
+
+
+def additions(case: Case, like: Sequence[Case]) -> Iterator[FieldChanges]:
+    """Changes of one part each: other sizes, and values of features that a call in ``like`` has.
+
+    The first of ``like`` that has a value gives it.
+    """
+    call = case.written_call
+    tokens, past = call.sequence_length, call.past_sequence_length
+    heads, kv_heads = call.num_heads, call.kv_num_heads
+    longer = () if call.loop else ((2, 0), (1, 1), (3, 2), (1, 40), (40, 0))
+    sizes: list[FieldChanges] = [
+        {"num_heads": 2 * heads, "kv_num_heads": 2 * kv_heads},
+        {"num_heads": 2 * heads},
+        {"batch_size": call.batch_size + 1},
+        *(_lengths(case, new, old) for new, old in longer),
+        *(_lengths(case, new, past) for new in (() if call.loop else (tokens + 1,))),
+        _lengths(case, tokens, past + 1),
+        {"head_size": call.head_size + 8},
+    ]
+    found: dict[tuple[str, str | None], FieldChanges] = {}
+    for other in like:
+        given = other.written_call
+        for feature in BY_NAME.values():
+            changes = {field: getattr(given, field) for field in feature.off}
+            if changes:
+                found.setdefault((feature.name, other.features[feature.name]), changes)
+    yield from sizes
+    yield from (changes for (name, value), changes in found.items() if case.features[name] != value)
 
 
 def _towards(least: int, value: int) -> Iterator[int]:

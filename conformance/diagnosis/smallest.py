@@ -26,7 +26,8 @@ from conformance.case.case_file import FORMAT
 from conformance.case.contract import contract_by_features
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
-from conformance.diagnosis.simpler import needs, simplifications
+from conformance.diagnosis.shared import BESIDE
+from conformance.diagnosis.simpler import additions, needs, simplifications
 from conformance.harness.folders import temporary_folder
 from conformance.operator.call import CALL_FIELDS, CallError
 from conformance.operator.part import FieldChanges
@@ -84,13 +85,25 @@ def smallest(
 ) -> Smallest:
     """Make ``case`` simpler while ``still_fails``, which is called at most ``most_runs`` times.
 
-    Each call that is tried is a valid case file, demands the same of ``provider`` (the target's
-    execution provider) or more, and has values, or none for the same reason. ``until`` is a time of
-    `time.monotonic`. A graph stays as it is.
+    The calls that are tried are `Variations` of it. ``until`` is a time of `time.monotonic`. A
+    graph stays as it is.
     """
     with temporary_folder() as folder:
-        search = _Search(case, still_fails, most_runs, provider, until, folder)
-        return search.result()
+        variations = Variations(case, provider, folder)
+        return _Search(variations, still_fails, most_runs, until).result()
+
+
+def neighbours(case: Case, like: Sequence[Case], provider: str | None) -> Iterator[Case]:
+    """Calls that differ from ``case`` in one part, with the values that it has in ``like``."""
+    with temporary_folder() as folder:
+        variations = Variations(case, provider, folder)
+        seen = {_key(case)}
+        for changes in () if variations.unknown else additions(case, like):
+            changed = variations.changed(case, changes)
+            if _key(changed) not in seen:
+                seen.add(_key(changed))
+                if (made := variations.loaded(changed)) is not None:
+                    yield made
 
 
 def case_text(entries: Sequence[CaseEntry]) -> str:
@@ -123,33 +136,21 @@ def fields_of(case: Case) -> dict[str, Any]:
     return {**case.written_call.as_written(), **relation}
 
 
-class _Search:
-    """A search for a smaller call.
+class Variations:
+    """Calls like ``first``, with other fields, that it would be right or wrong to fail like it.
 
-    ``tried`` maps the fields of each call to whether it fails; None: the call cannot replace the
-    first one.
+    Each is a valid case file, demands the same of ``provider`` (the target's execution provider) or
+    more, and has values, or none for the same reason.
     """
 
-    def __init__(
-        self,
-        case: Case,
-        still_fails: Callable[[Case], bool],
-        most_runs: int,
-        provider: str | None,
-        until: float,
-        folder: Path,
-    ) -> None:
-        self.first = case
-        self.still_fails = still_fails
-        self.most_runs = most_runs
+    def __init__(self, first: Case, provider: str | None, folder: Path) -> None:
+        self.first = first
         self.provider = provider
-        self.until = until
-        self.file = folder / "smallest.yaml"
-        self.tried: dict[str, bool | None] = {}
-        self.runs = 0
-        self.unjudged = _without_numbers(prepared_case(case).own.unjudged)
-        derived, demands = self._derived(case), case.contract.on(provider).demands
-        written = case.written_contract
+        self.file = folder / f"{BESIDE}.yaml"
+        self.made = 0
+        self.unjudged = _without_numbers(prepared_case(first).own.unjudged)
+        derived, demands = self._derived(first), first.contract.on(provider).demands
+        written = first.written_contract
         #: Whether the contract follows from the features, so that it is known of other calls.
         self.explained = written is None or (derived == demands and not written.readings)
         #: What the features of other calls may demand: what is wrong in a call that may be
@@ -158,43 +159,11 @@ class _Search:
             {derived, "computes"} if self.explained and derived == "either" else {derived}
         )
         #: Whether nothing is known of other calls: one might be right to be accepted.
-        self.unknown = case.is_graph or (
+        self.unknown = first.is_graph or (
             not self.explained and demands == "rejects" and self.unjudged is None
         )
 
-    def result(self) -> Smallest:
-        """Try one part after the other until nothing can be made simpler."""
-        best = self.first
-        before = best if self.unknown else None
-        while best is not before and not self._is_over():
-            before = best
-            for part in simplifications(best):
-                best = self._simpler_in(part, best)
-        left = {
-            part: [self.tried.get(_key(each), True) for each in self._candidates(best, part)]
-            for part in simplifications(best)
-        }
-        needed = [part for part, fails in left.items() if False in fails and True not in fails]
-        complete = not any(True in fails for fails in left.values())
-        if best is not self.first:
-            limit = self.first.time_limit_seconds
-            best = replace(best, time_limit_seconds=limit, insensitive_to=_without_effect(best))
-        return Smallest(best, self.runs, needs(best, needed), complete)
-
-    def _is_over(self) -> bool:
-        return self.runs >= self.most_runs or time.monotonic() >= self.until
-
-    def _simpler_in(self, part: str, case: Case) -> Case:
-        """The case with one part as simple as possible."""
-        simpler = next(filter(None, map(self._tried, self._candidates(case, part))), None)
-        return case if simpler is None else self._simpler_in(part, simpler)
-
-    def _candidates(self, case: Case, part: str) -> Iterator[Case]:
-        """The cases in which one part is simpler; some may be impossible."""
-        changed = (self._changed(case, each) for each in simplifications(case)[part])
-        return (each for each in changed if _key(each) != _key(case))
-
-    def _changed(self, case: Case, changes: FieldChanges) -> Case:
+    def changed(self, case: Case, changes: FieldChanges) -> Case:
         """The case with other fields, which may contradict each other."""
         fields = {name: value for name, value in changes.items() if name in CALL_FIELDS}
         return replace(
@@ -208,23 +177,12 @@ class _Search:
             insensitive_to=(),
         )
 
-    def _tried(self, changed: Case) -> Case | None:
-        """The case as a file would give it, if it is new and still fails."""
-        key = _key(changed)
-        if key in self.tried or self._is_over():
-            return None
-        self.tried[key] = None
-        candidate = self._loaded(changed)
-        if candidate is None:
-            return None
-        self.runs += 1
-        self.tried[key] = fails = self.still_fails(candidate)
-        return candidate if fails else None
-
-    def _loaded(self, changed: Case) -> Case | None:
+    def loaded(self, changed: Case) -> Case | None:
         """The case as a file would give it; None if it cannot replace the first one."""
         try:
-            self.file.write_text(case_text([(changed, "")]), encoding="utf-8")
+            self.made += 1
+            named = replace(changed, name=f"call_{self.made}")
+            self.file.write_text(case_text([(named, "")]), encoding="utf-8")
             (case,) = load_file(self.file)
             case = replace(case, time_limit_seconds=min(TRY_SECONDS, case.time_limit_seconds))
             if self._derived(case) not in self.demands:
@@ -241,6 +199,78 @@ class _Search:
         """The demand on the provider that follows from the features of a case."""
         contract = contract_by_features(case.call, case.steps)
         return contract.on(self.provider).demands if contract else None
+
+
+class _Search:
+    """A search for a smaller call.
+
+    ``tried`` maps the fields of each call to whether it fails; None: the call cannot replace the
+    first one.
+    """
+
+    def __init__(
+        self,
+        variations: Variations,
+        still_fails: Callable[[Case], bool],
+        most_runs: int,
+        until: float,
+    ) -> None:
+        self.variations = variations
+        self.still_fails = still_fails
+        self.most_runs = most_runs
+        self.until = until
+        self.tried: dict[str, bool | None] = {}
+        self.runs = 0
+
+    def result(self) -> Smallest:
+        """Try one part after the other until nothing can be made simpler."""
+        best = first = self.variations.first
+        before = best if self.variations.unknown else None
+        while best is not before and not self._is_over():
+            before = best
+            for part in simplifications(best):
+                best = self._simpler_in(part, best)
+        left = {
+            part: [self.tried.get(_key(each), True) for each in self._candidates(best, part)]
+            for part in simplifications(best)
+        }
+        needed = [part for part, fails in left.items() if False in fails and True not in fails]
+        complete = not any(True in fails for fails in left.values())
+        if best is not first:
+            limit = first.time_limit_seconds
+            best = replace(
+                best,
+                name="smallest",
+                time_limit_seconds=limit,
+                insensitive_to=_without_effect(best),
+            )
+        return Smallest(best, self.runs, needs(best, needed), complete)
+
+    def _is_over(self) -> bool:
+        return self.runs >= self.most_runs or time.monotonic() >= self.until
+
+    def _simpler_in(self, part: str, case: Case) -> Case:
+        """The case with one part as simple as possible."""
+        simpler = next(filter(None, map(self._tried, self._candidates(case, part))), None)
+        return case if simpler is None else self._simpler_in(part, simpler)
+
+    def _candidates(self, case: Case, part: str) -> Iterator[Case]:
+        """The cases in which one part is simpler; some may be impossible."""
+        changed = (self.variations.changed(case, each) for each in simplifications(case)[part])
+        return (each for each in changed if _key(each) != _key(case))
+
+    def _tried(self, changed: Case) -> Case | None:
+        """The case as a file would give it, if it is new and still fails."""
+        key = _key(changed)
+        if key in self.tried or self._is_over():
+            return None
+        self.tried[key] = None
+        candidate = self.variations.loaded(changed)
+        if candidate is None:
+            return None
+        self.runs += 1
+        self.tried[key] = fails = self.still_fails(candidate)
+        return candidate if fails else None
 
 
 def _without_effect(case: Case) -> tuple[EffectName, ...]:

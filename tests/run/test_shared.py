@@ -58,11 +58,11 @@ def test_passing_calls_are_counted_and_a_few_are_named() -> None:
     assert (pattern.failures, pattern.calls) == (len(failing), len(failing) + 1)
     (sentence,) = found.sentences
     assert sentence.startswith(f"Fails with `ragged` ({len(failing)} of {len(failing) + 1}, not")
-    assert pattern.passing[0] in sentence
+    assert pattern.passing[0].id in sentence
     many, failing = shared_by("ragged", but=20)
     assert many.patterns[0].expression == "ragged"
     assert many.patterns[0].calls == len(failing) + 20
-    assert not many.patterns[0].passing
+    assert ", not" not in many.sentences[0]
 
 
 def test_causes_without_a_call_in_common_are_told_apart() -> None:
