@@ -3,8 +3,8 @@
 
 Each fault of mutants/ is run as a target on a sample of the corpus, and explained as `gqa run` does
 it, in as much time. The fault itself is not known, so that another one must be found to be like it,
-or the condition under which calls fail. With ``--switched`` the fault is known, but on in some calls
-only. With ``--known`` it is known.
+or the condition under which calls fail. With ``--switched`` it is known, but on in some calls only;
+with ``--known`` it is known and on.
 
 What is said is judged with calls that the explanation has not seen. A name is right if the fault
 returns the values of the named one in 49 of 50 of the calls that this makes wrong (and that have
@@ -190,7 +190,7 @@ class Judge:
         return wrong - explained <= wrong * TOLERANCE
 
     def _selects(self, fault: str, expressions: Sequence[str], of: str = "") -> bool:
-        """Whether the expressions select what the fault changes, of those calls that ``of`` does."""
+        """Whether the expressions select what the fault changes, of what ``of`` makes wrong."""
         tests = [compile_expression(text) for text in expressions]
         states = self.held_out.states(fault)
         among = self.held_out.states(of) if of else dict.fromkeys(states, "wrong")
@@ -214,10 +214,8 @@ def rows(faults: Iterator[str], run: Calls, judge: Judge, is_known: bool) -> Ite
         states = run.states(fault)
         failures = sum(state == "wrong" for state in states.values())
         name = fault.partition("@")[0]
-        if not failures or (
-            name != fault
-            and len([s for s in run.states(name).values() if s == "wrong"]) < failures + 5
-        ):
+        spared = [*run.states(name).values()].count("wrong") - failures
+        if not failures or (name != fault and (failures < 5 or spared < 5)):
             continue
         results: list[tuple[Case, str, str | None]] = [
             (run.calls[id].case, "it", "wrong" if state == "wrong" else "")

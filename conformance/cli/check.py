@@ -22,7 +22,7 @@ from conformance.cli.check_terminal import print_answers
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
 from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.run import Work, execute, write_outputs
-from conformance.cli.shrunk import effort_for, make_smaller
+from conformance.cli.shrunk import effort_for, make_smaller, tell_smallest
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.expectations.match import check_stale
 from conformance.expectations.read import load_pinned
@@ -234,7 +234,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         place = stack.enter_context(OutputFile(outputs.results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model.path)))
         execute(work, targets.jobs, place, terminal, summary, described=checked.run_model)
-        make_smaller(summary, effort_for())
+        tell_smallest(summary, effort_for(), make_smaller(summary, effort_for()))
         table = checked.conclude(summary)
         print_answers(terminal, summary, table)
         write_outputs(place, outputs, summary, terminal, table)

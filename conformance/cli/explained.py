@@ -3,46 +3,71 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
+from conformance.case.case import Case
 from conformance.cli.terminal import RunSummary
+from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import kind_of
+from conformance.results.records import ResultRecord
 from conformance.run.engine import PlanRun
 from conformance.run.target import Plan
 
-#: How long calls are compared with known faults.
-SECONDS: Final = 30.0
+#: How long all of an explanation takes: the smallest calls, further calls, and known faults.
+SECONDS: Final = 15.0
 
 
-def explain_failures(summary: RunSummary, plans: Sequence[Plan], asked: bool | None) -> None:
+def explain_failures(
+    summary: RunSummary, plans: Sequence[Plan], asked: bool | None, until: float
+) -> None:
     """Add to the summary what explains unexpected results, and known ones if ``asked`` for.
 
-    False: the user wants no explanations.
+    False: the user wants no explanations. ``until`` is a time of `time.monotonic`.
     """
     known = bool(asked)
     is_any = any(result.unexpected or (known and result.known) for _, result in summary.results)
     if summary.interrupted or asked is False or not is_any:
         return
     try:
-        summary.explanations += _explained(summary, plans, known)
+        summary.explanations += _explained(summary, plans, known, until)
     except KeyboardInterrupt:
         summary.interrupted = True
 
 
-def _explained(summary: RunSummary, plans: Sequence[Plan], known: bool) -> Iterator[str]:
-    from conformance.diagnosis.explanation import explanations, with_faults  # takes its time
+def _explained(
+    summary: RunSummary, plans: Sequence[Plan], known: bool, until: float
+) -> Iterator[str]:
+    from conformance.diagnosis.explanation import (  # takes its time
+        explanations,
+        with_experiments,
+        with_faults,
+    )
 
     runs = {ready.name: (plan, ready) for plan, ready in zip(plans, summary.targets, strict=True)}
-    until = time.monotonic() + SECONDS
-    kinds = ((case, result.target, kind_of(result, known)) for case, result in summary.results)
+    kinds = [(case, result.target, kind_of(result, known)) for case, result in summary.results]
+    kinds += ((case, result.target, kind_of(result, True)) for case, result in summary.beside)
     for one in explanations(kinds):
         with contextlib.ExitStack() as stack:
             if one.target in runs:
                 plan, ready = runs[one.target]
-                one = with_faults(one, stack.enter_context(PlanRun(plan, ready=ready)), until)
+                run = stack.enter_context(PlanRun(plan, ready=ready))
+                if one.kind.startswith(("wrong", "rejected")):
+                    one = with_experiments(
+                        one, partial(_kind, run), ready.execution_provider, until
+                    )
+                one = with_faults(one, run, until)
         summary.explained.append(one)
         if lines := one.lines:
             yield f"\n{lines[0]}"
             yield from (f"  {line}" for line in lines[1:])
+
+
+def _kind(run: PlanRun, case: Case) -> str | None:
+    """The kind of the result of a call on a target; None if it has none."""
+    with contextlib.suppress(RunnerFailed):
+        if run.ready.cannot_take(case) is None:
+            record = run.once(case).record
+            return kind_of(record, True) if isinstance(record, ResultRecord) else None
+    return None

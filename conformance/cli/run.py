@@ -22,12 +22,12 @@ from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, write_file
-from conformance.cli.explained import explain_failures
+from conformance.cli.explained import SECONDS, explain_failures
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
-from conformance.cli.shrunk import effort_for, make_smaller
+from conformance.cli.shrunk import effort_for, make_smaller, tell_smallest
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed
@@ -200,9 +200,13 @@ def run(targets: TargetOptions, asked: RunOptions, outputs: OutputOptions) -> in
         summary = RunSummary(until)
         most = 1 if asked.first else asked.maxfail
         execute(work, targets.jobs, place, terminal, summary, most)
-        explain_failures(summary, work.planned, asked.explain)
+        begin = time.monotonic()
         partial = bool(asked.shard or asked.resumed or asked.minutes or asked.bisect)
-        make_smaller(summary, effort_for(asked.shrink, partial, outputs.save_shrunk))
+        effort = effort_for(asked.shrink, partial, outputs.save_shrunk)
+        smaller = make_smaller(summary, effort)
+        begin = time.monotonic() if effort and effort.thorough else begin
+        explain_failures(summary, work.planned, asked.explain, begin + SECONDS)
+        tell_smallest(summary, effort, smaller)
         terminal.summary(summary)
         if place is not None:
             write_outputs(place, outputs, summary, terminal)

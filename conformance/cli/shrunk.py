@@ -1,4 +1,8 @@
-"""The smallest calls that still fail: of ``gqa run --shrink``, and of each run with failures."""
+"""The smallest calls that still fail: of ``gqa run --shrink``, and of each run with failures.
+
+They are looked for first, since the calls that are tried help to explain the failures, and told
+after the explanation, with what they have in common with it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 import math
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +21,14 @@ from conformance.case.case import Case
 from conformance.case.node_steps import input_elements
 from conformance.cli.common import write_file
 from conformance.cli.terminal import RunSummary
-from conformance.diagnosis.smallest import CaseEntry, case_text, fields_of, smallest
+from conformance.diagnosis.smallest import CaseEntry, Smallest, case_text, fields_of, smallest
 from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import Cause, causes, fault_of, kind_of
 from conformance.results.records import ResultRecord
 from conformance.results.results_error import ResultsError
 from conformance.results.verdicts import is_red, was_tried
 from conformance.run.engine import PlanRun
-from conformance.run.target import Plan
+from conformance.run.target import DescribedTarget, Plan
 
 Failing = tuple[Case, ResultRecord]
 
@@ -51,18 +55,40 @@ def effort_for(
     nobody did and the run is ``partial``, or of a program."""
     if asked or file:
         return Effort(100, 500, math.inf, True, file)
-    return None if partial or asked is False else Effort(3, 60, 10.0, False)
+    return None if partial or asked is False else Effort(3, 60, 5.0, False)
 
 
-def make_smaller(summary: RunSummary, effort: Effort | None) -> None:
-    """Add to the summary the smallest call of each cause of failures, and write the file."""
-    if effort is None or summary.interrupted:
+@dataclass(frozen=True)
+class SmallestOfCause:
+    """The smallest call of a cause, made of ``case``. ``is_smaller``: it differs from this one."""
+
+    cause: Cause[Failing]
+    case: Case
+    result: ResultRecord
+    ready: DescribedTarget
+    made: Smallest
+    is_smaller: bool
+
+
+def make_smaller(summary: RunSummary, effort: Effort | None) -> list[SmallestOfCause]:
+    """The smallest call of each cause of failures; the summary gets the calls that were tried."""
+    found: list[SmallestOfCause] = []
+    if effort is not None and not summary.interrupted:
+        try:
+            found.extend(smallest_calls(summary, effort))
+        except KeyboardInterrupt:
+            summary.interrupted = True
+    return found
+
+
+def tell_smallest(
+    summary: RunSummary, effort: Effort | None, made: Sequence[SmallestOfCause]
+) -> None:
+    """Add the smallest calls to the summary as texts, and write the file."""
+    if effort is None:
         return
     found: list[CaseEntry] = []
-    try:
-        summary.smallest += smallest_calls(summary, effort, found)
-    except KeyboardInterrupt:
-        summary.interrupted = True
+    summary.smallest += filter(None, (_text(one, summary, effort, found) for one in made))
     if effort.file is None:
         return
     if not found:
@@ -74,11 +100,8 @@ def make_smaller(summary: RunSummary, effort: Effort | None) -> None:
         summary.smallest.append(f"  {error}")
 
 
-def smallest_calls(summary: RunSummary, effort: Effort, found: list[CaseEntry]) -> Iterator[str]:
-    """A text for each cause: the call in words and as fields, what it has, how to run it.
-
-    Never of results that did not repeat. The calls are added to ``found``, each with a sentence.
-    """
+def smallest_calls(summary: RunSummary, effort: Effort) -> Iterator[SmallestOfCause]:
+    """The smallest call of each cause, never of results that did not repeat."""
     until = time.monotonic() + effort.seconds
     unstable = {(record.case, record.target) for record in summary.instability}
     failing = [
@@ -90,16 +113,14 @@ def smallest_calls(summary: RunSummary, effort: Effort, found: list[CaseEntry]) 
         if effort.thorough or result.verdict != "timeout"
     ]
     for cause in causes(failing, lambda pair: pair[1])[: effort.most_causes]:
-        if time.monotonic() < until and (
-            text := _smallest_of(cause, summary, effort, until, found)
-        ):
-            yield text
+        if time.monotonic() < until:
+            yield _smallest_of(cause, summary, effort, until)
 
 
 def _smallest_of(
-    cause: Cause[Failing], summary: RunSummary, effort: Effort, until: float, found: list[CaseEntry]
-) -> str:
-    """The text for one cause, whose simplest case is made smaller."""
+    cause: Cause[Failing], summary: RunSummary, effort: Effort, until: float
+) -> SmallestOfCause:
+    """The simplest case of one cause, made smaller."""
     case, result = min(cause.members, key=lambda pair: sum(map(input_elements, pair[0].steps)))
     (ready,) = (each for each in summary.targets if each.name == result.target)
     fault = fault_of(result.model_copy(update={"expectation": None}))
@@ -111,33 +132,43 @@ def _smallest_of(
             with suppress(RunnerFailed):
                 record = run.once(candidate).record
                 if isinstance(record, ResultRecord):
+                    summary.beside.append((candidate, record))
                     return fault_of(record) == fault and record.unexpected >= is_red_here
             return False
 
         made = smallest(case, still_fails, effort.most_runs, provider=provider, until=until)
         run.rest()
         is_smaller = fields_of(made.case) != fields_of(case) and still_fails(made.case)
-    head = f"{case.id} on {result.target}, after {plural(made.runs, 'run')}"
-    if not is_smaller:
+    return SmallestOfCause(cause, case, result, ready, made, is_smaller)
+
+
+def _text(one: SmallestOfCause, summary: RunSummary, effort: Effort, found: list[CaseEntry]) -> str:
+    """The call in words and as fields, what it has, how to run it.
+
+    The call is added to ``found``, with a sentence.
+    """
+    cause, made, target = one.cause, one.made, one.result.target
+    head = f"{one.case.id} on {target}, after {plural(made.runs, 'run')}"
+    if not one.is_smaller:
         return f"  {head}: not smaller than it is" if effort.thorough else ""
     if not made.complete:
         head += "; --shrink searches further"
-    kind = kind_of(result, known=True)
+    kind = kind_of(one.result, known=True)
     shared = [
         pattern.expression
-        for one in summary.explained
-        if (one.target, one.kind) == (result.target, kind) and not one.shared.left
-        for pattern in one.shared.patterns
+        for each in summary.explained
+        if (each.target, each.kind) == (target, kind) and not each.shared.left
+        for pattern in each.shared.patterns
     ]
     about = [*filter(None, [made.sentence]), *made.beside([c for c, _ in cause.members], shared)]
     lines = [f"{head}:", f"  {made.case.title}: {_fields_text(made.case)}"]
     lines += [f"  {sentence}" for sentence in about]
     if effort.file is not None:
         name = f"smallest_{len(found) + 1}" if found else made.case.name
-        why = " ".join((*about, f"Made of {case.id} ({cause.verdict} on {result.target})."))
+        why = " ".join((*about, f"Made of {one.case.id} ({cause.verdict} on {target})."))
         found.append((replace(made.case, name=name), why))
         place = f"{shown(effort.file)}::{name}"
-        lines.append(f"  {shlex.join(['gqa', 'run', place, *ready.arguments])}")
+        lines.append(f"  {shlex.join(['gqa', 'run', place, *one.ready.arguments])}")
     return "\n".join(f"  {line}" for line in lines)
 
 

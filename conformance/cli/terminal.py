@@ -69,6 +69,8 @@ class RunSummary:
     explanations: list[str] = field(default_factory=list)
     """What the failures share, and what they are like."""
     explained: list[Explanation] = field(default_factory=list)
+    beside: list[tuple[Case, ResultRecord]] = field(default_factory=list)
+    """The results of calls that were tried beside the run."""
     smallest: list[str] = field(default_factory=list)
     """Texts about the smallest calls that still fail."""
 

@@ -36,6 +36,10 @@ ENOUGH: Final = 400
 EXCEPTIONS: Final = 2
 #: A fault that breaks more of the passing calls than this does not explain failures everywhere.
 BROKEN: Final = 2
+#: A similar fault makes this share of the failures wrong, and as many more calls as it misses; it
+#: is only looked for if at most this share of a run fails.
+HIT: Final = 0.8
+MAX_SHARE: Final = 0.3
 #: As many of them are enough to tell them from the failures.
 TOLD_APART: Final = 100
 #: The most faults of a group that are looked for.
@@ -76,10 +80,12 @@ class MatchingFault:
         texts = "; or ".join(f"{t[:1].lower()}{t[1:].rstrip('.')}" for t in self.sentences)
         fault = f"{texts} ({', '.join(self.names)})"
         tried = len(self.explained) + len(self.others)
-        number = f"{len(self.explained)} of {tried} failures that were run again"
-        but = f", but not in {self.others[0].id}" if self.others else ""
+        number = f"{len(self.explained)} of {tried} failures"
         if self.similar:
-            return f"Similar to: {fault}. It makes wrong {number}{but}, with other values."
+            beside = f" and {plural(len(self.broken), 'other call')}" if self.broken else ""
+            return f"Similar to: {fault}, which makes {number}{beside} wrong, with other values."
+        number += " that were run again"
+        but = f", but not in {self.others[0].id}" if self.others else ""
         if self.broken:
             calls = plural(len(self.broken), "call")
             where = "in other calls it would" if self.only else "it would also"
@@ -134,12 +140,14 @@ class _Comparison:
         failing: dict[tuple[str, ...], list[Case]] = {}
         known: set[str] = set()
         unexplained: list[SampledCall] = []
+        firsts: list[Case] = []
         for group in groups:
             samples = [
                 call
                 for case in _spread(group, FAILURES)
                 if case.id not in known and (call := self._call(case))
             ]
+            firsts += (call.case for call in samples[:1])
             for one in self._in_group(samples):
                 found.setdefault(one.names, []).append(one)
                 failing.setdefault(one.names, []).extend(group)
@@ -147,17 +155,20 @@ class _Comparison:
             unexplained += (call for call in samples if call.case.id not in known)
         merged = [_merged(parts, failing[names]) for names, parts in found.items()]
         named = [one for one in merged if one is not None]
+        smallest = min(firsts, key=simplicity, default=None)
+        if not any(smallest in one.explained for one in named):
+            named = []
         named += self._both(named, unexplained)
         return named or self._similar([*chain.from_iterable(groups)])
 
-    def _in_group(self, samples: Sequence[SampledCall]) -> Iterator[MatchingFault]:
-        """The faults that explain samples. One must explain the simplest, if any does."""
-        for _ in range(MAX_FAULTS):
-            one = self._explained(samples) if samples else None
-            if one is None or self._is_over():
-                return
-            yield one
-            samples = [call for call in samples if call.case not in one.explained]
+    def _in_group(self, samples: Sequence[SampledCall]) -> list[MatchingFault]:
+        """The faults that explain together most samples; the first one explains the simplest."""
+        found: list[MatchingFault] = []
+        left = samples
+        while left and len(found) < MAX_FAULTS and (one := self._explained(left)):
+            found.append(one)
+            left = [call for call in left if call.case not in one.explained]
+        return found if 2 * len(left) < len(samples) else []
 
     def _explained(self, samples: Sequence[SampledCall]) -> MatchingFault | None:
         """The fault that explains the first sample, and others, best.
@@ -211,45 +222,50 @@ class _Comparison:
                 yield MatchingFault((name,), (text,), both)
 
     def _similar(self, failing: Sequence[Case]) -> list[MatchingFault]:
-        """The fault whose values are nearest among those that make the same calls wrong.
+        """The fault whose values are nearest among those that make almost the same calls wrong.
 
-        None if these are in several areas of the operator.
+        None if these are in several areas of the operator, or if many calls of the run fail: then
+        most faults are alike.
         """
         chosen = _spread(failing, SIMILAR)
         samples = [call for case in chosen[:FAILURES] if (call := self._call(case))]
-        if len(samples) < 2:
+        if not samples or len(failing) > MAX_SHARE * (len(failing) + len(self.passing)):
             return []
-        names = self.kernels.changing(samples[0])
-        apart = dict.fromkeys(names, 0.0)
-        for call in samples:
-            wrong = call.wrong(call.returned)
-            for name in [*apart]:
+        apart = dict.fromkeys(self.kernels.changing(samples[0]), 0.0)
+        alike = {name: list[SampledCall]() for name in apart}
+        samples += (SampledCall(case, (), self.target_class) for case in chosen[FAILURES:])
+        for number, call in enumerate(samples):
+            wrong = call.wrong(call.returned) if call.returned else None
+            for name in alike:
                 outputs = self.kernels.outputs(call, name)
-                apart[name] += call.apart(outputs) if outputs else 0.0
-                if outputs is None or call.wrong(outputs) != wrong:
-                    del apart[name]
-        for case in chosen[FAILURES:]:
-            call = SampledCall(case, (), self.target_class)
-            apart = {n: far for n, far in apart.items() if not self._keeps(call, n)}
-            if self._is_over() or not apart:
+                made = set[str]() if outputs is None else call.wrong(outputs)
+                if made and wrong in (None, made):
+                    alike[name].append(call)
+                if outputs is not None and call.returned:
+                    apart[name] += call.apart(outputs)
+            least = max(HIT * (number + 1) - 1, 1)
+            alike = {n: calls for n, calls in alike.items() if len(calls) >= least}
+            if self._is_over():
                 return []
-        broken = self._broken(apart, samples, BROKEN)
-        alike = [name for name in broken if len(broken[name]) <= BROKEN]
-        if len({self.kernels.areas[name] for name in alike}) != 1:
+        alike = {n: calls for n, calls in alike.items() if len(calls) >= HIT * len(samples)}
+        most = max(BROKEN, int((1 - HIT) * len(failing)))
+        broken = self._broken(alike, samples[:FAILURES], most, ENOUGH)
+        near = [name for name, calls in broken.items() if len(calls) <= most]
+        if len({self.kernels.areas[name] for name in near}) != 1:
             return []
-        nearest = min(alike, key=lambda name: apart[name])
-        return [self._matching((nearest,), samples, samples, similar=True)]
+        nearest = min(near, key=lambda name: apart[name])
+        calls = broken[nearest]
+        return [self._matching((nearest,), alike[nearest], samples, calls, similar=True)]
 
     def _broken(
-        self, names: Iterable[str], samples: Sequence[SampledCall], most: int
+        self, names: Iterable[str], samples: Sequence[SampledCall], most: int, tried: int = TRIED
     ) -> dict[str, list[Case]]:
-        """The passing calls that each fault would break, a few more than ``most``.
-
-        Empty if the time is up before enough of them were tried.
+        """The passing calls of so many ``tried`` ones that each fault would break: one more than
+        ``most``, or all. Empty if the time is up before enough of them were tried.
         """
         broken: dict[str, list[Case]] = {name: [] for name in names}
         order = _telling(self.passing, [call.case for call in samples]) if broken else []
-        for number, case in enumerate(order):
+        for number, case in enumerate(order[:tried]):
             left = [name for name in broken if len(broken[name]) <= most]
             if self._is_over() and number < ENOUGH and left:
                 return {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -18,9 +18,10 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
 from conformance.case.load import load
+from conformance.case.selection import compile_expression
 from conformance.diagnosis.as_if import MatchingFault, as_if
 from conformance.diagnosis.faulty_kernels import FaultyKernels
-from conformance.diagnosis.shared import Shared, shared, simplicity
+from conformance.diagnosis.shared import Shared, of_run, shared, simplicity
 from conformance.diagnosis.smallest import neighbours
 from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
@@ -35,7 +36,9 @@ BROKEN: Final = "newly broken"
 #: The most groups of failures that are explained.
 MAX_GROUPS: Final = 6
 #: The most calls that are tried beside a run to tell expressions apart, at first and then.
-ROUNDS: Final = (15, 15)
+ROUNDS: Final = (10, 10, 10)
+#: They are chosen among so many.
+POOL: Final = 60
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,9 @@ def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explan
                 group = failing.setdefault((target, kind), [])
             group.append(case)
     found = []
-    for (target, kind), cases in sorted(failing.items(), key=lambda item: -len(item[1])):
+    for (target, kind), cases in sorted(failing.items(), key=lambda item: -len(of_run(item[1]))):
+        if not of_run(cases):
+            break
         others = passing.get((target, kind == "accepted"), [])
         found.append(_explanation(target, kind, cases, others))
     return found[:MAX_GROUPS]
@@ -106,17 +111,24 @@ def with_experiments(
 
     First they differ from the simplest failure, then from the simplest call that passes although
     the failures share an expression with it, or else from another failure. ``kind_on_target`` runs
-    a call; ``until`` is a time of `time.monotonic`.
+    a call; ``until`` is a time of `time.monotonic`, of which a third is taken.
     """
-    one = explanation
+    one, now = explanation, time.monotonic()
+    until = now + (until - now) / 3
     for most in ROUNDS:
         failing, passing = one.failing, [*one.passing]
-        like = sorted((*failing, *passing), key=simplicity)
+        tests = [compile_expression(pattern.expression) for pattern in one.shared.patterns]
         base = min(failing, key=simplicity)
         if one is not explanation:
             refuting = chain.from_iterable(pattern.passing for pattern in one.shared.patterns)
             base = min(refuting, key=simplicity, default=one.groups[-1][-1])
-        for case in islice(neighbours(base, like, provider), most):
+        like = sorted((*failing, *passing), key=simplicity)
+        pool = [*islice(neighbours(base, like, provider), POOL)]
+        inside, outside = (
+            [c for c in pool if any(t((), c) for t in tests) is is_in] for is_in in (True, False)
+        )
+        both = chain.from_iterable(zip_longest(outside, inside))
+        for case in islice(filter(None, both), most):
             if time.monotonic() >= until:
                 break
             kind = kind_on_target(case)

@@ -127,8 +127,9 @@ class SampledCall:
                 if one is None or other is None or not one.shape == other.shape == want.shape:
                     return 1.0
                 target, fault = (want.defined_of(of).astype(np.float64) for of in (one, other))
-                far += float(np.nansum(np.abs(target - fault)))
-                error += float(np.nansum(np.abs(target - want.defined_of(want.value))))
+                with np.errstate(all="ignore"):
+                    far += float(np.nansum(np.abs(target - fault)))
+                    error += float(np.nansum(np.abs(target - want.defined_of(want.value))))
         return far / error if far < error else 1.0
 
     def is_explained(self, outputs: Outputs) -> bool:

@@ -69,33 +69,31 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
     return changes
 
 
+#: New tokens on past tokens that are tried in place of those of a call.
+_LENGTHS: Final = ((1, 0), (2, 0), (1, 1), (3, 2), (1, 40), (40, 0))
+#: Sizes that a call can take from another one.
+_TAKEN: Final = (("num_heads", "kv_num_heads"), ("head_size",), ("dtype",), ("batch_size",))
+
+
 def additions(case: Case, like: Sequence[Case]) -> Iterator[FieldChanges]:
-    """Changes of one part each: other sizes, and values of features that a call in ``like`` has.
+    """Changes of one part each: other lengths, and sizes and features that a call in ``like`` has.
 
     The first of ``like`` that has a value gives it.
     """
     call = case.written_call
     tokens, past = call.sequence_length, call.past_sequence_length
-    heads, kv_heads = call.num_heads, call.kv_num_heads
-    longer = () if call.loop else ((2, 0), (1, 1), (3, 2), (1, 40), (40, 0))
-    sizes: list[FieldChanges] = [
-        {"num_heads": 2 * heads, "kv_num_heads": 2 * kv_heads},
-        {"num_heads": 2 * heads},
-        {"batch_size": call.batch_size + 1},
-        *(_lengths(case, new, old) for new, old in longer),
-        *(_lengths(case, new, past) for new in (() if call.loop else (tokens + 1,))),
-        _lengths(case, tokens, past + 1),
-        {"head_size": call.head_size + 8},
-    ]
-    found: dict[tuple[str, str | None], FieldChanges] = {}
+    near = ((tokens + 1, past), (tokens, past + 1))
+    yield from (_lengths(case, *each) for each in (() if call.loop else (*near, *_LENGTHS)))
+    seen: set[tuple[object, ...]] = set()
     for other in like:
-        given = other.written_call
-        for feature in BY_NAME.values():
-            changes = {field: getattr(given, field) for field in feature.off}
-            if changes:
-                found.setdefault((feature.name, other.features[feature.name]), changes)
-    yield from sizes
-    yield from (changes for (name, value), changes in found.items() if case.features[name] != value)
+        parts = ((feature.name, feature.off) for feature in BY_NAME.values() if feature.off)
+        values = [(other.features[name], fields) for name, fields in parts]
+        for value, fields in (*values, *((None, fields) for fields in _TAKEN)):
+            changes = {field: getattr(other.written_call, field) for field in fields}
+            key = (fields, value or tuple(changes.values()))
+            if key not in seen:
+                seen.add(key)
+                yield changes
 
 
 def _towards(least: int, value: int) -> Iterator[int]:

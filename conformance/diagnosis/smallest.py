@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ CaseEntry = tuple[Case, str]
 
 #: The time limit of a call that is tried: it is as small as the failing one, or smaller.
 TRY_SECONDS: Final = 5.0
+#: The calls that are tried have numbers, since their ids must differ.
+_NUMBERS: Final = count(1)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,6 @@ class Variations:
         self.first = first
         self.provider = provider
         self.file = folder / f"{BESIDE}.yaml"
-        self.made = 0
         self.unjudged = _without_numbers(prepared_case(first).own.unjudged)
         derived, demands = self._derived(first), first.contract.on(provider).demands
         written = first.written_contract
@@ -180,8 +182,7 @@ class Variations:
     def loaded(self, changed: Case) -> Case | None:
         """The case as a file would give it; None if it cannot replace the first one."""
         try:
-            self.made += 1
-            named = replace(changed, name=f"call_{self.made}")
+            named = replace(changed, name=f"call_{next(_NUMBERS)}")
             self.file.write_text(case_text([(named, "")]), encoding="utf-8")
             (case,) = load_file(self.file)
             case = replace(case, time_limit_seconds=min(TRY_SECONDS, case.time_limit_seconds))

@@ -130,14 +130,14 @@ def test_what_may_not_repeat_is_not_shrunk(tmp_path: Path, monkeypatch: pytest.M
     assert thorough is not None
     assert effort_for(partial=True) is None
     assert effort_for(False) is None
-    assert list(smallest_calls(run_of(case), brief, [])) == [case.id]
+    assert list(smallest_calls(run_of(case), brief)) == [case.id]
     hang = {"verdict": "timeout", "outcome": "timed_out", "message": None, "time_limit": 9.0}
-    assert list(smallest_calls(run_of(case, **hang), brief, [])) == []
-    assert list(smallest_calls(run_of(case, **hang), thorough, [])) == [case.id]
+    assert list(smallest_calls(run_of(case, **hang), brief)) == []
+    assert list(smallest_calls(run_of(case, **hang), thorough)) == [case.id]
     unstable = run_of(case)
     met = {"target": "cpu@1.31.1", "case": case.id, "verdict": "wrong", "message": "", "before": ""}
     unstable.instability.append(InstabilityRecord.model_validate({**met, "unexpected": True}))
-    assert list(smallest_calls(unstable, thorough, [])) == []
+    assert list(smallest_calls(unstable, thorough)) == []
 
 
 def test_ctrl_c_ends_only_the_search(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
