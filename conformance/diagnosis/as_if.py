@@ -10,7 +10,7 @@ failures, one that makes the same calls wrong is similar.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Final
@@ -20,7 +20,7 @@ from conformance.base.words import plural
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
-from conformance.diagnosis.shared import effort, shared, simplicity
+from conformance.diagnosis.shared import CasePattern, effort, shared, simplicity
 from conformance.oracle.tolerance import TargetClass
 
 #: Failures of a group that are sampled, and of all that a similar fault is tried with.
@@ -39,9 +39,13 @@ BROKEN: Final = 2
 #: A similar fault makes this share of the failures wrong, and as many more calls as it misses; it
 #: is only looked for if at most this share of a run fails.
 HIT: Final = 0.8
+#: Passing calls that it is tried with.
+SIMILAR_TRIED: Final = 200
 MAX_SHARE: Final = 0.3
 #: As many of them are enough to tell them from the failures.
 TOLD_APART: Final = 100
+#: An expression may place so many of either wrongly.
+TOLD: Final = 0.05
 #: The most faults of a group that are looked for.
 MAX_FAULTS: Final = 3
 #: Calls with more than this many products of scores are not sampled, or not tried.
@@ -178,11 +182,14 @@ class _Comparison:
         first = samples[0]
         like = {n: [first] for n in self.kernels.changing(first) if self._explains(first, n)}
         others = dict.fromkeys(like, 0)
+        partly: dict[str, list[SampledCall]] = {name: [] for name in like}
         for call in samples[1:]:
             for name in like:
                 outputs = self.kernels.outputs(call, name)
                 if outputs is not None and call.is_explained(outputs):
                     like[name].append(call)
+                elif outputs is not None and call.is_explained(outputs, in_some_steps=True):
+                    partly[name].append(call)
                 elif outputs is None or not call.is_right(outputs):
                     others[name] += 1
         like = {
@@ -196,7 +203,8 @@ class _Comparison:
         best = tuple(name for name in order if order[name] == max(order.values()))
         if not 0 < len(best) <= (MAX_NAMES if everywhere else 1):
             return None
-        return self._matching(best, like[best[0]], samples, broken[best[0]])
+        explained = [*like[best[0]], *(() if everywhere else partly[best[0]])]
+        return self._matching(best, explained, samples, broken[best[0]])
 
     def _matching(
         self,
@@ -249,7 +257,7 @@ class _Comparison:
                 return []
         alike = {n: calls for n, calls in alike.items() if len(calls) >= HIT * len(samples)}
         most = max(BROKEN, int((1 - HIT) * len(failing)))
-        broken = self._broken(alike, samples[:FAILURES], most, ENOUGH)
+        broken = self._broken(alike, samples[:FAILURES], most, SIMILAR_TRIED)
         near = [name for name, calls in broken.items() if len(calls) <= most]
         if len({self.kernels.areas[name] for name in near}) != 1:
             return []
@@ -267,7 +275,7 @@ class _Comparison:
         order = _telling(self.passing, [call.case for call in samples]) if broken else []
         for number, case in enumerate(order[:tried]):
             left = [name for name in broken if len(broken[name]) <= most]
-            if self._is_over() and number < ENOUGH and left:
+            if self._is_over() and number < min(ENOUGH, tried) and left:
                 return {}
             if self._is_over() or not left:
                 break
@@ -319,14 +327,20 @@ def _merged(parts: Sequence[MatchingFault], failing: Sequence[Case]) -> Matching
     others = tuple(case for one in parts for case in one.others)
     only = ""
     if len(broken) > BROKEN * len(parts):
-        told = shared(failing, [*broken.values()])
-        only = told.patterns[0].expression if told.is_exact and not others else ""
+        told = shared(failing, [*broken.values()], least_bits=0.0).patterns[:1]
+        only = next((one.expression for one in told if _tells(one, failing, broken)), "")
         if not only:
             return None
     first = parts[0]
     return MatchingFault(
         first.names, first.sentences, explained, others, tuple(broken.values()), only
     )
+
+
+def _tells(pattern: CasePattern, failing: Sequence[Case], passing: Collection[str]) -> bool:
+    """Whether an expression selects almost all failing calls, and almost none that passes."""
+    missed = len(failing) - len(pattern.selected)
+    return missed <= TOLD * len(failing) and len(pattern.passing) <= TOLD * len(passing)
 
 
 def _spread(cases: Sequence[Case], most: int) -> list[Case]:

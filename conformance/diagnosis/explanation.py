@@ -36,7 +36,7 @@ BROKEN: Final = "newly broken"
 #: The most groups of failures that are explained.
 MAX_GROUPS: Final = 6
 #: The most calls that are tried beside a run to tell expressions apart, at first and then.
-ROUNDS: Final = (10, 10, 10)
+ROUNDS: Final = (15, 15)
 #: They are chosen among so many.
 POOL: Final = 60
 

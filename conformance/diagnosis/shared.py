@@ -126,10 +126,13 @@ class Shared:
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (first, *others, rest))
 
 
-def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
+def shared(
+    failing: Sequence[Case], passing: Sequence[Case], least_bits: float = MIN_BITS
+) -> Shared:
     """The patterns of ``failing`` calls among these and ``passing`` ones, the best first.
 
-    Either any expressions, or only those of which most calls fail: whichever list is shorter.
+    Each saves at least so many bits. Either any expressions, or only those of which most calls
+    fail: whichever list is shorter.
     """
     cases = [*failing, *passing]
     fails = np.arange(len(cases)) < len(failing)
@@ -139,7 +142,7 @@ def shared(failing: Sequence[Case], passing: Sequence[Case]) -> Shared:
     def chosen(mask: Mask) -> tuple[Case, ...]:
         return tuple(cases[n] for n in np.flatnonzero(mask))
 
-    for expression, selected in _shortest(cases, fails) if passing else ():
+    for expression, selected in _shortest(cases, fails, least_bits) if passing else ():
         patterns.append(
             CasePattern(expression, chosen(selected & fails), chosen(selected & ~fails))
         )
@@ -153,7 +156,7 @@ def of_run(cases: Sequence[Case]) -> tuple[Case, ...]:
     return tuple(case for case in cases if case.theme != BESIDE)
 
 
-def _shortest(cases: Sequence[Case], fails: Mask) -> list[tuple[str, Mask]]:
+def _shortest(cases: Sequence[Case], fails: Mask, least_bits: float) -> list[tuple[str, Mask]]:
     """The shorter list of expressions, each with the calls that it and none before it selects."""
     if np.count_nonzero(fails) < MIN_FAILURES:
         return []
@@ -163,7 +166,7 @@ def _shortest(cases: Sequence[Case], fails: Mask) -> list[tuple[str, Mask]]:
         left, bits = np.ones(len(cases), bool), 0.0
         found: list[tuple[str, Mask]] = []
         while np.count_nonzero(fails & left) >= MIN_FAILURES:
-            best = parts.best(fails, left, least)
+            best = parts.best(fails, left, least, least_bits)
             if best is None:
                 break
             found.append((best[0], best[1]))
@@ -202,14 +205,16 @@ class Parts:
         self._masks = np.array([masks[key] for key in shortest], bool).reshape(-1, len(cases))
         self._numbers = self._masks.astype(np.float32)
 
-    def best(self, fails: Mask, left: Mask, least: float) -> tuple[str, Mask, float] | None:
+    def best(
+        self, fails: Mask, left: Mask, least: float, least_bits: float
+    ) -> tuple[str, Mask, float] | None:
         """The expression that describes best which of the calls in ``left`` fail, what it selects,
         and the bits of both; None if none is shorter than a list of the failures.
 
         At ``least`` this share of what it selects fails.
         """
         total, failures = np.count_nonzero(left), np.count_nonzero(fails & left)
-        shortest = float(_code(failures, total)) - MIN_BITS
+        shortest = float(_code(failures, total)) - least_bits
         found: tuple[tuple[int, ...], Mask, float] | None = None
         beam: list[tuple[tuple[int, ...], Mask, float]] = [((), left, 0.0)]
         for _ in range(MAX_PARTS):
