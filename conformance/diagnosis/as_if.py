@@ -20,7 +20,7 @@ from conformance.base.words import plural
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
-from conformance.diagnosis.shared import CasePattern, effort, shared, simplicity
+from conformance.diagnosis.shared import CasePattern, effort, of_run, shared, simplicity
 from conformance.oracle.tolerance import TargetClass
 
 #: Failures of a group that are sampled, and of all that a similar fault is tried with.
@@ -89,11 +89,11 @@ class MatchingFault:
             beside = f" and {plural(len(self.broken), 'other call')}" if self.broken else ""
             return f"Similar to: {fault}, which makes {number}{beside} wrong, with other values."
         number += " that were run again"
-        but = f", but not in {self.others[0].id}" if self.others else ""
+        but = f", but not in {_example(self.others)}" if self.others else ""
         if self.broken:
             calls = plural(len(self.broken), "call")
             where = "in other calls it would" if self.only else "it would also"
-            but += f"; {where} break {calls} that passed, such as {self.broken[0].id}"
+            but += f"; {where} break {calls} that passed, such as {_example(self.broken)}"
         only = f", but only with `{self.only}`" if self.only else ""
         return f"As if {fault}{only}: it gives the same wrong values in {number}{but}."
 
@@ -315,6 +315,11 @@ class _Comparison:
         """Whether the call is right with the fault, too."""
         outputs = self.kernels.outputs(call, fault)
         return outputs is not None and call.is_right(outputs)
+
+
+def _example(cases: Sequence[Case]) -> str:
+    """The id of a call of the run, or what another call is."""
+    return next((case.id for case in of_run(cases)), cases[0].title)
 
 
 def _merged(parts: Sequence[MatchingFault], failing: Sequence[Case]) -> MatchingFault | None:
