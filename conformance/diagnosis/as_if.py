@@ -39,7 +39,8 @@ BROKEN: Final = 2
 #: A similar fault makes this share of the failures wrong, and as many more calls as it misses; it
 #: is only looked for if at most this share of a run fails.
 HIT: Final = 0.8
-#: Passing calls that it is tried with.
+#: So many faults whose values are nearest are tried with so many passing calls.
+NEAREST: Final = 6
 SIMILAR_TRIED: Final = 200
 MAX_SHARE: Final = 0.3
 #: As many of them are enough to tell them from the failures.
@@ -204,6 +205,8 @@ class _Comparison:
         if not 0 < len(best) <= (MAX_NAMES if everywhere else 1):
             return None
         explained = [*like[best[0]], *(() if everywhere else partly[best[0]])]
+        if not everywhere and len(explained) < len(samples):
+            return None
         return self._matching(best, explained, samples, broken[best[0]])
 
     def _matching(
@@ -255,15 +258,15 @@ class _Comparison:
             alike = {n: calls for n, calls in alike.items() if len(calls) >= least}
             if self._is_over():
                 return []
-        alike = {n: calls for n, calls in alike.items() if len(calls) >= HIT * len(samples)}
+        hits = [name for name, calls in alike.items() if len(calls) >= HIT * len(samples)]
+        nearest = sorted(hits, key=lambda name: apart[name])[:NEAREST]
         most = max(BROKEN, int((1 - HIT) * len(failing)))
-        broken = self._broken(alike, samples[:FAILURES], most, SIMILAR_TRIED)
+        broken = self._broken(nearest, samples[:FAILURES], most, SIMILAR_TRIED)
         near = [name for name, calls in broken.items() if len(calls) <= most]
         if len({self.kernels.areas[name] for name in near}) != 1:
             return []
-        nearest = min(near, key=lambda name: apart[name])
-        calls = broken[nearest]
-        return [self._matching((nearest,), alike[nearest], samples, calls, similar=True)]
+        best = near[0]
+        return [self._matching((best,), alike[best], samples, broken[best], similar=True)]
 
     def _broken(
         self, names: Iterable[str], samples: Sequence[SampledCall], most: int, tried: int = TRIED
