@@ -128,7 +128,8 @@ class Target:
         )
         one = explanations((*results, *beside))[0]
         one = with_experiments(one, self.kind, None, until)
-        found = as_if(one.groups, one.passing, self.outputs, "cpu", self.known, until)
+        shared_by = one.shared.exactly
+        found = as_if(one.groups, one.passing, self.outputs, "cpu", self.known, until, shared_by)
         return Explanation(
             one.target, one.kind, one.shared, one.groups, one.passing, tuple(found)
         ), ", ".join(made.needs.values())

@@ -106,6 +106,7 @@ def as_if(
     target_class: TargetClass,
     kernels: FaultyKernels,
     until: float = float("inf"),
+    shared_by: str = "",
 ) -> list[MatchingFault]:
     """The faults that explain failures, in the order of the groups, or else a similar one.
 
@@ -116,8 +117,10 @@ def as_if(
         target_class: whose error budgets count.
         kernels: the faults.
         until: when to stop, a time of `time.monotonic`.
+        shared_by: an expression that selects all failures and no call that passes.
     """
-    return _Comparison(passing, outputs_of, target_class, kernels, until).faults(failing)
+    found = _Comparison(passing, outputs_of, target_class, kernels, until)
+    return found.faults(failing, shared_by)
 
 
 class _Comparison:
@@ -139,7 +142,7 @@ class _Comparison:
         self.until = until
         self.right: dict[str, SampledCall | None] = {}
 
-    def faults(self, groups: Sequence[Sequence[Case]]) -> list[MatchingFault]:
+    def faults(self, groups: Sequence[Sequence[Case]], shared_by: str) -> list[MatchingFault]:
         """The faults that explain failures; if there are none, a similar one."""
         found: dict[tuple[str, ...], list[MatchingFault]] = {}
         failing: dict[tuple[str, ...], list[Case]] = {}
@@ -158,7 +161,7 @@ class _Comparison:
                 failing.setdefault(one.names, []).extend(group)
                 known |= {case.id for case in one.explained}
             unexplained += (call for call in samples if call.case.id not in known)
-        merged = [_merged(parts, failing[names]) for names, parts in found.items()]
+        merged = [_merged(parts, failing[names], shared_by) for names, parts in found.items()]
         named = [one for one in merged if one is not None]
         smallest = min(firsts, key=simplicity, default=None)
         if not any(smallest in one.explained for one in named):
@@ -198,15 +201,16 @@ class _Comparison:
             for name, calls in like.items()
             if len(calls) >= max(min(2, len(samples)), others[name] * EXCEPTIONS)
         }
-        broken = self._broken(like, samples, TOLD_APART)
+        broken = self._broken(like, samples, BROKEN)
         everywhere = [name for name in broken if len(broken[name]) <= BROKEN]
+        if not everywhere:  # in some calls only, it must explain all samples
+            whole = [n for n in like if len(like[n]) + len(partly[n]) == len(samples)]
+            broken = self._broken(whole, samples, TOLD_APART, ENOUGH)
         order = {n: (len(like[n]), -others[n] - len(broken[n])) for n in everywhere or broken}
         best = tuple(name for name in order if order[name] == max(order.values()))
         if not 0 < len(best) <= (MAX_NAMES if everywhere else 1):
             return None
         explained = [*like[best[0]], *(() if everywhere else partly[best[0]])]
-        if not everywhere and len(explained) < len(samples):
-            return None
         return self._matching(best, explained, samples, broken[best[0]])
 
     def _matching(
@@ -325,7 +329,9 @@ def _example(cases: Sequence[Case]) -> str:
     return next((case.id for case in of_run(cases)), cases[0].title)
 
 
-def _merged(parts: Sequence[MatchingFault], failing: Sequence[Case]) -> MatchingFault | None:
+def _merged(
+    parts: Sequence[MatchingFault], failing: Sequence[Case], only: str
+) -> MatchingFault | None:
     """What is found in several groups of failures, as one.
 
     None if many calls that it would break are not told from the failures by an expression.
@@ -333,8 +339,9 @@ def _merged(parts: Sequence[MatchingFault], failing: Sequence[Case]) -> Matching
     broken = {case.id: case for one in parts for case in one.broken}
     explained = tuple(case for one in parts for case in one.explained)
     others = tuple(case for one in parts for case in one.others)
-    only = ""
-    if len(broken) > BROKEN * len(parts):
+    if len(broken) <= BROKEN * len(parts):
+        only = ""
+    elif not only:
         told = shared(failing, [*broken.values()], least_bits=0.0).patterns[:1]
         only = next((one.expression for one in told if _tells(one, failing, broken)), "")
         if not only:

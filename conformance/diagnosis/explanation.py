@@ -166,7 +166,13 @@ def with_faults(explanation: Explanation, run: PlanRun, until: float) -> Explana
     found: list[MatchingFault] = []
     with FaultyKernels() as kernels, suppress(RunnerFailed):
         found = as_if(
-            explanation.groups, explanation.passing, outputs_of, target_class, kernels, until
+            explanation.groups,
+            explanation.passing,
+            outputs_of,
+            target_class,
+            kernels,
+            until,
+            explanation.shared.exactly,
         )
     return replace(explanation, as_if=tuple(found))
 

@@ -104,9 +104,10 @@ class Shared:
     left: tuple[Case, ...]
 
     @property
-    def is_exact(self) -> bool:
-        """Whether one expression selects all failures and no call that passes."""
-        return len(self.patterns) == 1 and not self.left and not self.patterns[0].passing
+    def exactly(self) -> str:
+        """The expression that selects all failures and no call that passes; or empty."""
+        is_exact = len(self.patterns) == 1 and not self.left and not self.patterns[0].passing
+        return self.patterns[0].expression if is_exact else ""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ class Shared:
         first, *others = of_patterns
         left = of_run(self.left)
         if not left and not others:
-            first = first.replace("with", "exactly with", self.is_exact)[:-1]
+            first = first.replace("with", "exactly with", bool(self.exactly))[:-1]
             return (f"{first[:1].upper()}{first[1:]}; 0 of {self.others:,} others).",)
         rest = f"of {self.others:,} other calls none fails"
         if left:
