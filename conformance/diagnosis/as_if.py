@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import Final
 from zlib import crc32
@@ -45,6 +45,8 @@ SIMILAR_TRIED: Final = 200
 MAX_SHARE: Final = 0.3
 #: As many of them are enough to tell them from the failures.
 TOLD_APART: Final = 100
+#: A fault is named with a condition if at least so many calls of a run fail.
+LEAST: Final = 8
 #: An expression may place so many of either wrongly.
 TOLD: Final = 0.05
 #: The most faults of a group that are looked for.
@@ -68,7 +70,8 @@ class MatchingFault:
     ``explained``: the failures that were run again and have the values of the fault. ``others``:
     the other failures that were run again. ``broken``: passing calls that fail with this fault.
     ``only``: an expression that selects the failures and none of these calls, if they are many.
-    ``similar``: the fault only makes the same calls wrong, with other values.
+    ``contrary``: failures that the fault makes wrong in another way. ``similar``: the fault makes
+    the same calls wrong, with other values in all or some of them.
     """
 
     names: tuple[str, ...]
@@ -77,6 +80,7 @@ class MatchingFault:
     others: tuple[Case, ...] = ()
     broken: tuple[Case, ...] = ()
     only: str = ""
+    contrary: tuple[Case, ...] = ()
     similar: bool = False
 
     @property
@@ -86,7 +90,7 @@ class MatchingFault:
         fault = f"{texts} ({', '.join(self.names)})"
         tried = len(self.explained) + len(self.others)
         number = f"{len(self.explained)} of {tried} failures"
-        if self.similar:
+        if self.similar and not self.contrary:
             beside = f" and {plural(len(self.broken), 'other call')}" if self.broken else ""
             return f"Similar to: {fault}, which makes {number}{beside} wrong, with other values."
         number += " that were run again"
@@ -96,7 +100,8 @@ class MatchingFault:
             where = "in other calls it would" if self.only else "it would also"
             but += f"; {where} break {calls} that passed, such as {_example(self.broken)}"
         only = f", but only with `{self.only}`" if self.only else ""
-        return f"As if {fault}{only}: it gives the same wrong values in {number}{but}."
+        start = "Similar to:" if self.similar else "As if"
+        return f"{start} {fault}{only}: it gives the same wrong values in {number}{but}."
 
 
 def as_if(
@@ -164,9 +169,12 @@ class _Comparison:
         merged = [_merged(parts, failing[names], shared_by) for names, parts in found.items()]
         named = [one for one in merged if one is not None]
         smallest = min(firsts, key=simplicity, default=None)
-        if not any(smallest in one.explained for one in named):
+        few = 2 * sum(len(one.explained) for one in named) <= len(unexplained)
+        if few or not any(smallest in one.explained for one in named):
             named = []
         named += self._both(named, unexplained)
+        known = {case.id for one in named for case in one.explained}
+        named = [replace(one, similar=not known.issuperset(_ids(one.contrary))) for one in named]
         return named or self._similar([*chain.from_iterable(groups)])
 
     def _in_group(self, samples: Sequence[SampledCall]) -> list[MatchingFault]:
@@ -185,7 +193,7 @@ class _Comparison:
         """
         first = samples[0]
         like = {n: [first] for n in self.kernels.changing(first) if self._explains(first, n)}
-        others = dict.fromkeys(like, 0)
+        others: dict[str, list[SampledCall]] = {name: [] for name in like}
         partly: dict[str, list[SampledCall]] = {name: [] for name in like}
         for call in samples[1:]:
             for name in like:
@@ -195,23 +203,24 @@ class _Comparison:
                 elif outputs is not None and call.is_explained(outputs, in_some_steps=True):
                     partly[name].append(call)
                 elif outputs is None or not call.is_right(outputs):
-                    others[name] += 1
+                    others[name].append(call)
         like = {
             name: calls
             for name, calls in like.items()
-            if len(calls) >= max(min(2, len(samples)), others[name] * EXCEPTIONS)
+            if len(calls) >= max(min(2, len(samples)), len(others[name]) * EXCEPTIONS)
         }
         broken = self._broken(like, samples, BROKEN)
         everywhere = [name for name in broken if len(broken[name]) <= BROKEN]
         if not everywhere:  # in some calls only, it must explain all samples
             whole = [n for n in like if len(like[n]) + len(partly[n]) == len(samples)]
             broken = self._broken(whole, samples, TOLD_APART, ENOUGH)
-        order = {n: (len(like[n]), -others[n] - len(broken[n])) for n in everywhere or broken}
+        order = {n: (len(like[n]), -len(others[n]) - len(broken[n])) for n in everywhere or broken}
         best = tuple(name for name in order if order[name] == max(order.values()))
         if not 0 < len(best) <= (MAX_NAMES if everywhere else 1):
             return None
         explained = [*like[best[0]], *(() if everywhere else partly[best[0]])]
-        return self._matching(best, explained, samples, broken[best[0]])
+        contrary = tuple(call.case for call in others[best[0]])
+        return replace(self._matching(best, explained, samples, broken[best[0]]), contrary=contrary)
 
     def _matching(
         self,
@@ -324,6 +333,10 @@ class _Comparison:
         return outputs is not None and call.is_right(outputs)
 
 
+def _ids(cases: Sequence[Case]) -> set[str]:
+    return {case.id for case in cases}
+
+
 def _example(cases: Sequence[Case]) -> str:
     """The id of a call of the run, or what another call is."""
     return next((case.id for case in of_run(cases)), cases[0].title)
@@ -339,8 +352,11 @@ def _merged(
     broken = {case.id: case for one in parts for case in one.broken}
     explained = tuple(case for one in parts for case in one.explained)
     others = tuple(case for one in parts for case in one.others)
+    contrary = tuple(case for one in parts for case in one.contrary)
     if len(broken) <= BROKEN * len(parts):
         only = ""
+    elif len(of_run(failing)) < LEAST:
+        return None
     elif not only:
         told = shared(failing, [*broken.values()], least_bits=0.0).patterns[:1]
         only = next((one.expression for one in told if _tells(one, failing, broken)), "")
@@ -348,7 +364,7 @@ def _merged(
             return None
     first = parts[0]
     return MatchingFault(
-        first.names, first.sentences, explained, others, tuple(broken.values()), only
+        first.names, first.sentences, explained, others, tuple(broken.values()), only, contrary
     )
 
 
