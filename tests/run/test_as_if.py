@@ -178,6 +178,26 @@ def test_a_name_must_explain_the_smallest_call(
     assert as_if([failing, [plain.case]], passing, returned, "cpu", kernels) == []
 
 
+def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
+    calls: list[SampledCall], kernels: FaultyKernels
+) -> None:
+    by_id = {call.case.id: call for call in calls}
+    _, failing = named(calls, kernels, "softcap_ignored")
+    odd = sorted(failing, key=simplicity)[1:8:3]
+
+    def returned(case: Case) -> Outputs | None:
+        made = kernels.outputs(by_id[case.id], "softcap_ignored" if case in failing else "correct")
+        if made is None or case not in odd:
+            return made
+        return tuple({name: value + 1 for name, value in step.items()} for step in made)
+
+    passing = [call.case for call in calls if call.case not in failing]
+    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    assert (one.names, one.similar) == (("softcap_ignored",), True)
+    assert {case.id for case in one.contrary} <= {case.id for case in odd}
+    assert one.sentence.startswith("Similar to: softcap is not read (softcap_ignored): it gives")
+
+
 @pytest.mark.push
 def test_calls_it_would_break_are_said(calls: list[SampledCall], kernels: FaultyKernels) -> None:
     """The fault is named for a target that computes two calls of all right."""
