@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from conformance.base.words import plural
@@ -128,24 +128,20 @@ def as_if(
     return found.faults(failing, shared_by)
 
 
+@dataclass
 class _Comparison:
     """A target that is compared with kernels that have known faults."""
 
-    def __init__(
-        self,
-        passing: Sequence[Case],
-        outputs_of: OutputsOf,
-        target_class: TargetClass,
-        kernels: FaultyKernels,
-        until: float,
-    ) -> None:
-        small = (case for case in _small(passing) if effort(case) <= MAX_EFFORT_TRIED)
+    passing: Sequence[Case]
+    outputs_of: OutputsOf
+    target_class: TargetClass
+    kernels: FaultyKernels
+    until: float
+    right: dict[str, SampledCall | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        small = (case for case in _small(self.passing) if effort(case) <= MAX_EFFORT_TRIED)
         self.passing = sorted(small, key=lambda case: crc32(case.id.encode()))
-        self.outputs_of = outputs_of
-        self.target_class: TargetClass = target_class
-        self.kernels = kernels
-        self.until = until
-        self.right: dict[str, SampledCall | None] = {}
 
     def faults(self, groups: Sequence[Sequence[Case]], shared_by: str) -> list[MatchingFault]:
         """The faults that explain failures; if there are none, a similar one."""
@@ -223,17 +219,14 @@ class _Comparison:
         return replace(self._matching(best, explained, samples, broken[best[0]]), contrary=contrary)
 
     def _matching(
-        self,
-        names: tuple[str, ...],
-        explained: Sequence[SampledCall],
-        samples: Sequence[SampledCall],
-        broken: Sequence[Case] = (),
-        similar: bool = False,
-    ) -> MatchingFault:
-        others = tuple(call.case for call in samples if call not in explained)
+        self, names: tuple[str, ...], explained: Sequence[SampledCall],
+        samples: Sequence[SampledCall], broken: Sequence[Case], **more: Any,
+    ) -> MatchingFault:  # fmt: skip
+        others = (call for call in samples if call not in explained)
         sentences = tuple(self.kernels.sentences[name] for name in names)
-        calls = tuple(call.case for call in explained)
-        return MatchingFault(names, sentences, calls, others, tuple(broken), similar=similar)
+        return MatchingFault(
+            names, sentences, _cases(explained), _cases(others), tuple(broken), **more
+        )
 
     def _both(
         self, found: Sequence[MatchingFault], samples: Sequence[SampledCall]
@@ -241,7 +234,7 @@ class _Comparison:
         """Two faults that explain together what neither explains."""
         for pair in combinations([one for one in found if not one.only], 2):
             name = "+".join(one.names[0] for one in pair)
-            if both := tuple(call.case for call in samples if self._explains(call, name)):
+            if both := _cases(call for call in samples if self._explains(call, name)):
                 text = ", and ".join(one.sentences[0].rstrip(".") for one in pair)
                 yield MatchingFault((name,), (text,), both)
 
@@ -333,6 +326,10 @@ class _Comparison:
         return outputs is not None and call.is_right(outputs)
 
 
+def _cases(calls: Iterable[SampledCall]) -> tuple[Case, ...]:
+    return tuple(call.case for call in calls)
+
+
 def _ids(cases: Sequence[Case]) -> set[str]:
     return {case.id for case in cases}
 
@@ -350,9 +347,6 @@ def _merged(
     None if many calls that it would break are not told from the failures by an expression.
     """
     broken = {case.id: case for one in parts for case in one.broken}
-    explained = tuple(case for one in parts for case in one.explained)
-    others = tuple(case for one in parts for case in one.others)
-    contrary = tuple(case for one in parts for case in one.contrary)
     if len(broken) <= BROKEN * len(parts):
         only = ""
     elif len(of_run(failing)) < LEAST:
@@ -362,10 +356,11 @@ def _merged(
         only = next((one.expression for one in told if _tells(one, failing, broken)), "")
         if not only:
             return None
-    first = parts[0]
-    return MatchingFault(
-        first.names, first.sentences, explained, others, tuple(broken.values()), only, contrary
-    )
+    together: dict[str, Any] = {
+        name: tuple(case for one in parts for case in getattr(one, name))
+        for name in ("explained", "others", "contrary")
+    }
+    return replace(parts[0], **together, broken=tuple(broken.values()), only=only)
 
 
 def _tells(pattern: CasePattern, failing: Sequence[Case], passing: Collection[str]) -> bool:

@@ -162,19 +162,12 @@ def with_faults(explanation: Explanation, run: PlanRun, until: float) -> Explana
         except (IndexError, RunnerFailed, Unjudgeable):
             return None
 
-    target_class = run.plan.target.target_class
+    one, target_class = explanation, run.plan.target.target_class
     found: list[MatchingFault] = []
     with FaultyKernels() as kernels, suppress(RunnerFailed):
-        found = as_if(
-            explanation.groups,
-            explanation.passing,
-            outputs_of,
-            target_class,
-            kernels,
-            until,
-            explanation.shared.exactly,
-        )
-    return replace(explanation, as_if=tuple(found))
+        exactly = one.shared.exactly
+        found = as_if(one.groups, one.passing, outputs_of, target_class, kernels, until, exactly)
+    return replace(one, as_if=tuple(found))
 
 
 def cases_in(files: Iterable[Path]) -> dict[str, Case]:

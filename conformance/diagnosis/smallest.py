@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -202,6 +202,7 @@ class Variations:
         return contract.on(self.provider).demands if contract else None
 
 
+@dataclass
 class _Search:
     """A search for a smaller call.
 
@@ -209,19 +210,12 @@ class _Search:
     first one.
     """
 
-    def __init__(
-        self,
-        variations: Variations,
-        still_fails: Callable[[Case], bool],
-        most_runs: int,
-        until: float,
-    ) -> None:
-        self.variations = variations
-        self.still_fails = still_fails
-        self.most_runs = most_runs
-        self.until = until
-        self.tried: dict[str, bool | None] = {}
-        self.runs = 0
+    variations: Variations
+    still_fails: Callable[[Case], bool]
+    most_runs: int
+    until: float
+    tried: dict[str, bool | None] = field(default_factory=dict)
+    runs: int = 0
 
     def result(self) -> Smallest:
         """Try one part after the other until nothing can be made simpler."""
@@ -238,13 +232,8 @@ class _Search:
         needed = [part for part, fails in left.items() if False in fails and True not in fails]
         complete = not any(True in fails for fails in left.values())
         if best is not first:
-            limit = first.time_limit_seconds
-            best = replace(
-                best,
-                name="smallest",
-                time_limit_seconds=limit,
-                insensitive_to=_without_effect(best),
-            )
+            limit, without = first.time_limit_seconds, _without_effect(best)
+            best = replace(best, name="smallest", time_limit_seconds=limit, insensitive_to=without)
         return Smallest(best, self.runs, needs(best, needed), complete)
 
     def _is_over(self) -> bool:
