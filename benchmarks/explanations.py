@@ -8,7 +8,7 @@ with ``--known`` it is known and on.
 
 What is said is judged with calls that the explanation has not seen. A name is right if the fault
 returns the values of the named one in 49 of 50 of the calls that this makes wrong (and that have
-the condition that is said); a similar one if it replaces a step of the same name, or stands in the
+the condition that is said; in a loop, some steps may not have it); a similar one if it replaces a step of the same name, or stands in the
 same area of mutants/. The condition is right if at most one in 50 of the calls that the expression
 selects stays the same to the bit, and at most one in 50 of those that are wrong is not selected.
 """
@@ -161,7 +161,8 @@ class Judge:
         names = [self._is_right(fault, each, name) for each in one.as_if for name in each.names]
         parts = []
         if names:
-            mark = "similar" if one.as_if[0].similar else "mechanism"
+            first = one.as_if[0]
+            mark = "similar" if first.similar or first.contrary else "mechanism"
             parts.append(mark if all(names) else "wrong")
         only = [each.only for each in one.as_if if each.only]
         if self._selects(fault, [p.expression for p in one.shared.patterns]) or (
@@ -172,7 +173,7 @@ class Judge:
 
     def _is_right(self, fault: str, said: MatchingFault, name: str) -> bool:
         kernels = self.held_out.kernels
-        if said.similar:
+        if said.similar or said.contrary:
             own = fault.partition("@")[0]
             alike = self.steps[own] & self.steps[name]
             return bool(alike) or kernels.areas[own] == kernels.areas[name]
@@ -187,7 +188,7 @@ class Judge:
                 if outputs is not None and like is not None:
                     wrong += 1
                     target = SampledCall(call.case, outputs, "cpu")
-                    explained += target.is_explained(like)
+                    explained += target.is_explained(like, in_some_steps=test is not None)
         return wrong - explained <= wrong * TOLERANCE
 
     def _selects(self, fault: str, expressions: Sequence[str], of: str = "") -> bool:
@@ -228,7 +229,7 @@ def rows(faults: Iterator[str], run: Calls, judge: Judge, is_known: bool) -> Ite
             one, has = Target(fault, run.kernels, known).explained(results)
             seconds = time.perf_counter() - start
         said = [
-            f"{'similar to ' * each.similar}{', '.join(each.names)}"
+            f"{'similar to ' * bool(each.similar or each.contrary)}{', '.join(each.names)}"
             f"{f' only `{each.only}`' if each.only else ''}"
             for each in one.as_if
         ]

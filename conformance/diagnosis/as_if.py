@@ -70,8 +70,8 @@ class MatchingFault:
     ``explained``: the failures that were run again and have the values of the fault. ``others``:
     the other failures that were run again. ``broken``: passing calls that fail with this fault.
     ``only``: an expression that selects the failures and none of these calls, if they are many.
-    ``contrary``: failures that the fault makes wrong in another way. ``similar``: the fault makes
-    the same calls wrong, with other values in all or some of them.
+    ``contrary``: failures that the fault makes wrong in another way. ``similar``: the fault only
+    makes the same calls wrong, with other values.
     """
 
     names: tuple[str, ...]
@@ -90,7 +90,7 @@ class MatchingFault:
         fault = f"{texts} ({', '.join(self.names)})"
         tried = len(self.explained) + len(self.others)
         number = f"{len(self.explained)} of {tried} failures"
-        if self.similar and not self.contrary:
+        if self.similar:
             beside = f" and {plural(len(self.broken), 'other call')}" if self.broken else ""
             return f"Similar to: {fault}, which makes {number}{beside} wrong, with other values."
         number += " that were run again"
@@ -100,7 +100,7 @@ class MatchingFault:
             where = "in other calls it would" if self.only else "it would also"
             but += f"; {where} break {calls} that passed, such as {_example(self.broken)}"
         only = f", but only with `{self.only}`" if self.only else ""
-        start = "Similar to:" if self.similar else "As if"
+        start = "Similar to:" if self.contrary else "As if"
         return f"{start} {fault}{only}: it gives the same wrong values in {number}{but}."
 
 
@@ -148,30 +148,26 @@ class _Comparison:
         found: dict[tuple[str, ...], list[MatchingFault]] = {}
         failing: dict[tuple[str, ...], list[Case]] = {}
         known: set[str] = set()
-        unexplained: list[SampledCall] = []
-        firsts: list[Case] = []
-        for group in groups:
-            samples = [
-                call
-                for case in _spread(group, FAILURES)
-                if case.id not in known and (call := self._call(case))
-            ]
-            firsts += (call.case for call in samples[:1])
-            for one in self._in_group(samples):
+        sampled = [[*filter(None, map(self._call, _spread(group, FAILURES)))] for group in groups]
+        for group, calls in zip(groups, sampled, strict=True):
+            for one in self._in_group([call for call in calls if call.case.id not in known]):
                 found.setdefault(one.names, []).append(one)
                 failing.setdefault(one.names, []).extend(group)
                 known |= {case.id for case in one.explained}
-            unexplained += (call for call in samples if call.case.id not in known)
         merged = [_merged(parts, failing[names], shared_by) for names, parts in found.items()]
         named = [one for one in merged if one is not None]
-        smallest = min(firsts, key=simplicity, default=None)
-        few = 2 * sum(len(one.explained) for one in named) <= len(unexplained)
-        if few or not any(smallest in one.explained for one in named):
-            named = []
-        named += self._both(named, unexplained)
-        known = {case.id for one in named for case in one.explained}
-        named = [replace(one, similar=not known.issuperset(_ids(one.contrary))) for one in named]
-        return named or self._similar([*chain.from_iterable(groups)])
+        every = [*chain.from_iterable(sampled)]
+        named += self._both(named, [call for call in every if call.case.id not in known])
+        explained = [case for one in named for case in one.explained]
+        left = [call for call in every if call.case not in explained]
+        smallest = min(_cases(every), key=simplicity, default=None)
+        if smallest not in explained or 2 * len(explained) <= len(left):
+            return self._similar([*chain.from_iterable(groups)])
+        return [replace(one, contrary=self._contrary(one, left)) for one in named]
+
+    def _contrary(self, one: MatchingFault, left: Sequence[SampledCall]) -> tuple[Case, ...]:
+        """The failures without explanation that the fault makes wrong, too."""
+        return _cases(call for call in left if not self._keeps(call, one.names[0]))
 
     def _in_group(self, samples: Sequence[SampledCall]) -> list[MatchingFault]:
         """The faults that explain together most samples; the first one explains the simplest."""
@@ -189,7 +185,7 @@ class _Comparison:
         """
         first = samples[0]
         like = {n: [first] for n in self.kernels.changing(first) if self._explains(first, n)}
-        others: dict[str, list[SampledCall]] = {name: [] for name in like}
+        others = dict.fromkeys(like, 0)
         partly: dict[str, list[SampledCall]] = {name: [] for name in like}
         for call in samples[1:]:
             for name in like:
@@ -199,33 +195,32 @@ class _Comparison:
                 elif outputs is not None and call.is_explained(outputs, in_some_steps=True):
                     partly[name].append(call)
                 elif outputs is None or not call.is_right(outputs):
-                    others[name].append(call)
+                    others[name] += 1
         like = {
             name: calls
             for name, calls in like.items()
-            if len(calls) >= max(min(2, len(samples)), len(others[name]) * EXCEPTIONS)
+            if len(calls) >= max(min(2, len(samples)), others[name] * EXCEPTIONS)
         }
         broken = self._broken(like, samples, BROKEN)
         everywhere = [name for name in broken if len(broken[name]) <= BROKEN]
         if not everywhere:  # in some calls only, it must explain all samples
             whole = [n for n in like if len(like[n]) + len(partly[n]) == len(samples)]
             broken = self._broken(whole, samples, TOLD_APART, ENOUGH)
-        order = {n: (len(like[n]), -len(others[n]) - len(broken[n])) for n in everywhere or broken}
+        order = {n: (len(like[n]), -others[n] - len(broken[n])) for n in everywhere or broken}
         best = tuple(name for name in order if order[name] == max(order.values()))
         if not 0 < len(best) <= (MAX_NAMES if everywhere else 1):
             return None
         explained = [*like[best[0]], *(() if everywhere else partly[best[0]])]
-        contrary = tuple(call.case for call in others[best[0]])
-        return replace(self._matching(best, explained, samples, broken[best[0]]), contrary=contrary)
+        return self._matching(best, explained, samples, broken[best[0]])
 
     def _matching(
         self, names: tuple[str, ...], explained: Sequence[SampledCall],
-        samples: Sequence[SampledCall], broken: Sequence[Case], **more: Any,
+        samples: Sequence[SampledCall], broken: Sequence[Case], similar: bool = False,
     ) -> MatchingFault:  # fmt: skip
         others = (call for call in samples if call not in explained)
         sentences = tuple(self.kernels.sentences[name] for name in names)
         return MatchingFault(
-            names, sentences, _cases(explained), _cases(others), tuple(broken), **more
+            names, sentences, _cases(explained), _cases(others), tuple(broken), similar=similar
         )
 
     def _both(
@@ -330,10 +325,6 @@ def _cases(calls: Iterable[SampledCall]) -> tuple[Case, ...]:
     return tuple(call.case for call in calls)
 
 
-def _ids(cases: Sequence[Case]) -> set[str]:
-    return {case.id for case in cases}
-
-
 def _example(cases: Sequence[Case]) -> str:
     """The id of a call of the run, or what another call is."""
     return next((case.id for case in of_run(cases)), cases[0].title)
@@ -358,7 +349,7 @@ def _merged(
             return None
     together: dict[str, Any] = {
         name: tuple(case for one in parts for case in getattr(one, name))
-        for name in ("explained", "others", "contrary")
+        for name in ("explained", "others")
     }
     return replace(parts[0], **together, broken=tuple(broken.values()), only=only)
 

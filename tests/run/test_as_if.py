@@ -193,7 +193,8 @@ def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
 
     passing = [call.case for call in calls if call.case not in failing]
     (one,) = as_if([failing], passing, returned, "cpu", kernels)
-    assert (one.names, one.similar) == (("softcap_ignored",), True)
+    assert one.names == ("softcap_ignored",)
+    assert 0 < len(one.contrary) <= len(odd)
     assert {case.id for case in one.contrary} <= {case.id for case in odd}
     assert one.sentence.startswith("Similar to: softcap is not read (softcap_ignored): it gives")
 
