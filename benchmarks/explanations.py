@@ -8,9 +8,10 @@ with ``--known`` it is known and on.
 
 What is said is judged with calls that the explanation has not seen. A name is right if the fault
 returns the values of the named one in 49 of 50 of the calls that this makes wrong (and that have
-the condition that is said; in a loop, some steps may not have it); a similar one if it replaces a step of the same name, or stands in the
-same area of mutants/. The condition is right if at most one in 50 of the calls that the expression
-selects stays the same to the bit, and at most one in 50 of those that are wrong is not selected.
+the condition that is said; in a loop, some steps may not have it). A similar one is right if it
+replaces a step of the same name, or stands in the same area of mutants/. The condition is right if
+at most one in 50 of the calls that the expression selects stays the same to the bit, and at most
+one in 50 of those that are wrong is not selected.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from conformance.oracle.tolerance import TargetClass
 #: Failures of a group that are sampled, and of all that a similar fault is tried with.
 FAILURES: Final = 8
 SIMILAR: Final = 40
+#: Failures that a similar fault is tried with before it is tried with passing calls.
+SEEDS: Final = 3
 #: Passing calls sampled that differ from each other as much as possible.
 SPREAD: Final = 16
 #: Passing calls sampled in all: also those nearest to the failures, alternating with random ones.
@@ -257,6 +259,9 @@ class _Comparison:
                     apart[name] += call.apart(outputs)
             least = max(HIT * (number + 1) - 1, 1)
             alike = {n: calls for n, calls in alike.items() if len(calls) >= least}
+            if number == SEEDS - 1:  # most of the others break everything
+                early = self._broken(alike, samples[:SEEDS], SPREAD // 4, SPREAD)
+                alike = {n: alike[n] for n, calls in early.items() if len(calls) <= SPREAD // 4}
             if self._is_over():
                 return []
         hits = [name for name, calls in alike.items() if len(calls) >= HIT * len(samples)]
