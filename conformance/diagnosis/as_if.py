@@ -38,19 +38,19 @@ ENOUGH: Final = 400
 EXCEPTIONS: Final = 2
 #: A fault that breaks more of the passing calls than this does not explain failures everywhere.
 BROKEN: Final = 2
-#: A similar fault makes this share of the failures wrong, and as many more calls as it misses; it
-#: is only looked for if at most this share of a run fails.
-HIT: Final = 0.8
-#: So many faults whose values are nearest are tried with so many passing calls.
-NEAREST: Final = 6
-SIMILAR_TRIED: Final = 200
-MAX_SHARE: Final = 0.3
 #: As many of them are enough to tell them from the failures.
 TOLD_APART: Final = 100
 #: A fault is named with a condition if at least so many calls of a run fail.
 LEAST: Final = 8
 #: An expression may place so many of either wrongly.
 TOLD: Final = 0.05
+#: A similar fault makes this share of the failures wrong, and at most as many other calls as it may
+#: miss; it is only looked for if at most this share of a run fails.
+HIT: Final = 0.8
+MAX_SHARE: Final = 0.3
+#: So many faults whose values are nearest are tried with so many passing calls.
+NEAREST: Final = 6
+SIMILAR_TRIED: Final = 200
 #: The most faults of a group that are looked for.
 MAX_FAULTS: Final = 3
 #: Calls with more than this many products of scores are not sampled, or not tried.

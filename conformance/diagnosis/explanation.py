@@ -116,6 +116,8 @@ def with_experiments(
     one, now = explanation, time.monotonic()
     until = now + (until - now) / 3
     for most in ROUNDS:
+        if time.monotonic() >= until:
+            break
         failing, passing = one.failing, [*one.passing]
         tests = [compile_expression(pattern.expression) for pattern in one.shared.patterns]
         base = min(failing, key=simplicity)
