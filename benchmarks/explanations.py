@@ -34,8 +34,10 @@ from conformance.diagnosis.explanation import Explanation, explanations, with_ex
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
 from conformance.diagnosis.shared import effort
 from conformance.diagnosis.smallest import smallest
+from conformance.oracle.tolerance import TargetClass
 from conformance.run.assessment import prepared_case
 
+TARGET_CLASS: TargetClass = "cpu"
 #: Calls with more products of scores than this are not sampled.
 MAX_EFFORT = 2_000_000
 #: The share of calls for which what is said may be untrue.
@@ -129,8 +131,8 @@ class Target:
         )
         one = explanations((*results, *beside))[0]
         one = with_experiments(one, self.kind, None, until)
-        shared_by = one.shared.exactly
-        found = as_if(one.groups, one.passing, self.outputs, "cpu", self.known, until, shared_by)
+        given = (one.groups, one.passing, self.outputs, TARGET_CLASS, self.known, until)
+        found = as_if(*given, one.shared.exactly, [made.case])
         return Explanation(
             one.target, one.kind, one.shared, one.groups, one.passing, tuple(found)
         ), ", ".join(made.needs.values())
@@ -250,6 +252,7 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=60)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", help="these faults, not drawn ones")
     parser.add_argument("--known", action="store_true", help="the fault is known, too")
     parser.add_argument("--switched", action="store_true", help="known, but on in some calls only")
     given = parser.parse_args()
@@ -271,6 +274,7 @@ def main() -> None:
         drawn.shuffle(names)
         if given.switched:
             names = [f"{name}@{drawn.choice(PREDICATES)}" for name in names]
+        names = given.only or names
         is_known = given.known or given.switched
         for row in rows(iter(names), run, judge, is_known):
             counts[row.verdict] += 1

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from conformance.case.case import Case
+from conformance.cli.shrunk import SmallestOfCause
 from conformance.cli.terminal import RunSummary
 from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import kind_of
@@ -20,24 +21,33 @@ SECONDS: Final = 15.0
 
 
 def explain_failures(
-    summary: RunSummary, plans: Sequence[Plan], asked: bool | None, until: float
+    summary: RunSummary,
+    plans: Sequence[Plan],
+    asked: bool | None,
+    until: float,
+    smaller: Sequence[SmallestOfCause] = (),
 ) -> None:
     """Add to the summary what explains unexpected results, and known ones if ``asked`` for.
 
     False: the user wants no explanations. ``until`` is a time of `time.monotonic`.
+    ``smaller`` has the smallest failing calls.
     """
     known = bool(asked)
     is_any = any(result.unexpected or (known and result.known) for _, result in summary.results)
     if summary.interrupted or asked is False or not is_any:
         return
     try:
-        summary.explanations += _explained(summary, plans, known, until)
+        summary.explanations += _explained(summary, plans, known, until, smaller)
     except KeyboardInterrupt:
         summary.interrupted = True
 
 
 def _explained(
-    summary: RunSummary, plans: Sequence[Plan], known: bool, until: float
+    summary: RunSummary,
+    plans: Sequence[Plan],
+    known: bool,
+    until: float,
+    smaller: Sequence[SmallestOfCause],
 ) -> Iterator[str]:
     from conformance.diagnosis.explanation import (  # takes its time
         explanations,
@@ -57,7 +67,8 @@ def _explained(
                     one = with_experiments(
                         one, partial(_kind, run), ready.execution_provider, until
                     )
-                one = with_faults(one, run, until)
+                small = [each.made.case for each in smaller if each.result.target == one.target]
+                one = with_faults(one, run, until, small)
         summary.explained.append(one)
         if lines := one.lines:
             yield f"\n{lines[0]}"

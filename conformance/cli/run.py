@@ -205,7 +205,7 @@ def run(targets: TargetOptions, asked: RunOptions, outputs: OutputOptions) -> in
         effort = effort_for(asked.shrink, partial, outputs.save_shrunk)
         smaller = make_smaller(summary, effort)
         begin = time.monotonic() if effort and effort.thorough else begin
-        explain_failures(summary, work.planned, asked.explain, begin + SECONDS)
+        explain_failures(summary, work.planned, asked.explain, begin + SECONDS, smaller)
         tell_smallest(summary, effort, smaller)
         terminal.summary(summary)
         if place is not None:

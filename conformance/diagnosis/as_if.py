@@ -114,6 +114,7 @@ def as_if(
     kernels: FaultyKernels,
     until: float = float("inf"),
     shared_by: str = "",
+    smallest: Sequence[Case] = (),
 ) -> list[MatchingFault]:
     """The faults that explain failures, in the order of the groups, or else a similar one.
 
@@ -125,9 +126,10 @@ def as_if(
         kernels: the faults.
         until: when to stop, a time of `time.monotonic`.
         shared_by: an expression that selects all failures and no call that passes.
+        smallest: the smallest failing calls that are known, of which one must be explained.
     """
     found = _Comparison(passing, outputs_of, target_class, kernels, until)
-    return found.faults(failing, shared_by)
+    return found.faults(failing, shared_by, smallest)
 
 
 @dataclass
@@ -145,7 +147,9 @@ class _Comparison:
         small = (case for case in _small(self.passing) if effort(case) <= MAX_EFFORT_TRIED)
         self.passing = sorted(small, key=lambda case: crc32(case.id.encode()))
 
-    def faults(self, groups: Sequence[Sequence[Case]], shared_by: str) -> list[MatchingFault]:
+    def faults(
+        self, groups: Sequence[Sequence[Case]], shared_by: str, smallest: Sequence[Case]
+    ) -> list[MatchingFault]:
         """The faults that explain failures; if there are none, a similar one."""
         found: dict[tuple[str, ...], list[MatchingFault]] = {}
         failing: dict[tuple[str, ...], list[Case]] = {}
@@ -162,8 +166,11 @@ class _Comparison:
         named += self._both(named, [call for call in every if call.case.id not in known])
         explained = [case for one in named for case in one.explained]
         left = [call for call in every if call.case not in explained]
-        smallest = min(_cases(every), key=simplicity, default=None)
-        if smallest not in explained or 2 * len(explained) <= len(left):
+        calls = [*filter(None, map(self._call, smallest))]
+        calls = calls or sorted(every, key=lambda call: simplicity(call.case))[:1]
+        names = [one.names[0] for one in named]
+        is_small = any(self._explains(call, name) for call in calls for name in names)
+        if not is_small or 2 * len(explained) <= len(left):
             return self._similar([*chain.from_iterable(groups)])
         return [replace(one, contrary=self._contrary(one, left)) for one in named]
 

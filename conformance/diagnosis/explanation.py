@@ -148,11 +148,13 @@ def _explanation(
     return Explanation(target, kind, what, groups, tuple(passing))
 
 
-def with_faults(explanation: Explanation, run: PlanRun, until: float) -> Explanation:
+def with_faults(
+    explanation: Explanation, run: PlanRun, until: float, smallest: Sequence[Case] = ()
+) -> Explanation:
     """The explanations, completed by the known faults whose values the target returns.
 
-    Some calls are run again on the target. ``until`` is a time of `time.monotonic`. Without the
-    faulty kernels nothing is named.
+    Some calls are run again on the target, the ``smallest`` failing ones among them. ``until`` is
+    a time of `time.monotonic`. Without the faulty kernels nothing is named.
     """
     if not explanation.kind.startswith("wrong"):
         return explanation
@@ -167,8 +169,8 @@ def with_faults(explanation: Explanation, run: PlanRun, until: float) -> Explana
     one, target_class = explanation, run.plan.target.target_class
     found: list[MatchingFault] = []
     with FaultyKernels() as kernels, suppress(RunnerFailed):
-        exactly = one.shared.exactly
-        found = as_if(one.groups, one.passing, outputs_of, target_class, kernels, until, exactly)
+        given = (one.groups, one.passing, outputs_of, target_class, kernels, until)
+        found = as_if(*given, one.shared.exactly, smallest)
     return replace(one, as_if=tuple(found))
 
 

@@ -123,7 +123,7 @@ def _loops(case: Case) -> Iterator[FieldChanges]:
             changes: dict[str, Any] = {"loop": call.loop[part]}
             changes["query_seqlens"] = call.query_seqlens and call.query_seqlens[part]
             if len(call.written_totals) > 1:
-                changes["total_sequence_lengths"] = call.written_totals[part]
+                changes["total_sequence_lengths"] = tuple(call.written_totals[part])
             yield changes
     for at, length in enumerate(call.loop):
         for each in _towards(1, length):

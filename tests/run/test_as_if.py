@@ -176,6 +176,8 @@ def test_a_name_must_explain_the_smallest_call(
 
     passing = [c.case for c in calls if c.case not in failing and c is not plain]
     assert as_if([failing, [plain.case]], passing, returned, "cpu", kernels) == []
+    assert as_if([failing], passing, returned, "cpu", kernels, smallest=[plain.case]) == []
+    assert len(as_if([failing], passing, returned, "cpu", kernels, smallest=failing[:1])) == 1
 
 
 def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
