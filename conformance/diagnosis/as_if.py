@@ -171,7 +171,7 @@ class _Comparison:
         names = [one.names[0] for one in named]
         is_small = any(self._explains(call, name) for call in calls for name in names)
         if not is_small or 2 * len(explained) <= len(left):
-            return self._similar([*chain.from_iterable(groups)])
+            return self._similar(calls, [*chain.from_iterable(groups)])
         return [replace(one, contrary=self._contrary(one, left)) for one in named]
 
     def _contrary(self, one: MatchingFault, left: Sequence[SampledCall]) -> tuple[Case, ...]:
@@ -242,14 +242,18 @@ class _Comparison:
                 text = ", and ".join(one.sentences[0].rstrip(".") for one in pair)
                 yield MatchingFault((name,), (text,), both)
 
-    def _similar(self, failing: Sequence[Case]) -> list[MatchingFault]:
-        """The fault whose values are nearest among those that make almost the same calls wrong.
+    def _similar(
+        self, smallest: Sequence[SampledCall], failing: Sequence[Case]
+    ) -> list[MatchingFault]:
+        """The fault whose values are nearest among those that make almost the same calls wrong, and
+        the first of the ``smallest`` ones.
 
         None if these are in several areas of the operator, or if many calls of the run fail: then
         most faults are alike.
         """
         chosen = _spread(failing, SIMILAR)
         samples = [call for case in chosen[:FAILURES] if (call := self._call(case))]
+        samples = [*smallest[:1], *(call for call in samples if call.case not in _cases(smallest))]
         if not samples or len(failing) > MAX_SHARE * (len(failing) + len(self.passing)):
             return []
         apart = dict.fromkeys(self.kernels.changing(samples[0]), 0.0)
@@ -271,7 +275,8 @@ class _Comparison:
                 alike = {n: alike[n] for n, calls in early.items() if len(calls) <= SPREAD // 4}
             if self._is_over():
                 return []
-        hits = [name for name, calls in alike.items() if len(calls) >= HIT * len(samples)]
+        least = HIT * len(samples)
+        hits = [name for name, calls in alike.items() if len(calls) >= least and apart[name] > 0.01]
         nearest = sorted(hits, key=lambda name: apart[name])[:NEAREST]
         most = max(BROKEN, int((1 - HIT) * len(failing)))
         broken = self._broken(nearest, samples[:FAILURES], most, SIMILAR_TRIED)
