@@ -58,18 +58,20 @@ def _explained(
     runs = {ready.name: (plan, ready) for plan, ready in zip(plans, summary.targets, strict=True)}
     kinds = [(case, result.target, kind_of(result, known)) for case, result in summary.results]
     kinds += ((case, result.target, kind_of(result, True)) for case, result in summary.beside)
-    for one in explanations(kinds):
-        with contextlib.ExitStack() as stack:
-            if one.target in runs:
-                plan, ready = runs[one.target]
-                run = stack.enter_context(PlanRun(plan, ready=ready))
-                if one.kind.startswith(("wrong", "rejected")):
-                    one = with_experiments(
-                        one, partial(_kind, run), ready.execution_provider, until
-                    )
-                small = [each.made.case for each in smaller if each.result.target == one.target]
-                one = with_faults(one, run, until, small)
-        summary.explained.append(one)
+    found = explanations(kinds)
+    order = sorted(enumerate(found), key=lambda one: not one[1].kind.startswith("wrong"))
+    for number, one in order:  # wrong values first, which may have a name
+        if one.target not in runs:
+            continue
+        plan, ready = runs[one.target]
+        with PlanRun(plan, ready=ready) as run:
+            better = one
+            if one.kind.startswith(("wrong", "rejected")):
+                better = with_experiments(one, partial(_kind, run), ready.execution_provider, until)
+            small = [each.made.case for each in smaller if each.result.target == one.target]
+            found[number] = with_faults(better, run, until, small)
+    summary.explained += found
+    for one in found:
         if lines := one.lines:
             yield f"\n{lines[0]}"
             yield from (f"  {line}" for line in lines[1:])

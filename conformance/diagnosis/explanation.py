@@ -92,13 +92,13 @@ def explanations(results: Iterable[tuple[Case, str, str | None]]) -> list[Explan
             if kind:
                 group = failing.setdefault((target, kind), [])
             group.append(case)
+    groups = [(key, cases, len(of_run(cases))) for key, cases in failing.items()]
     found = []
-    for (target, kind), cases in sorted(failing.items(), key=lambda item: -len(of_run(item[1]))):
-        if not of_run(cases):
-            break
-        others = passing.get((target, kind == "accepted"), [])
-        found.append(_explanation(target, kind, cases, others))
-    return found[:MAX_GROUPS]
+    for (target, kind), cases, number in sorted(groups, key=lambda one: -one[2])[:MAX_GROUPS]:
+        if number:
+            others = passing.get((target, kind == "accepted"), [])
+            found.append(_explanation(target, kind, cases, others))
+    return found
 
 
 def with_experiments(
