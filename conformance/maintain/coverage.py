@@ -1,17 +1,117 @@
-"""The pairs of features that the corpus covers: each possible pair has a case."""
+"""``python -m conformance.maintain.coverage``: which pairs and triples of values have a case.
+
+A value is one of a feature, or a class of sizes. The command counts the triples by feature, and
+``--list`` writes each that no rule excludes, with a case that has it or the reason why none has.
+"""
 
 from __future__ import annotations
 
+import argparse
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
 
 from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.case.properties import Described, Test, comparison_test
+from conformance.maintain import run_command
 from conformance.operator.features import FEATURES, features_of
+from conformance.operator.part import Condition, FieldChanges
+from conformance.operator.parts.cache import CACHE
+from conformance.operator.parts.key_value import KEY_VALUE
+from conformance.operator.parts.lengths import BATCH, PHASE
+from conformance.operator.parts.sizes import HEAD_SIZE, HEADS
 from conformance.operator.rules import RULES, Rule
 
-FeaturePair = tuple[tuple[str, str], tuple[str, str]]
-"""Two features, each with a value, in the order of `FEATURES`."""
+FeatureValue = tuple[str, str]
+"""A feature and its value, or a size and the comparison that its class has in ``-k``."""
+Combinations = np.ndarray[Any, np.dtype[np.bool_]]
+"""Which combinations of three of `VALUES`, an axis each; a pair repeats one of its values."""
+
+#: Classes of sizes in which kernels take other ways than in small calls, and fields with them.
+SIZE_CLASSES: Final[Mapping[FeatureValue, tuple[FieldChanges, ...]]] = {
+    ("num_heads", ">=32"): (
+        {"num_heads": 32, "kv_num_heads": 4},
+        {"num_heads": 32, "kv_num_heads": 32},
+        {"num_heads": 32, "kv_num_heads": 1},
+    ),
+    ("group_size", ">=5"): (
+        {"num_heads": 10, "kv_num_heads": 2},
+        {"num_heads": 5, "kv_num_heads": 1},
+    ),
+    ("kv_num_heads", ">2"): (
+        {"num_heads": 6, "kv_num_heads": 3},
+        {"num_heads": 3, "kv_num_heads": 3},
+    ),
+    ("head_size", "%8!=0"): ({"head_size": 20},),
+    ("head_size", "%16=8"): ({"head_size": 24},),
+    ("head_size", "%32=16"): ({"head_size": 48},),
+    ("batch_size", ">4"): ({"batch_size": 5},),
+    ("sequence_length", ">16"): ({"sequence_length": 17}, {"loop": [17, 1, 3]}),
+    ("sequence_length", ">64"): ({"sequence_length": 65}, {"loop": [65, 1, 3]}),
+    ("total_sequence_length", "=2000..2100"): (
+        {"past_sequence_length": 2031},
+        {"past_sequence_length": 2031, "num_heads": 2, "kv_num_heads": 1},
+    ),
+    ("total_sequence_length", ">8192"): (
+        {"past_sequence_length": 8200},
+        {"past_sequence_length": 8200, "num_heads": 2, "kv_num_heads": 1},
+        {"past_sequence_length": 8200, "num_heads": 1, "kv_num_heads": 1},
+    ),
+}
+_LONG: Final[Condition] = ("total_sequence_length", (">8192",))
+_TOTAL: Final[Condition] = ("total_sequence_length", ("=2000..2100",))
+_STEPS: Final[Condition] = ("sequence_length", (">16", ">64"))
+#: The values of features that classes of sizes exclude.
+SIZE_RULES: Final = (
+    Rule((HEADS.of("mha"), ("group_size", (">=5",))), "A group of MHA has one head."),
+    Rule((HEADS.of("mqa"), ("kv_num_heads", (">2",))), "MQA has one key/value head."),
+    Rule((BATCH.of("one"), ("batch_size", (">4",))), "One sequence is no batch."),
+    Rule((PHASE.of("decode"), _STEPS), "A decode has one token."),
+    Rule((PHASE.of("prefill"), _LONG), "A prompt of 8,193 tokens takes seconds."),
+    Rule((CACHE.of("none"), _LONG), "Without a cache it is such a prompt."),
+    Rule((PHASE.of("loop"), _LONG), "Each call of the loop would take as long as a large one."),
+)
+
+#: Why triples have no case although no rule excludes them.
+LEFT: Final = (
+    Rule((PHASE.of("prefill"), _TOTAL), "A prompt of 2,000 tokens takes long."),
+    Rule((PHASE.of("prefill"), KEY_VALUE.of("zero_valued")), "Such a prompt puts out zeros."),
+)
+_MANY_KEYS: Final[Condition] = ("total_sequence_length", ("=2000..2100", ">8192"))
+#: Other triples without a case: rows of them are made last, if at all.
+LARGE: Final = tuple(
+    Rule((_MANY_KEYS, other), "With so many keys the call is large.")
+    for other in (
+        ("num_heads", (">=32",)),
+        ("batch_size", (">4",)),
+        ("sequence_length", (">16", ">64")),
+        HEAD_SIZE.of("64", "80", "128", "256", "512"),
+    )
+)
+NOT_FOUND: Final = "No call was found that shows all three."
+
+VALUES: Final[tuple[FeatureValue, ...]] = (
+    *((feature.name, value) for feature in FEATURES for value in feature.paired),
+    *SIZE_CLASSES,
+)
+INDEX: Final = {value: number for number, value in enumerate(VALUES)}
+
+
+@cache
+def _classes() -> dict[FeatureValue, Test]:
+    tests = {one: comparison_test("".join(one)) for one in SIZE_CLASSES}
+    return {one: test for one, test in tests.items() if test is not None}
+
+
+def size_classes(case: Described) -> set[FeatureValue]:
+    """The classes of the sizes of a call."""
+    return {one for one, test in _classes().items() if test(case)}
 
 
 def looked_at(case: Case) -> dict[str, str | None]:
@@ -32,53 +132,153 @@ def looked_at(case: Case) -> dict[str, str | None]:
     return values
 
 
-def pairs_of(values: Mapping[str, str | None]) -> Iterator[FeaturePair]:
-    """The pairs of feature values of a call, without values such as `other`."""
-    there = [
-        (feature.name, value)
-        for feature in FEATURES
-        if (value := values.get(feature.name)) in feature.paired
-    ]
-    return itertools.combinations(there, 2)
+def values_of(case: Case) -> set[FeatureValue]:
+    """The values of a case on which its result depends, without such as `other`."""
+    return {value for value in looked_at(case).items() if value in INDEX} | size_classes(case)
 
 
-def pair_counts(
-    cases: Iterable[Case], values: Callable[[Case], Mapping[str, str | None]] = looked_at
-) -> Counter[FeaturePair]:
-    """The number of cases with each pair."""
-    return Counter(
-        pair for case in cases if case.counts_for_coverage for pair in pairs_of(values(case))
-    )
+def are_left() -> Combinations:
+    """The combinations that have no case for a reason."""
+    return _excluded_by(LEFT)
 
 
-def all_pairs() -> list[FeaturePair]:
-    """All pairs of values of two features, including those that exclude each other."""
-    return [
-        ((one.name, value), (other.name, another))
-        for one, other in itertools.combinations(FEATURES, 2)
-        for value, another in itertools.product(one.paired, other.paired)
-    ]
+def first_rows(rows: Sequence[Collection[FeatureValue]]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """The first of ``rows`` with each combination: its number, or -1 if none has it."""
+    found = np.full((len(VALUES),) * 3, -1)
+    for number in reversed(range(len(rows))):
+        at = [INDEX[value] for value in rows[number]]
+        found[np.ix_(at, at, at)] = number
+    return found
 
 
-def reason_for(pair: FeaturePair) -> Rule | None:
-    """The first rule that excludes a pair; None if no rule does."""
-    return next((rule for rule in RULES if rule.forbids(dict(pair))), None)
+def combinations(rows: Iterable[Collection[FeatureValue]]) -> Combinations:
+    """The pairs and triples of the values of each of ``rows``."""
+    return first_rows([*rows]) >= 0
 
 
-def legal_pairs() -> list[FeaturePair]:
-    """All pairs of values that no rule excludes."""
-    return [pair for pair in all_pairs() if reason_for(pair) is None]
+@cache
+def possible() -> Combinations:
+    """The pairs and triples of values of different features that no rule excludes."""
+    names = np.array([name for name, _ in VALUES])
+    same = np.eye(len(VALUES), dtype=bool)
+    fit = same | (names[:, None] != names)
+    found: Combinations = fit[:, :, None] & fit[:, None] & fit & ~(same[:, :, None] & same)
+    found &= ~_excluded_by((*RULES, *SIZE_RULES))
+    for feature in FEATURES:
+        if len(feature.paired) == len(feature.values):
+            found &= _fits(found, [INDEX[feature.name, value] for value in feature.values])
+    return found
+
+
+def _excluded_by(rules: Iterable[Rule]) -> Combinations:
+    """The combinations that one of the rules forbids."""
+    found = np.zeros((len(VALUES),) * 3, bool)
+    for rule in rules:
+        if len(rule.values) > 3:
+            continue
+        sides = [
+            [number for number, (name, value) in enumerate(VALUES) if name == of and value in some]
+            for of, some in rule.values
+        ]
+        sides += [[*range(len(VALUES))]] * (3 - len(sides))
+        for order in itertools.permutations(sides):
+            found[np.ix_(*order)] = True
+    return found
+
+
+def _fits(found: Combinations, values: Sequence[int]) -> Combinations:
+    """The combinations that go together with one of these ``values`` of a feature."""
+    fit = np.zeros_like(found)
+    for value in values:
+        pairs = found[value].copy()
+        pairs[value, value] = True
+        fit |= pairs[:, :, None] & pairs[:, None] & pairs
+    return fit
+
+
+@cache
+def are_pairs() -> Combinations:
+    """The combinations that are pairs."""
+    same = np.eye(len(VALUES), dtype=bool)
+    found: Combinations = same[:, :, None] | same[:, None] | same
+    return found
+
+
+def listed(found: Combinations) -> Iterator[tuple[FeatureValue, ...]]:
+    """The pairs and triples in ``found``, each once, in the order of `VALUES`."""
+    for at in np.argwhere(found):
+        if (np.diff(at) >= 0).all() and at[0] != at[1]:  # a pair repeats its second value
+            yield tuple(VALUES[number] for number in dict.fromkeys(at.tolist()))
+
+
+def reason_for(values: Sequence[FeatureValue]) -> Rule | None:
+    """The first rule that excludes a combination; None if no rule does."""
+    rules = (*RULES, *SIZE_RULES)
+    return next((rule for rule in rules if rule.forbids(dict(values))), None)
+
+
+def name_of(values: Sequence[FeatureValue]) -> str:
+    """A combination in words; a class of sizes is its comparison."""
+    return " × ".join("".join(one) if one in SIZE_CLASSES else " ".join(one) for one in values)
 
 
 def faults(cases: Iterable[Case]) -> list[str]:
     """The errors of the coverage: pairs with neither a case nor a rule, and pairs with both."""
-    counts = pair_counts(cases)
-    errors = []
-    for pair in all_pairs():
-        rule = reason_for(pair)
-        name = " × ".join(map(" ".join, pair))
-        if counts[pair] and rule:
-            errors.append(f"{name}: {counts[pair]} cases, although '{rule.reason}'")
-        elif not counts[pair] and not rule:
-            errors.append(f"{name}: no case and no reason")
+    there = combinations(values_of(case) for case in cases if case.counts_for_coverage)
+    errors = [
+        f"{name_of(pair)}: no case and no reason"
+        for pair in listed(possible() & are_pairs() & ~there & ~_excluded_by(LARGE))
+    ]
+    for pair in listed(there & are_pairs() & ~possible()):
+        if rule := reason_for(pair):
+            errors.append(f"{name_of(pair)}: a case, although '{rule.reason}'")
     return errors
+
+
+def expression(values: Sequence[FeatureValue]) -> str:
+    """The expression of ``-k`` for calls with these values."""
+    parts = ("".join(one) if one in SIZE_CLASSES else "=".join(one) for one in values)
+    return " and ".join(parts)
+
+
+def reason_left(values: Sequence[FeatureValue]) -> str:
+    """Why no case has a triple."""
+    given = dict(values)
+    rule = next((rule for rule in (*LEFT, *LARGE) if rule.forbids(given)), None)
+    return rule.reason if rule else NOT_FOUND
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count the triples that no rule excludes, by feature, and those without a case, by reason."""
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.maintain.coverage",
+        description="Which combinations of three values of different features have a case.",
+    )
+    parser.add_argument(
+        "--list", type=Path, metavar="FILE", help="write each as an expression, with a case or why"
+    )
+    options = parser.parse_args(arguments)
+    cases = [case for case in find(()).named if case.counts_for_coverage]
+    first = first_rows([values_of(case) for case in cases])
+    total, missing, reasons = Counter[str](), Counter[str](), Counter[str]()
+    lines = []
+    for values in listed(possible() & ~are_pairs()):
+        number = first[tuple(INDEX[value] for value in values)]
+        names = {"all", *dict(values)}
+        total.update(names)
+        text = cases[number].id if number >= 0 else reason_left(values)
+        if number < 0:
+            missing.update(names)
+            reasons[text] += 1
+        lines.append(f"{expression(values)}\t{text}")
+    for name in dict.fromkeys(["all", *(name for name, _ in VALUES)]):
+        print(f"{name:24}{total[name]:8,} triples, {missing[name]:6,} without a case")
+    for reason, count in reasons.most_common():
+        print(f"{count:6,}  {reason}")
+    if options.list is not None:
+        options.list.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)

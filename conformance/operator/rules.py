@@ -251,7 +251,15 @@ OPEN_QUESTIONS: Final = (
         readings=("prompts_of_query_seqlens",),
     ),
     OpenQuestion(
-        (ROTARY.given, HEAD_SIZE.of("8", "40")),
+        (HEAD_SIZE.of("no_multiple_of_8"),),
+        "The documentation sets no limit to head_size; all kernels of ONNX Runtime reject what is"
+        " not a multiple of 8.",
+        ("head_size",),
+        HELPER,
+        established=True,
+    ),
+    OpenQuestion(
+        (ROTARY.given, HEAD_SIZE.of("8", "40", "no_multiple_of_16")),
         "The documentation sets no limit to head_size, but all kernels of ONNX Runtime reject this"
         " one with rotary tables.",
         ("head_size", "cos_cache", "rotary"),

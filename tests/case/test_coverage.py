@@ -1,22 +1,36 @@
-"""The pairs of features: none lacks a case."""
+"""The pairs and triples of values: none lacks a case without a reason."""
 
 from __future__ import annotations
 
-import json
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from case_files import cases_of
 from shipped import shipped_cases
 from tables import tables
 
 from conformance.base.paths import ROOT
+from conformance.bundle.effects import insensitive
 from conformance.case.case import Case
-from conformance.maintain.coverage import faults, legal_pairs, looked_at, pair_counts, pairs_of
-from conformance.maintain.covering import FeaturePair, goals_of, line_of, new_rows
+from conformance.maintain.coverage import (
+    INDEX,
+    are_pairs,
+    faults,
+    listed,
+    looked_at,
+    main,
+    possible,
+    size_classes,
+    values_of,
+)
+from conformance.maintain.covering import PAIRS, TRIPLES, Generator, goals_of, lines
 from conformance.operator.features import FEATURES, features_of
 
 TABLES = tables(__file__)
+MOST_TRIPLES_LEFT = 3300
 
 
 @pytest.fixture(scope="module")
@@ -48,43 +62,73 @@ def test_what_has_no_effect_is_not_counted(tmp_path: Path, body: str, unread: st
     values = features_of(case.call, case.steps)
     assert values[unread] is not None
     assert looked_at(case) == {**values, unread: None}
-    assert not any(unread in dict(pair) for pair in pair_counts([case]))
-
-
-def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
-    pairs = (case for case in corpus if case.theme == "pairs")
-    counts = pair_counts(pairs, lambda case: features_of(case.call, case.steps))
-    missing = {pair for pair in legal_pairs() if not counts[pair]}
-    # bfloat16's coarse rounding hides scales; cases/quantised_types.yaml has sharper numbers.
-    assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
+    assert unread not in dict(values_of(case))
 
 
 def test_the_rows_have_all_legal_pairs(corpus: list[Case]) -> None:
-    assert goals_of(case for case in corpus if case.theme == "pairs") == set()
+    assert not goals_of(PAIRS, corpus).any()
 
 
-def test_new_rows_have_the_pairs_that_no_row_has(tmp_path: Path) -> None:
-    rows = cases_of(
+def test_few_triples_have_no_case(corpus: list[Case]) -> None:
+    """`python -m conformance.maintain.covering` found no call for these."""
+    assert goals_of(TRIPLES, corpus).sum() // 6 <= MOST_TRIPLES_LEFT
+
+
+def test_a_size_class_has_calls_and_no_others(tmp_path: Path) -> None:
+    large, small = cases_of(
+        tmp_path, "- {name: a, num_heads: 32}\n- {name: b, num_heads: 31, kv_num_heads: 1}"
+    )
+    of_16 = ("head_size", "%32=16")
+    assert size_classes(large) == {("num_heads", ">=32"), ("group_size", ">=5"), of_16}
+    assert size_classes(small) == {("group_size", ">=5"), of_16}
+
+
+def test_what_no_call_can_have_is_not_possible() -> None:
+    """Rules exclude pairs and triples, and a value that goes with no value of another feature."""
+    found = {*listed(possible() & ~are_pairs())}
+    sink, bias = ("sink", "head_sink"), ("attention_bias", "full")
+    assert (("phase", "decode"), bias, sink) in found
+    assert (("phase", "decode"), ("cache", "none"), sink) not in found
+    decode, none = ("phase", "decode"), ("presents", "none")
+    assert (decode, none, ("query_seqlens", "idle")) not in found  # own keys need presents then
+    assert (decode, none, sink) in found
+    assert not any(len(dict(one)) < 3 for one in found)
+
+
+def test_a_triple_is_listed_with_a_case_or_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "triples.tsv"
+    assert main(["--list", str(file)]) == 0
+    rows = dict(line.split("\t") for line in file.read_text().splitlines())
+    assert rows["softcap=given and sink=head_sink and num_heads>=32"].count("/") == 1
+    lacking = [why for why in rows.values() if why.endswith(".")]
+    said = capsys.readouterr().out
+    assert said.startswith(f"all{len(rows):29,} triples, {len(lacking):6,} without a case\n")
+
+
+def test_new_rows_show_what_no_case_shows(tmp_path: Path) -> None:
+    written = cases_of(
         tmp_path,
         "- {name: a, num_heads: 3, kv_num_heads: 1, past_sequence_length: 4}\n"
         "- {name: b, key_value: omitted, past_sequence_length: 4, presents: none}\n"
-        "- {name: c, head_sink: true, past_sequence_length: 4}",
+        "- {name: c, head_sink: true, past_sequence_length: 4}\n"
+        "- {name: softcap, softcap: 1.0, past_sequence_length: 2}",
     )
-    others = cases_of(tmp_path, "- {name: softcap, softcap: 1.0, past_sequence_length: 2}")
-    given = ("softcap", "given")
-    mqa, omitted = (("heads", "mqa"), given), (("key_value", "omitted"), given)
-    sink, prompt = (given, ("sink", "head_sink")), (("phase", "prefill"), given)
-    left: set[FeaturePair] = {mqa, omitted, sink, prompt}
-    made = list(new_rows(rows, others, left))
-    assert [({mqa, omitted, sink, prompt} & {*pairs_of(row.features)}) for row in made] == [
-        {mqa},
-        {omitted},
-        {sink},
-    ]
-    assert left == {prompt}  # neither the rows nor the other case have it
-    line = json.loads(line_of(made[0], ["One token on a past, MQA, softcap"]))
-    assert line["title"] == "One token on a past, MQA, softcap (2)"
-    assert line["name"] == "one_token_on_a_past_mqa_softcap"
-    assert line["matrix"] == {"dtype": ["float32", "float16", "bfloat16"]}
-    again = cases_of(tmp_path, f"- {json.dumps(line)}")
-    assert [case.features | {"dtype": "float32"} for case in again] == [made[0].features] * 3
+    cases = [replace(case, written_contract=None) for case in written]
+    given, sink, heads = ("softcap", "given"), ("sink", "head_sink"), ("num_heads", ">=32")
+    omitted, norm = ("key_value", "omitted"), ("qk_norm", "given")
+    left = np.zeros((len(INDEX),) * 3, bool)
+    for goal in ((given, sink, heads), (given, omitted), (given, norm)):
+        for order in itertools.product([INDEX[value] for value in goal], repeat=3):
+            left[order] = {*order} == {INDEX[value] for value in goal}
+    rows = [*Generator(cases, left).rows()]
+    assert [*listed(left)] == [(norm, given)]  # no case has QK norm
+    assert len(rows) == 2
+    titles = ["One token on a past, key and value left out, no presents, softcap"]
+    made = cases_of(tmp_path, "".join(f"- {line}\n" for line in lines(rows, cases[0], titles)))
+    shown = [values_of(case) for case in made]
+    assert any({given, sink, heads} <= values for values in shown)
+    assert any({given, omitted} <= values for values in shown)
+    assert not {case.title for case in made} & {*titles}
+    assert not any(insensitive(case) for case in made)

@@ -121,7 +121,7 @@ def test_what_is_simpler_than_a_loop_that_takes_tokens_back() -> None:
     shorter = {
         "loop": (5, 1),
         "query_seqlens": None,
-        "total_sequence_lengths": [(5, 3), (6, 4)],
+        "total_sequence_lengths": ((5, 3), (6, 4)),
     }
     assert shorter in simpler["loop"]
     assert simpler["totals"] == []

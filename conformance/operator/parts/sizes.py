@@ -8,8 +8,6 @@ from typing import Final
 from conformance.operator.call import Call
 from conformance.operator.part import AttributeValues, Feature, Objection, Part, Reader, Value
 
-#: The value for all values not listed; pairs with it are not required.
-REST: Final = "other"
 _HEAD_SIZES: Final = ("16", "8", "40", "64", "80", "128", "256", "512")
 
 
@@ -20,8 +18,12 @@ def _heads(reader: Reader) -> str:
 
 
 def _head_size(reader: Reader) -> str:
-    size = str(reader.call.head_size)
-    return size if size in _HEAD_SIZES else REST
+    size = reader.call.head_size
+    if str(size) in _HEAD_SIZES:
+        return str(size)
+    return (
+        "other" if size % 16 == 0 else "no_multiple_of_16" if size % 8 == 0 else "no_multiple_of_8"
+    )
 
 
 HEADS = Feature(
@@ -33,7 +35,10 @@ HEAD_SIZE = Feature(
     "head_size",
     {
         **{size: Value(f"head_size {size}") for size in _HEAD_SIZES},
-        REST: Value("unusual head_size", paired=False),
+        # Pairs with these values are not required.
+        "other": Value("unusual head_size", paired=False),
+        "no_multiple_of_16": Value("head_size that 16 does not divide", paired=False),
+        "no_multiple_of_8": Value("head_size that 8 does not divide", paired=False),
     },
     _head_size,
 )
