@@ -137,11 +137,6 @@ def values_of(case: Case) -> set[FeatureValue]:
     return {value for value in looked_at(case).items() if value in INDEX} | size_classes(case)
 
 
-def are_left() -> Combinations:
-    """The combinations that have no case for a reason."""
-    return _excluded_by(LEFT)
-
-
 def first_rows(rows: Sequence[Collection[FeatureValue]]) -> np.ndarray[Any, np.dtype[np.intp]]:
     """The first of ``rows`` with each combination: its number, or -1 if none has it."""
     found = np.full((len(VALUES),) * 3, -1)
@@ -163,14 +158,14 @@ def possible() -> Combinations:
     same = np.eye(len(VALUES), dtype=bool)
     fit = same | (names[:, None] != names)
     found: Combinations = fit[:, :, None] & fit[:, None] & fit & ~(same[:, :, None] & same)
-    found &= ~_excluded_by((*RULES, *SIZE_RULES))
+    found &= ~excluded_by((*RULES, *SIZE_RULES))
     for feature in FEATURES:
         if len(feature.paired) == len(feature.values):
             found &= _fits(found, [INDEX[feature.name, value] for value in feature.values])
     return found
 
 
-def _excluded_by(rules: Iterable[Rule]) -> Combinations:
+def excluded_by(rules: Iterable[Rule]) -> Combinations:
     """The combinations that one of the rules forbids."""
     found = np.zeros((len(VALUES),) * 3, bool)
     for rule in rules:
@@ -211,10 +206,9 @@ def listed(found: Combinations) -> Iterator[tuple[FeatureValue, ...]]:
             yield tuple(VALUES[number] for number in dict.fromkeys(at.tolist()))
 
 
-def reason_for(values: Sequence[FeatureValue]) -> Rule | None:
-    """The first rule that excludes a combination; None if no rule does."""
-    rules = (*RULES, *SIZE_RULES)
-    return next((rule for rule in rules if rule.forbids(dict(values))), None)
+def reason_of(rules: Iterable[Rule], values: Sequence[FeatureValue]) -> str:
+    """The reason of the first of ``rules`` that forbids a combination; "" if none does."""
+    return next((rule.reason for rule in rules if rule.forbids(dict(values))), "")
 
 
 def name_of(values: Sequence[FeatureValue]) -> str:
@@ -227,11 +221,11 @@ def faults(cases: Iterable[Case]) -> list[str]:
     there = combinations(values_of(case) for case in cases if case.counts_for_coverage)
     errors = [
         f"{name_of(pair)}: no case and no reason"
-        for pair in listed(possible() & are_pairs() & ~there & ~_excluded_by(LARGE))
+        for pair in listed(possible() & are_pairs() & ~there & ~excluded_by(LARGE))
     ]
     for pair in listed(there & are_pairs() & ~possible()):
-        if rule := reason_for(pair):
-            errors.append(f"{name_of(pair)}: a case, although '{rule.reason}'")
+        if why := reason_of((*RULES, *SIZE_RULES), pair):
+            errors.append(f"{name_of(pair)}: a case, although '{why}'")
     return errors
 
 
@@ -239,13 +233,6 @@ def expression(values: Sequence[FeatureValue]) -> str:
     """The expression of ``-k`` for calls with these values."""
     parts = ("".join(one) if one in SIZE_CLASSES else "=".join(one) for one in values)
     return " and ".join(parts)
-
-
-def reason_left(values: Sequence[FeatureValue]) -> str:
-    """Why no case has a triple."""
-    given = dict(values)
-    rule = next((rule for rule in (*LEFT, *LARGE) if rule.forbids(given)), None)
-    return rule.reason if rule else NOT_FOUND
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -266,8 +253,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         number = first[tuple(INDEX[value] for value in values)]
         names = {"all", *dict(values)}
         total.update(names)
-        text = cases[number].id if number >= 0 else reason_left(values)
-        if number < 0:
+        if number >= 0:
+            text = cases[number].id
+        else:
+            text = reason_of((*LEFT, *LARGE), values) or NOT_FOUND
             missing.update(names)
             reasons[text] += 1
         lines.append(f"{expression(values)}\t{text}")

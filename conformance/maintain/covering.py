@@ -34,9 +34,9 @@ from conformance.maintain.coverage import (
     VALUES,
     Combinations,
     FeatureValue,
-    are_left,
     are_pairs,
     combinations,
+    excluded_by,
     listed,
     name_of,
     possible,
@@ -66,7 +66,7 @@ LEAST: Final = {CPU: 20, CUDA: 15, WEBGPU: 15, "": 6}
 #: So large a call is worth a goal: small rows come first. None is larger than the largest.
 SIZE_OF_A_GOAL: Final = 3_000
 LARGEST: Final = 2_500_000
-#: The most unused rows of a static cache.
+#: The most unused rows of a static cache, and of rotary tables.
 MOST_UNUSED: Final = 16
 #: So many values without a gain are tried, and a further dtype must add as many goals.
 PATIENCE: Final = 4
@@ -86,7 +86,7 @@ WrittenFields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CoveringRow:
-    """A call with the numbers of its values in `VALUES`, its goals and products of scores."""
+    """A call with the numbers of its values in `VALUES`, its goals and its size (`size_of`)."""
 
     entry: WrittenFields
     values: list[int]
@@ -401,7 +401,7 @@ def goals_of(theme: str, corpus: Iterable[Case]) -> Combinations:
     """
     if theme != PAIRS:
         shown = (values_of(case) for case in corpus if case.counts_for_coverage)
-        return possible() & ~are_pairs() & ~are_left() & ~combinations(shown)
+        return possible() & ~are_pairs() & ~excluded_by(LEFT) & ~combinations(shown)
     there = combinations(
         [value for value in VALUES if case.features.get(value[0]) == value[1]]
         for case in corpus
@@ -413,6 +413,16 @@ def goals_of(theme: str, corpus: Iterable[Case]) -> Combinations:
     return goals
 
 
+def rows_for(theme: str, corpus: Sequence[Case], left: Combinations) -> Iterator[dict[str, Any]]:
+    """New rows of a theme, first those that an execution provider computes."""
+    generator = Generator(corpus, left)
+    if theme == PAIRS:
+        yield from generator.rows()
+    else:
+        for provider, least in LEAST.items():
+            yield from generator.rows(least, provider)
+
+
 def main() -> int:
     """Add rows for the goals of both themes; returns 1 if a pair is left."""
     pairs = 0
@@ -420,13 +430,9 @@ def main() -> int:
         file, corpus = shipped_files()[theme], find(()).named
         left = goals_of(theme, corpus)
         before = int(left.sum()) // 6
-        generator = Generator(corpus, left)
-        sources = [generator.rows()]
-        if theme == TRIPLES:
-            sources = [generator.rows(least, provider) for provider, least in LEAST.items()]
-        rows = itertools.chain.from_iterable(sources)
         taken = {case.title for case in corpus if case.theme == theme}
-        made = lines(itertools.islice(rows, MOST_ROWS - len(taken)), corpus[0], taken)
+        most = max(0, MOST_ROWS - len(taken)) if before else 0
+        made = lines(itertools.islice(rows_for(theme, corpus, left), most), corpus[0], taken)
         new = [f"  - {line}" for line in made]
         if new:
             text = file.read_text(encoding="utf-8").rstrip("\n")
