@@ -58,7 +58,6 @@ ERRORS: Final = {
     "conformance.results.results_error.ResultsError": Status.INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,
-    "conformance.results.bisect.CannotBisect": Status.INFRASTRUCTURE,
 }
 
 
@@ -106,15 +105,12 @@ def gqa() -> None:
 
 #: The statuses for ``git bisect run``: 125 skips a commit, those from 128 on end the bisection.
 _BISECT: Final[dict[int, int]] = {Status.INFRASTRUCTURE: 125, Status.BAD_INPUT: 128}
-#: The options of commands that are for ``git bisect run``.
-_FOR_GIT: Final = ("--bisect", "--command")
 
 
 def run_command() -> int:
     """Runs the command that the arguments name, and prints its error, if any; the exit status."""
     status = _run()
-    for_git = any(word.partition("=")[0] in _FOR_GIT for word in sys.argv)
-    return _BISECT.get(status, status) if for_git else status
+    return _BISECT.get(status, status) if "--bisect" in sys.argv else status
 
 
 def _run() -> int:

@@ -17,7 +17,6 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.excluded import selected_cases
 from conformance.cli import options
-from conformance.cli.bisect import Search, bisect
 from conformance.cli.common import BadArgument, Status, check_separate, read_runs, write_file
 from conformance.cli.console import make_console
 from conformance.cli.options import OutputOptions, TargetOptions, gathered
@@ -78,59 +77,23 @@ class Asked:
     help="The history of every case, entry and feature.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every entry and feature.")
-@click.option(
-    "--good",
-    metavar="RELEASE",
-    help="Find the release in which one case changed, from this one on; default: the oldest.",
-)
-@click.option("--bad", metavar="RELEASE", help="The other end of the search; default: the newest.")
-@click.option(
-    "--command",
-    metavar="COMMAND",
-    help="For git bisect run: build with this, then try one case once.",
-)
 @options.program_options
-@gathered(targets=TargetOptions, outputs=OutputOptions, asked=Asked, search=Search)
-def history(targets: TargetOptions, outputs: OutputOptions, asked: Asked, search: Search) -> int:
+@gathered(targets=TargetOptions, outputs=OutputOptions, asked=Asked)
+def history(targets: TargetOptions, outputs: OutputOptions, asked: Asked) -> int:
     """Find since which release calls are right, and where they broke.
 
     PATH is as in gqa run. A TARGET without a version is the last release of each of its series:
     cpu is every minor version of ONNX Runtime from 1.20 on. Releases are installed as needed.
 
-    With --good or --bad it is a bisection of one case: it tries half of the releases that are left
-    each time, and shows the two next to each other between which the verdict or the fault changed.
-
     \b
     Exit status: 0 printed, regressions or not   2 bad input
                  3 a release could not be tried, or a file could not be written
-    Of a bisection: 0 found   1 no change   2 bad input   3 fewer than two releases can be tried
-    With --command, for git bisect run (docs/kernel_work.md):
-                 0 pass   1 any other verdict   125 it cannot be tried   128 bad input
     """
-    if search != Search():
-        return bisect(_only_case(asked, targets, outputs), targets, search)
     if not asked.recorded:
         return _of_runs(asked, targets, outputs)
     if targets.eps or outputs.results:
         raise BadArgument("--from runs nothing: leave out --ep and --results.")
     return _of_files(asked, outputs)
-
-
-def _only_case(asked: Asked, targets: TargetOptions, outputs: OutputOptions) -> str:
-    """The case of a bisection. Raises `BadArgument` if an argument does not belong to one."""
-    if len(asked.paths) != 1 or len(targets.eps) > 1:
-        raise BadArgument("--good, --bad and --command take one CASE_ID and one --ep.")
-    others = {
-        "-k": asked.expression,
-        "--jobs": targets.jobs,
-        "--from": asked.recorded,
-        "--all": asked.everything,
-        **dict(outputs.named),
-    }
-    for option, value in others.items():
-        if value:
-            raise BadArgument(f"--good, --bad and --command take no {option}.")
-    return asked.paths[0]
 
 
 # From recorded results

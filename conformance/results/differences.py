@@ -1,8 +1,7 @@
 """How the result of a case differs between two runs: the kind of change, and a sentence about it.
 
-`same_result` is the only definition of "the same result"; ``gqa diff`` and bisections use it. A
-history compares less: only whether a case passes, because a case that fails in another way than
-before is not newly broken.
+`difference` is the only definition of "the same result". A history compares less: only whether a
+case passes, because a case that fails in another way than before is not newly broken.
 """
 
 from __future__ import annotations
@@ -76,7 +75,12 @@ def difference(
 ) -> tuple[DifferenceKind, str] | None:
     """The kind of change of a result, with a sentence; None if there is none.
 
-    ``was`` and ``now`` are None where there is no result.
+    ``was`` and ``now`` are None where there is no result. Always compared: the verdict, the wrong
+    outputs, and whether there is a hazard. If the call did not run: the outcome, the stage, the
+    code, whether the message is vague, and the message after `normal`. If values are wrong: the
+    placement, the kinds of faults, the worst output, and the magnitude of its error
+    (`OTHER_MAGNITUDE`). Times, standard error and values of elements differ between two runs with
+    one defect, so they are not compared.
     """
     if now is None:
         if was is None or not was_tried(was):
@@ -88,18 +92,6 @@ def difference(
     if was is None or (was_tried(now) and not was_tried(was)):
         return "new", _new(was, now)
     return _change(was, now)
-
-
-def same_result(one: ResultRecord, other: ResultRecord) -> bool:
-    """Whether the runtime behaved the same in two runs of a case.
-
-    Always compared: the verdict, the wrong outputs, and whether there is a hazard. If the call did
-    not run: the outcome, the stage, the code, whether the message is vague, and the message after
-    `normal`. If values are wrong: the placement, the kinds of faults, the worst output, and the
-    magnitude of its error (`OTHER_MAGNITUDE`). Times, standard error and values of elements differ
-    between two runs with one defect, so they are not compared; nor are expectations.
-    """
-    return not _has_moved(one, other) and _other_details(one, other) is None
 
 
 def _has_moved(was: ResultRecord, now: ResultRecord) -> bool:
