@@ -1,4 +1,4 @@
-"""``gqa setup``: installs runtimes and releases of them, and lists those."""
+"""``gqa setup``: installs runtimes and releases of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import click
 
 from conformance.base.target_names import split_release
 from conformance.cli.common import BadArgument, Status, say
-from conformance.targets.catalogue import TARGETS, TargetEntry, entry_of
+from conformance.targets.catalogue import TargetEntry, entry_of
 from conformance.targets.registry import targets_for
-from conformance.targets.setup.installed import install, installed
+from conformance.targets.setup.installed import install
 from conformance.targets.setup.onnxruntime_web import (
     how_to_use_onnxruntime_web,
     set_up_lavapipe,
@@ -24,7 +24,6 @@ from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
-    tools_root,
 )
 
 _SetUp = Callable[[str, Tell], Ready]
@@ -48,27 +47,23 @@ _PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
 
 @click.command(no_args_is_help=True)
 @click.argument("names", nargs=-1, metavar="[TARGET[@RELEASE]]...")
-@click.option("--releases", "listed", is_flag=True, help="List the releases that are installed.")
-def setup(names: Sequence[str], listed: bool) -> int:
+def setup(names: Sequence[str]) -> int:
     """Install a runtime, or some of its releases.
 
     \b
     gqa setup webgpu                   what a target needs: cuda, tract or webgpu
     gqa setup lavapipe                 a software adapter for WebGPU, with float16
     gqa setup cpu@1.20.. wasm@1.27.0   releases, for use without a network
-    gqa setup --releases               list the releases that are installed
 
-    A release is also installed when it is first used. Each has a folder in that of the tools
-    (GQA_TOOLS); to remove a release, delete its folder. lavapipe is installed with the system's
-    package manager, which needs root; as root, `gqa setup webgpu` installs it, too, if the adapter
-    has no float16.
+    A release is also installed when it is first used. Each has a folder in that of the tools, which
+    gqa doctor prints; to remove a release, delete its folder. lavapipe is installed with the
+    system's package manager, which needs root; as root, `gqa setup webgpu` installs it, too, if the
+    adapter has no float16.
 
     \b
     Exit status: 0 installed, even if it cannot be used here yet   2 bad input
                  3 something could not be installed, or does not start
     """
-    if listed:
-        return _list(names)
     releases = [name for name in names if split_release(name)[1] is not None]
     entries = [_entry(name) for name in names if name not in (*releases, _LAVAPIPE)]
     targets = targets_for(releases)
@@ -115,14 +110,3 @@ def _set_up(entry: TargetEntry) -> None:
     click.echo(f"{package} {version} is {done}: {ready.path}")
     for line in how_to_use(version):
         click.echo(line)
-
-
-def _list(names: Sequence[str]) -> int:
-    """List the installed releases, all or those of some targets."""
-    packages = {_entry(name).package for name in names or [entry.name for entry in TARGETS]}
-    releases = [release for release in installed() if release.package in packages]
-    sizes = [release.size for release in releases]
-    for release, size in zip(releases, sizes, strict=True):
-        click.echo(f"{size / 1e6:7.0f} MB  {release.folder.name}: {', '.join(release.targets)}")
-    click.echo(f"{tools_root()}: {len(releases)} releases, {sum(sizes) / 1e6:.0f} MB")
-    return Status.AS_EXPECTED

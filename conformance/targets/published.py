@@ -23,6 +23,7 @@ from conformance.base.processes import ask
 from conformance.harness.folders import temporary_folder
 from conformance.targets.catalogue import Package, TargetError
 from conformance.targets.setup.programs import find_cargo, find_npm, pip_command
+from conformance.targets.tools import tools_root
 
 #: The time for which an answer is cached, in seconds.
 _FRESH: Final = 24 * 3600.0
@@ -52,7 +53,7 @@ def published(package: Package) -> Sequence[str]:
     except RegistryError as why:
         raise TargetError(
             f"Cannot ask {package.manager} for the releases of {package.name}: {why}. Name one "
-            "release instead, such as one that 'gqa setup --releases' lists."
+            f"release instead, such as one that has a folder in {tools_root()}."
         ) from None
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)

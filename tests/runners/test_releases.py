@@ -27,7 +27,7 @@ from conformance.targets.catalogue import OptionValues, Package, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import is_in_range, releases
-from conformance.targets.setup.installed import install, installed, is_installed
+from conformance.targets.setup.installed import install, is_installed
 from conformance.targets.setup.programs import SetupError
 from conformance.targets.setup.python_packages import has_driver
 from conformance.targets.tools import TOOLS_VARIABLE, folder_of, python_in
@@ -156,7 +156,6 @@ def test_a_release_is_installed_once(wheels: Path) -> None:
     half = folder_of("onnxruntime", "1.20.1") / "half"
     half.parent.mkdir(parents=True)
     half.touch()
-    assert installed() == []
     told: list[str] = []
     first = install(ONNXRUNTIME, "1.20.1", told.append)
     again = install(ONNXRUNTIME, "1.20.1", told.append)
@@ -166,10 +165,6 @@ def test_a_release_is_installed_once(wheels: Path) -> None:
         (python_in(first.path), "-I", "-c", asks), capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "1.20.1 2.0.0"
-    (one,) = installed()
-    assert (one.release, one.folder) == ("1.20.1", first.path)
-    assert one.targets == ("cpu@1.20.1", "cpu-noflash@1.20.1", "cpu-threads@1.20.1")
-    assert one.size > 1000
 
 
 @pytest.mark.push
@@ -182,12 +177,7 @@ def test_two_processes_may_ask_at_once(wheels: Path) -> None:
     ]
     said = [process.communicate(timeout=60) for process in both]
     assert [out for out, _ in said] == ["cpu@1.20.1: installed\n"] * 2
-    lists = (sys.executable, "-c", code, "setup", "--releases")
-    listed = subprocess.check_output(lists, text=True).splitlines()
-    assert listed[0].endswith(
-        " onnxruntime-1.20.1: cpu@1.20.1, cpu-noflash@1.20.1, cpu-threads@1.20.1"
-    )
-    assert len(listed) == 2
+    assert [each.name for each in (wheels.parent / "tools").iterdir()] == ["onnxruntime-1.20.1"]
 
 
 @pytest.mark.push

@@ -1,59 +1,18 @@
-"""Installs releases of targets, each into its own folder below that of the tools, and lists them.
+"""Installs releases of targets, each into its own folder below that of the tools.
 
-A release in ``--ep cpu@1.25.1`` is installed when it is first used. ``gqa setup --releases`` lists
-installed releases.
+A release in ``--ep cpu@1.25.1`` is installed when it is first used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from conformance.base.target_names import at_release
-from conformance.targets.catalogue import ONNXRUNTIME_GPU, TARGETS, Package, entry_of
+from conformance.targets.catalogue import ONNXRUNTIME_GPU, Package, entry_of
 from conformance.targets.registry import NotInstalled, Target
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
 from conformance.targets.setup.programs import NoRelease, Ready, SetupError, Tell
 from conformance.targets.setup.python_packages import has_driver, set_up_python_package
 from conformance.targets.setup.tract import set_up_tract
-from conformance.targets.tools import tools_root
-
-
-@dataclass(frozen=True)
-class Installed:
-    """A release that is installed in ``folder``."""
-
-    package: Package
-    release: str
-    folder: Path
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The values of ``--ep`` that run it: ``cpu@1.25.1``, ``cpu-noflash@1.25.1``."""
-        names = (entry.name for entry in TARGETS if entry.package == self.package)
-        return tuple(at_release(name, self.release) for name in names)
-
-    @property
-    def size(self) -> int:
-        """The disk space of its files in bytes, including files that other releases share."""
-        stats = (path.lstat() for path in self.folder.rglob("*"))
-        return sum(each.st_blocks * 512 for each in stats)
-
-
-def installed() -> list[Installed]:
-    """All installed releases, sorted by the names of their folders."""
-    return sorted(_installed(), key=lambda each: each.folder.name)
-
-
-def _installed() -> Iterator[Installed]:
-    packages = list(dict.fromkeys(e.package for e in TARGETS if e.package))
-    for package in packages:
-        name = package.folder("").name
-        for folder in tools_root().glob(f"{name}[0-9]*"):
-            release = folder.name.removeprefix(name)
-            if is_installed(package, release):
-                yield Installed(package, release, folder)
 
 
 def is_installed(package: Package, release: str) -> bool:
