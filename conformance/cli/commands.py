@@ -54,7 +54,6 @@ ERRORS: Final = {
     "conformance.report.shown_query.NoSuchPlace": Status.BAD_INPUT,
     "conformance.run.shard.ShardError": Status.BAD_INPUT,
     "conformance.targets.catalogue.TargetError": Status.BAD_INPUT,
-    "conformance.targets.setup.programs.NoRelease": Status.BAD_INPUT,
     "conformance.results.results_error.ResultsError": Status.INFRASTRUCTURE,
     "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,

@@ -21,6 +21,7 @@ from conformance.run.engine import PlanRun
 from conformance.run.recording import argument_for, case_record
 from conformance.run.target import target_plans
 from conformance.targets.registry import Target
+from conformance.targets.setup.programs import with_fix
 
 
 class NoResult(Exception):
@@ -37,9 +38,9 @@ def run_case(corpus: Corpus, case: Case, target: Target) -> OneResult:
             assessed = Assessed(run.trouble(error))
         described, record = run.ready.record(), assessed.record
     if isinstance(record, InfrastructureRecord):
-        raise NoResult(_with_fix(f"{described.name}: {record.message}", record.fix))
+        raise NoResult(with_fix(f"{described.name}: {record.message}", record.fix))
     if record.verdict == "skip":
-        raise NoResult(_with_fix(f"{described.name}: {record.reason}", described.fix))
+        raise NoResult(with_fix(f"{described.name}: {record.reason}", described.fix))
     own = assessed.outcomes[0]
     outputs = read_outputs(own) if isinstance(own, Ran) else None
     return OneResult(case_record(case), record, described, outputs)
@@ -53,10 +54,6 @@ def the_one(named: Sequence[Case], typed: str) -> Case:
     listed = "\n".join(f"  {argument_for(case)}" for case in named[:most])
     more = f"\n  and {len(named) - most} more" if len(named) > most else ""
     raise BadArgument(f"'{typed}' means {len(named)} cases; which one?\n{listed}{more}")
-
-
-def _with_fix(sentence: str, fix: str | None) -> str:
-    return f"{sentence}\n  fix: {fix}" if fix else sentence
 
 
 def taken(case: Case, ep: str | None, file: Path) -> OneResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -11,37 +11,24 @@ from conformance.base.target_names import split_release
 from conformance.cli.common import BadArgument, Status, say
 from conformance.targets.catalogue import TargetEntry, entry_of
 from conformance.targets.registry import targets_for
+from conformance.targets.setup.described import how_to_use
 from conformance.targets.setup.installed import install
-from conformance.targets.setup.onnxruntime_web import (
-    how_to_use_onnxruntime_web,
-    set_up_lavapipe,
-    set_up_onnxruntime_web,
-)
-from conformance.targets.setup.programs import NoRelease, Ready, SetupError, Tell
-from conformance.targets.setup.python_packages import how_to_use_cuda, set_up_cuda
-from conformance.targets.setup.tract import how_to_use_tract, set_up_tract
+from conformance.targets.setup.onnxruntime_web import set_up_lavapipe
+from conformance.targets.setup.programs import SetupError
 from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
 )
 
-_SetUp = Callable[[str, Tell], Ready]
-_HowToUse = Callable[[str], list[str]]
-
 #: What it installs beside the targets: the last word of `LAVAPIPE`.
 _LAVAPIPE: Final = "lavapipe"
 
-#: By `TargetEntry.setup`: a package, its pinned release, and functions to install and explain it.
-_PINNED: Final[dict[str, tuple[str, str, _SetUp, _HowToUse]]] = {
-    "cuda": ("onnxruntime-gpu", ONNXRUNTIME_GPU_VERSION, set_up_cuda, how_to_use_cuda),
-    "tract": ("tract", TRACT_VERSION, set_up_tract, how_to_use_tract),
-    "webgpu": (
-        "onnxruntime-web",
-        ONNXRUNTIME_WEB_VERSION,
-        set_up_onnxruntime_web,
-        how_to_use_onnxruntime_web,
-    ),
+#: The pinned releases, by `TargetEntry.setup`.
+_PINNED: Final = {
+    "cuda": ONNXRUNTIME_GPU_VERSION,
+    "tract": TRACT_VERSION,
+    "webgpu": ONNXRUNTIME_WEB_VERSION,
 }
 
 
@@ -57,8 +44,7 @@ def setup(names: Sequence[str]) -> int:
 
     A release is also installed when it is first used. Each has a folder in that of the tools, which
     gqa doctor prints; to remove a release, delete its folder. lavapipe is installed with the
-    system's package manager, which needs root; as root, `gqa setup webgpu` installs it, too, if the
-    adapter has no float16.
+    system's package manager, which needs root.
 
     \b
     Exit status: 0 installed, even if it cannot be used here yet   2 bad input
@@ -79,7 +65,7 @@ def setup(names: Sequence[str]) -> int:
         assert release is not None
         try:
             install(package, release, say)
-        except (SetupError, NoRelease) as error:
+        except SetupError as error:
             failed = True
             say(f"{target.label}: {error}")
         else:
@@ -104,9 +90,10 @@ def _set_up(entry: TargetEntry) -> None:
         if entry.extra:
             click.echo(f"in a checkout of this suite: pip install -e '.[{entry.extra}]'")
         return
-    package, version, set_up, how_to_use = _PINNED[entry.setup]
-    ready = set_up(version, say)
-    done = "installed" if ready.new else "already installed"
-    click.echo(f"{package} {version} is {done}: {ready.path}")
-    for line in how_to_use(version):
+    package, release = entry.package, _PINNED[entry.setup]
+    assert package is not None
+    new = install(package, release, say)
+    done = "installed" if new else "already installed"
+    click.echo(f"{package.name} {release} is {done}: {package.folder(release)}")
+    for line in how_to_use(entry, release):
         click.echo(line)

@@ -82,7 +82,7 @@ class PlanRun:
     def _describe(self) -> DescribedTarget:
         target = with_release(self.plan.target, _tell)
         if target.missing is not None:
-            reason = target.missing.message.partition("\n")[0]
+            reason = str(target.missing).partition("\n")[0]
             return DescribedTarget(target, None, reason, target.missing.fix)
         try:
             answer = self._session.start()

@@ -36,16 +36,8 @@ from conformance.targets.catalogue import (
 )
 from conformance.targets.published import published
 from conformance.targets.releases import releases
+from conformance.targets.setup.programs import SetupError
 from conformance.targets.tools import RuntimeProgram
-
-
-@dataclass(frozen=True)
-class NotInstalled:
-    """The reason why a pinned release could not be installed, and the command that may fix it."""
-
-    message: str
-    """A text whose first line is a sentence."""
-    fix: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Target:
     - ``named`` is the value of ``--name``; ``ending`` is appended to its name in results;
       ``number`` counts the targets of the same ``ep`` in a run, from 1.
     - ``release`` is the release to which it is pinned, as in ``cpu@1.25.1``; ``missing`` says why
-      that could not be installed.
+      that could not be installed, first in a line that is a sentence.
     """
 
     ep: str
@@ -76,7 +68,7 @@ class Target:
     named: str | None = None
     number: int = 1
     release: str | None = None
-    missing: NotInstalled | None = None
+    missing: SetupError | None = None
 
     @property
     def label(self) -> str:

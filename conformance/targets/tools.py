@@ -54,7 +54,7 @@ ONNXRUNTIME_WEB_VARIABLE: Final = "GQA_ONNXRUNTIME_WEB"
 #: The time limit for that program in seconds; it takes 20 ms.
 _TO_ANSWER: Final = 20.0
 
-#: A release of an npm package, such as 1.30.0 or 1.31.0-dev.20261101-0a1b2c3.
+#: A release of an npm package, such as 1.30.0 or 1.31.0-dev.20261101-0a1b2c3; no range, no tag.
 _NPM_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
 
 
@@ -83,11 +83,6 @@ def folder_of(tool: str, version: str) -> Path:
     return tools_root() / f"{tool}-{version}"
 
 
-def built_tract(version: str = TRACT_VERSION) -> Path:
-    """The binary of ``version`` that ``gqa setup tract`` installs; it need not exist."""
-    return folder_of("tract", version) / "bin" / "tract"
-
-
 def find_tract(named: str | None = None) -> RuntimeProgram | None:
     """The tract binary to use, None if there is none.
 
@@ -98,16 +93,11 @@ def find_tract(named: str | None = None) -> RuntimeProgram | None:
     """
     if word := _named(named, "--tract", TRACT_VARIABLE):
         return RuntimeProgram(as_typed(word[0]), word[1], named=True)
-    built = built_tract()
+    built = folder_of("tract", TRACT_VERSION) / "bin" / "tract"
     if os.path.isfile(built):  # also False for a path that the system cannot have
         return RuntimeProgram(built, "gqa setup tract")
     on_path = shutil.which("tract")
     return RuntimeProgram(Path(on_path).absolute(), "PATH") if on_path else None
-
-
-def built_onnxruntime_gpu(version: str = ONNXRUNTIME_GPU_VERSION) -> Path:
-    """The environment into which ``gqa setup cuda`` installs ``version``; it need not exist."""
-    return folder_of("onnxruntime-gpu", version)
 
 
 def python_in(environment: Path) -> Path:
@@ -122,7 +112,7 @@ def find_cuda_python() -> RuntimeProgram | None:
     """
     if has_cuda(sys.executable):
         return RuntimeProgram(Path(sys.executable), "this environment")
-    built = python_in(built_onnxruntime_gpu())
+    built = python_in(folder_of("onnxruntime-gpu", ONNXRUNTIME_GPU_VERSION))
     return RuntimeProgram(built, "gqa setup cuda") if os.path.isfile(built) else None
 
 
@@ -139,16 +129,6 @@ def has_cuda(python: str) -> bool:
     return done.returncode == 0
 
 
-def is_npm_release(word: str) -> bool:
-    """Whether ``word`` is a single release of an npm package, neither a range nor a tag."""
-    return _NPM_RELEASE.fullmatch(word) is not None
-
-
-def built_onnxruntime_web(version: str = ONNXRUNTIME_WEB_VERSION) -> Path:
-    """The folder into which ``gqa setup webgpu`` installs ``version``; it need not exist."""
-    return folder_of("onnxruntime-web", version)
-
-
 def find_onnxruntime_web(named: str | None = None) -> RuntimeProgram | None:
     """The folder whose ``node_modules`` has the onnxruntime-web to use, None if there is none.
 
@@ -157,15 +137,14 @@ def find_onnxruntime_web(named: str | None = None) -> RuntimeProgram | None:
     variable name a folder or an installed release, which is returned even if it does not exist.
     """
     if word := _named(named, "--onnxruntime-web", ONNXRUNTIME_WEB_VARIABLE):
-        if is_npm_release(word[0]):
-            return RuntimeProgram(
-                built_onnxruntime_web(word[0]), word[1], named=True, release=word[0]
-            )
+        if _NPM_RELEASE.fullmatch(word[0]):
+            folder = folder_of("onnxruntime-web", word[0])
+            return RuntimeProgram(folder, word[1], named=True, release=word[0])
         folder = Path(os.path.expanduser(word[0])).absolute()
         # Node looks packages up in the folder above node_modules.
         folder = folder.parent if folder.name == "node_modules" else folder
         return RuntimeProgram(folder, word[1], named=True)
-    built = built_onnxruntime_web()
+    built = folder_of("onnxruntime-web", ONNXRUNTIME_WEB_VERSION)
     there = os.path.isdir(built / "node_modules" / "onnxruntime-web")
     return RuntimeProgram(built, "gqa setup webgpu") if there else None
 

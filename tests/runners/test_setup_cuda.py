@@ -10,9 +10,10 @@ import pytest
 from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import target_for
 from conformance.targets.tools import (
+    ONNXRUNTIME_GPU_VERSION,
     TOOLS_VARIABLE,
-    built_onnxruntime_gpu,
     find_cuda_python,
+    folder_of,
     has_cuda,
     python_in,
 )
@@ -67,7 +68,7 @@ def test_this_python_comes_before_setups(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PYTHONPATH", str(build(tmp_path, "libonnxruntime_providers_shared.so")))
     assert find_cuda_python() is None
     assert taken() == (sys.executable, None, None)
-    python = python_in(built_onnxruntime_gpu())
+    python = python_in(folder_of("onnxruntime-gpu", ONNXRUNTIME_GPU_VERSION))
     python.parent.mkdir(parents=True)
     python.touch()
     # What PYTHONPATH names is not of that environment.

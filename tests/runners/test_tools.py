@@ -13,10 +13,9 @@ from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
     RuntimeProgram,
-    built_onnxruntime_web,
-    built_tract,
     find_onnxruntime_web,
     find_tract,
+    folder_of,
 )
 
 
@@ -38,8 +37,7 @@ def _nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_search_order_of_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path = program(tmp_path / "on_path" / "tract")
     assert find_tract() == RuntimeProgram(on_path, "PATH")
-    built = program(built_tract())
-    assert built == tmp_path / "tools" / f"tract-{TRACT_VERSION}" / "bin" / "tract"
+    built = program(tmp_path / "tools" / f"tract-{TRACT_VERSION}" / "bin" / "tract")
     assert find_tract() == RuntimeProgram(built, "gqa setup tract")
     monkeypatch.setenv("GQA_TRACT", "named/tract")
     named = tmp_path / "named" / "tract"
@@ -74,10 +72,9 @@ def test_web_is_named_by_folder_or_release(tmp_path: Path, monkeypatch: pytest.M
     """onnxruntime-web is named by folder or release."""
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     assert find_onnxruntime_web() is None
-    packages(built_onnxruntime_web("1.27.0"))
+    packages(folder_of("onnxruntime-web", "1.27.0"))
     assert find_onnxruntime_web() is None
-    built = packages(built_onnxruntime_web())
-    assert built == tmp_path / "tools" / f"onnxruntime-web-{ONNXRUNTIME_WEB_VERSION}"
+    built = packages(tmp_path / "tools" / f"onnxruntime-web-{ONNXRUNTIME_WEB_VERSION}")
     assert find_onnxruntime_web() == RuntimeProgram(built, "gqa setup webgpu")
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "named")
     variable = "the environment variable GQA_ONNXRUNTIME_WEB"

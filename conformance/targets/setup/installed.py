@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from conformance.targets.catalogue import ONNXRUNTIME_GPU, Package, entry_of
-from conformance.targets.registry import NotInstalled, Target
+from conformance.targets.registry import Target
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
-from conformance.targets.setup.programs import NoRelease, Ready, SetupError, Tell
+from conformance.targets.setup.programs import SetupError, Tell
 from conformance.targets.setup.python_packages import has_driver, set_up_python_package
 from conformance.targets.setup.tract import set_up_tract
 
@@ -33,19 +33,18 @@ def with_release(target: Target, tell: Tell) -> Target:
     again = f"gqa setup {target.typed}"
     if entry.package is ONNXRUNTIME_GPU and not has_driver():
         why = f"{target.typed} is not installed, and there is no NVIDIA driver to run it"
-        return replace(target, missing=NotInstalled(why, again))
+        return replace(target, missing=SetupError(why, again))
     try:
         install(entry.package, target.release, tell)
-    except (SetupError, NoRelease) as error:
-        fix = error.fix if isinstance(error, SetupError) else None
-        return replace(target, missing=NotInstalled(str(error), fix or again))
+    except SetupError as error:
+        return replace(target, missing=SetupError(str(error), error.fix or again))
     return target
 
 
-def install(package: Package, release: str, tell: Tell) -> Ready:
-    """Install a release of a package, unless it is installed.
+def install(package: Package, release: str, tell: Tell) -> bool:
+    """Install a release of a package, unless it is installed; whether it did.
 
-    Raises :class:`SetupError`, and :class:`NoRelease` if ``release`` cannot be a release.
+    Raises :class:`SetupError`.
     """
     match package.manager:
         case "npm":

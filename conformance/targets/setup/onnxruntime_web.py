@@ -1,4 +1,4 @@
-"""``gqa setup webgpu``: installs onnxruntime-web with npm, and reports the adapter.
+"""``gqa setup webgpu``: installs onnxruntime-web with npm.
 
 The pinned release is installed exactly as in the runner's package-lock.json. For other releases,
 npm changes only the packages that they require in another version.
@@ -7,33 +7,21 @@ npm changes only the packages that they require in another version.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from conformance.base.paths import data_path
-from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
-from conformance.targets.catalogue import LAVAPIPE, OptionValues
-from conformance.targets.registry import target_for
-from conformance.targets.setup.described import described, with_fix
 from conformance.targets.setup.programs import (
-    Ready,
     SetupError,
     Tell,
     find_npm,
     put_in_place,
-    require_release,
     run_installer,
+    with_fix,
 )
-from conformance.targets.tools import (
-    ONNXRUNTIME_WEB_VERSION,
-    built_onnxruntime_web,
-    find_onnxruntime_web,
-    is_npm_release,
-)
+from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, folder_of
 
 _PACKAGE: Final = "onnxruntime-web"
 _MANIFEST: Final = "package.json"
@@ -43,15 +31,13 @@ _LOCK: Final = "package-lock.json"
 _OPTIONS: Final = ("--ignore-scripts", "--no-audit", "--no-fund")
 
 
-def set_up_onnxruntime_web(version: str, tell: Tell) -> Ready:
+def set_up_onnxruntime_web(version: str, tell: Tell) -> bool:
     """Install this release of onnxruntime-web and Dawn for Node, unless they are installed.
 
-    Raises :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
+    Raises :class:`SetupError`.
     """
-    if not is_npm_release(version):  # npm has pre-releases, too
-        require_release(_PACKAGE, version, ONNXRUNTIME_WEB_VERSION)
     return put_in_place(
-        built_onnxruntime_web(version),
+        folder_of(_PACKAGE, version),
         lambda folder: why_it_is_not_whole(folder, version),
         lambda folder: _install(version, folder, tell),
         tell,
@@ -60,50 +46,11 @@ def set_up_onnxruntime_web(version: str, tell: Tell) -> Ready:
 
 def set_up_lavapipe() -> None:
     """Install lavapipe with the system's package manager. Raises :class:`SetupError`."""
+    script = str(_source() / "lavapipe.sh")
     try:
-        run_installer(("/bin/sh", str(_source() / "lavapipe.sh")))
+        run_installer(("/bin/sh", script))
     except SetupError as error:
-        raise SetupError(with_fix(f"{error}.", _as_root())) from None
-
-
-def _as_root() -> str:
-    return shlex.join(("sudo", "sh", str(_source() / "lavapipe.sh")))
-
-
-def how_to_use_onnxruntime_web(version: str) -> list[str]:
-    """Lines with the adapter, or how to get one, and with the command that runs cases.
-
-    Starts the runner. If lavapipe would help and this user is root, it is installed. Raises
-    :class:`SetupError` if not even ``wasm`` can run.
-    """
-    programs = OptionValues(onnxruntime_web=version)
-    without_adapter = described(target_for("wasm", programs))
-    if not isinstance(without_adapter, DescribedAnswer):
-        raise SetupError(with_fix(without_adapter.reason, without_adapter.fix))
-    target = target_for("webgpu", programs)
-    answer = described(target)
-    if _fix(answer) == _as_root() and os.getuid() == 0:
-        with suppress(SetupError):  # what it printed says why; its command follows as the fix
-            set_up_lavapipe()
-            answer = described(target)
-    found = find_onnxruntime_web()
-    taken = found is not None and found.path == built_onnxruntime_web(version)
-    option = "" if taken else f" --onnxruntime-web {version}"
-    if isinstance(answer, DescribedAnswer):
-        lacks = f", without {', '.join(answer.lacks)}" if answer.lacks else ""
-        adapter = with_fix(f"adapter: {answer.device}{lacks}", _fix(answer))
-        return [adapter, f"use it with: gqa run --ep webgpu{option}"]
-    return [
-        f"webgpu cannot be used yet: {with_fix(answer.reason, _fix(answer))}",
-        f"without an adapter: gqa run --ep wasm{option}",
-    ]
-
-
-def _fix(answer: DescribeAnswer) -> str | None:
-    """The command that gets an adapter, or one with everything that this one lacks."""
-    lacks = answer.lacks.values() if isinstance(answer, DescribedAnswer) else [answer.fix]
-    fix = next(filter(None, lacks), None)
-    return _as_root() if fix == LAVAPIPE else fix
+        raise SetupError(with_fix(f"{error}.", shlex.join(("sudo", "sh", script)))) from None
 
 
 def why_it_is_not_whole(folder: Path, version: str) -> str:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.processes import run
@@ -32,26 +30,9 @@ class SetupError(Exception):
         self.fix = fix
 
 
-class NoRelease(ValueError):
-    """The requested version is not a release."""
-
-
-def require_release(
-    package: str, version: str, pinned: str, pattern: str = r"[0-9]+\.[0-9]+\.[0-9]+"
-) -> None:
-    """Raise :class:`NoRelease` for a ``version`` that is not like 1.2.3."""
-    if not re.fullmatch(pattern, version):
-        raise NoRelease(
-            f"'{version}' is not a release of {package}; expected three numbers, such as {pinned}."
-        )
-
-
-@dataclass(frozen=True)
-class Ready:
-    """An installed program or folder; ``new``: it was installed by this call."""
-
-    path: Path
-    new: bool
+def with_fix(reason: str, fix: str | None) -> str:
+    """The reason, and on another line the fix if there is one."""
+    return f"{reason}\n  fix: {fix}" if fix else reason
 
 
 def find_npm() -> str | None:
@@ -95,8 +76,8 @@ def run_installer(
 
 def put_in_place(
     final: Path, what_is_wrong: Callable[[Path], str], make: Callable[[Path], None], tell: Tell
-) -> Ready:
-    """Create the folder ``final`` with ``make``, unless it exists and is complete.
+) -> bool:
+    """Create the folder ``final`` with ``make``, unless it exists and is complete; whether it did.
 
     ``what_is_wrong`` describes the fault of a folder as the end of a sentence, or returns an empty
     text. ``make`` gets the path of a new folder, which is renamed to ``final`` at the end, so that
@@ -104,7 +85,7 @@ def put_in_place(
     :class:`SetupError`.
     """
     if not (why := what_is_wrong(final)):
-        return Ready(final, new=False)
+        return False
     if os.path.lexists(final):
         tell(f"{final} {why}, so it is installed again.")
     try:
@@ -123,4 +104,4 @@ def put_in_place(
         raise SetupError(
             f"Cannot write {where}: {error.strerror}. Set {TOOLS_VARIABLE} to another folder."
         ) from None
-    return Ready(final, new=True)
+    return True

@@ -14,58 +14,22 @@ from pathlib import Path
 from typing import Final
 
 from conformance.base.processes import run
-from conformance.harness.protocol import DescribedAnswer
-from conformance.targets.catalogue import ONNXRUNTIME_GPU, OptionValues, Package
+from conformance.targets.catalogue import ONNXRUNTIME_GPU, Package
 from conformance.targets.published import RegistryError, pip_lists
-from conformance.targets.registry import target_for
-from conformance.targets.setup.described import described, with_fix
 from conformance.targets.setup.programs import (
-    Ready,
     SetupError,
     Tell,
     pip_command,
     put_in_place,
-    require_release,
     run_installer,
 )
-from conformance.targets.tools import (
-    ONNXRUNTIME_GPU_VERSION,
-    built_onnxruntime_gpu,
-    find_cuda_python,
-    python_in,
-)
+from conformance.targets.tools import python_in
 
 #: A library of NVIDIA's driver, which pip never installs.
 _DRIVER: Final = "libcuda.so.1"
 
 #: Environment variables that make pip and uv install only into the environment.
 _ISOLATED: Final = {"PIP_USER": "0", "PYTHONPATH": ""}
-
-
-def set_up_cuda(version: str, tell: Tell) -> Ready:
-    """Install this release of onnxruntime-gpu with CUDA, cuDNN and NumPy, unless it is installed.
-
-    Raises :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
-    """
-    require_release(ONNXRUNTIME_GPU.name, version, ONNXRUNTIME_GPU_VERSION)
-    return set_up_python_package(ONNXRUNTIME_GPU, version, tell)
-
-
-def how_to_use_cuda(version: str) -> list[str]:
-    """Lines with the GPU, or the reason why CUDA cannot be used, and the command that runs cases.
-
-    Starts the runner. Raises :class:`SetupError` if it does not start.
-    """
-    python = python_in(built_onnxruntime_gpu(version))
-    found = find_cuda_python()
-    taken = found is not None and found.path == python
-    target = target_for("cuda", None if taken else OptionValues(ort_python=str(python)))
-    use = shlex.join(("gqa", "run", *target.arguments))
-    answer = described(target)
-    if isinstance(answer, DescribedAnswer):
-        return [f"GPU: {answer.device}", f"use it with: {use}"]
-    reason = with_fix(answer.reason, answer.fix)
-    return [f"cuda cannot be used yet: {reason}", f"Once that is fixed: {use}"]
 
 
 def has_driver() -> bool:
@@ -77,8 +41,8 @@ def has_driver() -> bool:
     return True
 
 
-def set_up_python_package(package: Package, release: str, tell: Tell) -> Ready:
-    """Install a release in a separate virtual environment, unless it is installed.
+def set_up_python_package(package: Package, release: str, tell: Tell) -> bool:
+    """Install a release in a separate virtual environment, unless it is installed; whether it did.
 
     If it has no wheel for this Python, another Python of this machine is used. Raises
     :class:`SetupError`.

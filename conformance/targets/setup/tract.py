@@ -7,48 +7,36 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from packaging.version import Version
+
 from conformance.base.processes import ask
 from conformance.targets.setup.programs import (
-    Ready,
     SetupError,
     Tell,
     find_cargo,
     put_in_place,
-    require_release,
     run_installer,
 )
-from conformance.targets.tools import TRACT_VERSION, built_tract, find_tract, tools_root
+from conformance.targets.tools import folder_of, tools_root
 
 #: The time limit for tract to print its version, in seconds.
 _TO_START: Final = 20.0
 
 
-def set_up_tract(version: str, tell: Tell) -> Ready:
-    """Build this release of tract, unless it is installed and works.
+def set_up_tract(version: str, tell: Tell) -> bool:
+    """Build this release of tract, unless it is installed and works; whether it did.
 
-    Raises :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
+    Raises :class:`SetupError`.
     """
-    require_release("tract", version, TRACT_VERSION)
-    binary = built_tract(version)
-    ready = put_in_place(
-        binary.parent.parent,
+    return put_in_place(
+        folder_of("tract", version),
         lambda folder: why_it_does_not_work(folder / "bin" / "tract", version),
         lambda folder: _build(version, folder, tell),
         tell,
     )
-    return replace(ready, path=binary)
-
-
-def how_to_use_tract(version: str) -> list[str]:
-    """The command that runs cases on this release, with ``--tract`` if it is not the default."""
-    binary, found = built_tract(version), find_tract()
-    taken = found is not None and found.path == binary
-    option = "" if taken else f" --tract {shlex.quote(str(binary))}"
-    return [f"use it with: gqa run --ep tract{option}"]
 
 
 def why_it_does_not_work(binary: Path, version: str) -> str:
@@ -71,7 +59,7 @@ def _build(version: str, folder: Path, tell: Tell) -> None:
             f"  without Rust  {pip}, then gqa run --ep tract-wheel"
         )
     # The crate was renamed in 0.23.0.
-    crate = "tract-cli" if tuple(map(int, version.split("."))) >= (0, 23) else "tract"
+    crate = "tract-cli" if Version(version) >= Version("0.23.0.dev0") else "tract"
     compiled = tools_root() / f".compiled-tract-{version}"
     tell(
         f"Building tract {version} with cargo: 9 to 15 minutes on 2 cores (here: "
