@@ -18,10 +18,7 @@ from conformance.base.files import read_plain, replacing
 from conformance.base.paths import cache_root
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.cli.common import BadArgument
-from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
-from conformance.results.results_error import ResultsError
 from conformance.run.assessment import CaseResult
 from conformance.run.target import Plan
 from conformance.targets.registry import Target
@@ -79,18 +76,6 @@ def only_last_failed(plans: Sequence[Plan]) -> tuple[list[Plan], str]:
     chosen = [plan for plan in chosen if plan.cases]
     where = ", ".join(f"{len(plan.cases)} on {plan.target.label}" for plan in chosen)
     return chosen, f"{OPTION}: {number} of {total} failed last time: {where}."
-
-
-def check_results_file(path: Path | None) -> None:
-    """Raise `BadArgument` if the file at ``path`` has the results of a larger run."""
-    if path is None or not path.is_file():
-        return
-    with suppress(ResultsError):
-        if not read(path).header.selection.only_failed:
-            raise BadArgument(
-                f"{path} has the results of a run without {OPTION}, or of one that ran all cases, "
-                "which those of fewer would replace; give --results another file."
-            )
 
 
 def _failed_on(target: Target) -> set[str]:

@@ -196,24 +196,17 @@ def report(
     runs = read_runs(results)
     table = tabulate(runs)
     changed = changes(table, before) if before else None
-    inputs = [run.path for run in (*runs, *(before.runs if before else ()))]
     material = Material(runs, table, changed, stale_after, address.rstrip("/"))
-    return _write(material, requested, inputs)
+    return _write(material, requested)
 
 
-def _write(
-    material: Material, requested: Sequence[tuple[_Form, Path]], inputs: Sequence[Path]
-) -> int:
-    """Write the requested forms, none of them over an input; the exit status."""
-    outputs = [(form, path, [*form.files(material, path)]) for form, path in requested]
-    check_separate(
-        inputs, [(f"--{form.option}", file) for form, _, files in outputs for file, _ in files]
-    )
+def _write(material: Material, requested: Sequence[tuple[_Form, Path]]) -> int:
+    """Write the requested forms; the exit status."""
     status = Status.AS_EXPECTED
-    for form, path, files in outputs:
+    for form, path in requested:
         # If one cannot be written, the others still are.
         try:
-            form.write(path, files)
+            form.write(path, [*form.files(material, path)])
         except ResultsError as error:
             say(str(error))
             status = Status.INFRASTRUCTURE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from conformance.case.selection import compile_expression
 from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, write_file
 from conformance.cli.explained import SECONDS, explain_failures
-from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
+from conformance.cli.last_failed import LastRun, only_last_failed
 from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
@@ -181,7 +180,6 @@ def run(targets: TargetOptions, asked: RunOptions, outputs: OutputOptions) -> in
     size = _size(planned)
     terminal = Terminal(verbose=asked.verbose)
     if asked.last_failed:
-        check_results_file(outputs.results)
         planned, sentence = only_last_failed(planned)
         terminal.line(sentence)
     work = Work(
@@ -340,11 +338,7 @@ def check_outputs(
 ) -> None:
     """Raise `ResultsError` for an output that cannot be written, `BadArgument` for an input."""
     inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}
-    for plan in planned:
-        target = plan.target
-        programs = {Path(word) for word in target.command.argv if os.path.isabs(word)}
-        inputs |= {*target.expectations, *programs}
-        inputs |= {target.program.path} if target.program else set()
+    inputs |= {file for plan in planned for file in plan.target.expectations}
     parts = []
     if (results := outputs.results) is not None:
         if results.suffix == ".xz":

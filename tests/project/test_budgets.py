@@ -17,7 +17,7 @@ BUDGETS = {
     "conformance/base": 833,
     "conformance/bundle": 1289,
     "conformance/case": 2748,
-    "conformance/cli": 4075,
+    "conformance/cli": 4050,
     "conformance/diagnosis": 1189,
     "conformance/expectations": 808,
     "conformance/graph": 666,
