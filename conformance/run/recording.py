@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 import platform
 import shlex
 import zlib
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -106,9 +104,9 @@ def result_record(
         **seen,
     )
     record = compared(case, judged, contract.basis, (version, adapter), expectations)
-    telling = record.unexpected or is_red(record, contract.basis)
-    stderr = end_of_stderr(record.stderr, STDERR_BYTES if telling else FEW_BYTES)
-    return record.model_copy(update={"stderr": stderr})
+    if record.unexpected or is_red(record, contract.basis):
+        return record
+    return record.model_copy(update={"stderr": end_of_stderr(record.stderr)})
 
 
 #: In the sentence about a result that differs from its expectation, behind the line's place.
@@ -145,27 +143,15 @@ def compared(
     return result.model_copy(update=update)
 
 
-#: The most of stderr that a result keeps, as bytes of JSON: of an unexpected or a red result, and
-#: of any other.
-STDERR_BYTES: Final = 1 << 16
-FEW_BYTES: Final = 1 << 11
+#: The most characters of stderr that a result keeps that is neither unexpected nor red; of others
+#: it keeps what the runner's process has kept.
+FEW_CHARACTERS: Final = 1 << 11
 
 
-#: The angles in rotary tables, in words.
-def end_of_stderr(text: str, most: int) -> str:
-    """The end of ``text``, at most ``most`` bytes of JSON, with a note if text was cut off."""
-    if _json_bytes(text) <= most:
-        return text
+def end_of_stderr(text: str) -> str:
+    """The last `FEW_CHARACTERS` of ``text``, with a note if text was cut off."""
     note = "[what was before this is left out]\n"
-    room = most - _json_bytes(note)
-    starts = range(max(0, len(text) - room), len(text))  # a character is a byte at least
-    start = starts[bisect_left(starts, True, key=lambda at: _json_bytes(text[at:]) <= room)]
-    return note + text[start:]
-
-
-def _json_bytes(text: str) -> int:
-    writable = text.encode("utf-8", "backslashreplace").decode()  # as records have it
-    return len(json.dumps(writable, ensure_ascii=False).encode())
+    return text if len(text) <= FEW_CHARACTERS else note + text[len(note) - FEW_CHARACTERS :]
 
 
 def argument_for(case: Case) -> str:
