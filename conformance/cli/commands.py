@@ -52,10 +52,8 @@ ERRORS: Final = {
     "conformance.case.corpus.NothingMeant": Status.BAD_INPUT,
     "conformance.case.selection.SelectionError": Status.BAD_INPUT,
     "conformance.report.shown_query.NoSuchPlace": Status.BAD_INPUT,
-    "conformance.run.shard.ShardError": Status.BAD_INPUT,
     "conformance.targets.catalogue.TargetError": Status.BAD_INPUT,
     "conformance.results.results_error.ResultsError": Status.INFRASTRUCTURE,
-    "conformance.cli.one_result.NoResult": Status.INFRASTRUCTURE,
     "conformance.targets.setup.programs.SetupError": Status.INFRASTRUCTURE,
 }
 

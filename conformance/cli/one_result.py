@@ -15,6 +15,7 @@ from conformance.judge.verdict import read_outputs
 from conformance.report.repro.one_result import OneResult
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
+from conformance.results.results_error import ResultsError
 from conformance.results.same import is_same_case
 from conformance.run.assessment import Assessed
 from conformance.run.engine import PlanRun
@@ -24,12 +25,8 @@ from conformance.targets.registry import Target
 from conformance.targets.setup.programs import with_fix
 
 
-class NoResult(Exception):
-    """There is no result, for a reason outside the runtime; the message says which."""
-
-
 def run_case(corpus: Corpus, case: Case, target: Target) -> OneResult:
-    """Run the case once. Raises :class:`NoResult` where there is no result."""
+    """Run the case once. Raises `ResultsError` where there is none, outside the runtime."""
     (plan,) = target_plans(corpus.loaded, [target], selected=lambda each, _: each.id == case.id)
     with PlanRun(plan) as run:
         try:
@@ -38,9 +35,9 @@ def run_case(corpus: Corpus, case: Case, target: Target) -> OneResult:
             assessed = Assessed(run.trouble(error))
         described, record = run.ready.record(), assessed.record
     if isinstance(record, InfrastructureRecord):
-        raise NoResult(with_fix(f"{described.name}: {record.message}", record.fix))
+        raise ResultsError(with_fix(f"{described.name}: {record.message}", record.fix))
     if record.verdict == "skip":
-        raise NoResult(with_fix(f"{described.name}: {record.reason}", described.fix))
+        raise ResultsError(with_fix(f"{described.name}: {record.reason}", described.fix))
     own = assessed.outcomes[0]
     outputs = read_outputs(own) if isinstance(own, Ran) else None
     return OneResult(case_record(case), record, described, outputs)

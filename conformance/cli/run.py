@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ from conformance.results.writer import Writer
 from conformance.run.engine import PlanRun
 from conformance.run.recording import case_record, header, selection_of
 from conformance.run.retries import Reported
-from conformance.run.shard import Shard, part_of, shard_for, shard_record
+from conformance.run.shard import Shard, part_of, shard_record
 from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.run.worker import MAX_TARGETS, run_all, usual_jobs
 from conformance.targets.registry import Target, eps_of, targets_for
@@ -212,12 +213,15 @@ def run(targets: TargetOptions, asked: RunOptions, outputs: OutputOptions) -> in
 
 
 def _shard(asked: RunOptions) -> Shard | None:
-    """The shard to run; None: all. Raises `BadArgument` and `ShardError`."""
-    if asked.shard is None:
+    """The shard to run, such as ``3/8``; None: all. Raises `BadArgument`."""
+    if (text := asked.shard) is None:
         return None
     if asked.last_failed:
         raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
-    return shard_for(asked.shard)
+    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise BadArgument(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
+    return Shard(int(match[1]), int(match[2]))
 
 
 def _resumed(asked: RunOptions, outputs: OutputOptions) -> tuple[OutputOptions, Earlier | None]:
@@ -415,7 +419,7 @@ def execute(
                     else:
                         progress[id(run)].take(case, record)
                         if not isinstance(record, InstabilityRecord):
-                            advance(case, record)
+                            advance(record)
                     given_up = sum(each.left for each in progress.values() if each.given_up)
                     left = _size(work.planned) - (keep.recorded - before)
                     if left > given_up and summary.enough(most_failures):

@@ -133,14 +133,12 @@ class Terminal:
             self.line(f"{ready.name} {'did not start' if ready.broken else 'is not available'}")
 
     @contextlib.contextmanager
-    def progress(self, total: int) -> Iterator[Callable[[Case, CaseResult], None]]:
+    def progress(self, total: int) -> Iterator[Callable[[CaseResult], None]]:
         """A live progress bar on a terminal, else a line for every tenth of the work.
 
-        The function that it gives counts a record. A case can have a second one, with another
-        verdict, which replaces the first.
+        The function that it gives counts a record.
         """
         counts: Counter[str] = Counter()
-        verdicts: dict[tuple[str, str], str] = {}
         columns = (
             BarColumn(),
             MofNCompleteColumn(),
@@ -151,18 +149,13 @@ class Terminal:
         with bar if self.err.is_terminal else contextlib.nullcontext():
             task = bar.add_task("starting", total=total)
 
-            def count(case: Case, record: CaseResult) -> None:
-                key = case.id, record.target
-                is_new = key not in verdicts
-                if not is_new:
-                    counts[verdicts[key]] -= 1
-                verdicts[key] = getattr(record, "verdict", "infrastructure")
-                counts[verdicts[key]] += 1
+            def count(record: CaseResult) -> None:
+                counts[getattr(record, "verdict", "infrastructure")] += 1
                 words = [f"{counts[w]} {w}" for w in (*VERDICTS, "infrastructure") if counts[w]]
-                bar.update(task, advance=is_new, description=", ".join(words))
-                done = len(verdicts)
+                bar.update(task, advance=1, description=", ".join(words))
+                done = counts.total()
                 tenth = done == total or done * 10 // total != (done - 1) * 10 // total
-                if is_new and tenth and not self.err.is_terminal:
+                if tenth and not self.err.is_terminal:
                     text = f"{done}/{total}  {', '.join(words)}"
                     self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 

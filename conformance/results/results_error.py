@@ -1,10 +1,10 @@
-"""Errors of results files."""
+"""Errors of results and their files."""
 
 from __future__ import annotations
 
 
 class ResultsError(Exception):
-    """A results file cannot be written or read; the message is a sentence."""
+    """There is no result, or a results file cannot be written or read; the message says why."""
 
 
 def cause_of(error: Exception) -> str:

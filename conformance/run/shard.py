@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from conformance.case.case import Case
 from conformance.results.records import ShardRecord
 from conformance.run.target import Plan
-
-
-class ShardError(ValueError):
-    """A text that names no shard; the message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +19,6 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
-
-
-def shard_for(text: str) -> Shard:
-    """The shard that ``text`` names: ``3/8``. Raises `ShardError`."""
-    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ShardError(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
-    return Shard(int(match[1]), int(match[2]))
 
 
 def part_of(plans: Sequence[Plan], shard: Shard) -> list[Plan]:
