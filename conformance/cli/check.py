@@ -38,7 +38,7 @@ from conformance.results.place import OutputFile
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.run.engine import PlanRun
 from conformance.run.recording import selection_of
-from conformance.run.target import DescribedTarget, target_plans
+from conformance.run.target import target_plans
 from conformance.targets.registry import Target, targets_for
 
 #: A number as people write it: ``600``, ``4_096``, ``4k`` for 4096.
@@ -260,15 +260,10 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
 
 def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
     """A sentence for each target that does not load the model."""
-    for ready in _described(targets):
-        if refusal := refusal_of(model, ready):
-            yield f"{ready.name} does not load the model: {refusal}"
-
-
-def _described(targets: Sequence[Target]) -> Iterator[DescribedTarget]:
     for plan in target_plans([], targets):
         with PlanRun(plan) as run:
-            yield run.ready
+            if refusal := refusal_of(model, run.ready):
+                yield f"{run.ready.name} does not load the model: {refusal}"
 
 
 def write_cases(file: Path, files: CaseFiles) -> None:

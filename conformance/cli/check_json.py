@@ -40,9 +40,10 @@ def document(
     model = subject.model
     about = {"producer": model.producer, "notes": table.notes, "not_checked": subject.faults}
     return _json(
-        {"exit_status": status, **tried},
-        {"path": str(model.path), **about},
-        [
+        exit_status=status,
+        **tried,
+        model={"path": str(model.path), **about},
+        targets=[
             {
                 "name": target.name,
                 "base": target.base,
@@ -52,25 +53,28 @@ def document(
             }
             for target in targets
         ],
-        [sentence for _, sentence in table.sentences],
-        rows,
-        [asdict(cause) for cause in table.causes],
+        headlines=[sentence for _, sentence in table.sentences],
+        rows=rows,
+        causes=[asdict(cause) for cause in table.causes],
     )
 
 
 def refusal(model: Path, message: str) -> str:
     """The document for a model without a node that can be checked; ``message`` says why."""
-    about = {"path": str(model), "producer": "", "notes": [], "not_checked": {"": message}}
-    tried = {"exit_status": Status.BAD_INPUT, "complete": False, "most_tokens": 0}
-    return _json(tried, about, [], [message], [], [])
+    return _json(
+        exit_status=Status.BAD_INPUT,
+        complete=False,
+        most_tokens=0,
+        model={"path": str(model), "producer": "", "notes": [], "not_checked": {"": message}},
+        targets=[],
+        headlines=[message],
+        rows=[],
+        causes=[],
+    )
 
 
-def _json(tried: Mapping[str, Any], model: Mapping[str, Any], *parts: Sequence[Any]) -> str:
-    """The text of a document; the parts are targets, headlines, rows and causes."""
-    names = ("targets", "headlines", "rows", "causes")
-    document = {"format": FORMAT, **tried, "model": model}
-    document |= dict(zip(names, parts, strict=True))
-    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+def _json(**fields: Any) -> str:
+    return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False, indent=1) + "\n"
 
 
 def _answer(answer: ModelAnswer) -> dict[str, Any]:

@@ -7,7 +7,6 @@ results file. A test checks that both give the same bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -76,7 +75,7 @@ def _made(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Recipe:
         return Recipe(kind="constant")
     if tensor.data is not None:
         exact = int if tensor.dtype in INTEGER_RANGE else float
-        return _numbers([exact(number) for number in _flat(tensor.data)])
+        return _numbers([exact(number) for number in np.array(tensor.data, object).ravel()])
     if tensor.values is None:
         return _meant(call, step, tensor)
     values = tensor.values
@@ -149,13 +148,3 @@ def _numbers(numbers: list[int] | list[float]) -> Recipe:
     if len(set(map(repr, numbers))) == 1:
         return Recipe(kind="constant", value=numbers[0])
     return Recipe(kind="numbers", numbers=tuple(numbers))
-
-
-def _flat(data: object) -> Iterator[float]:
-    """The numbers of nested lists, in order."""
-    if isinstance(data, list):
-        for item in data:
-            yield from _flat(item)
-    else:
-        assert isinstance(data, int | float)
-        yield data
