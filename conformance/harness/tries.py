@@ -6,9 +6,8 @@ See `conformance.harness.session` for why it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal, cast, get_args
+from typing import Final
 
 from conformance.base.text import clean, one_line
 from conformance.harness.outcomes import (
@@ -36,38 +35,35 @@ def needs_another_try(first: Outcome | None, outcome: Outcome) -> bool:
     return first is None and outcome.before is not None and may_be_of_another
 
 
-_Kind = Literal["failure", "crash", "damaging crash", "damaging rejection", "fine"]
-_KINDS: Final[tuple[_Kind, ...]] = get_args(_Kind)
-
-
-def _kind(outcome: Outcome | None) -> _Kind:
-    """The column of `_SETTLED`; no outcome is a failure."""
-    if outcome is None or isinstance(outcome, InfrastructureFailure):
-        return "failure"
-    if isinstance(outcome, Crashed):
-        return "damaging crash" if outcome.damaged else "crash"
-    return "damaging rejection" if outcome.damaged else "fine"
-
-
 def settled(first: Outcome, alone: Outcome | None) -> Outcome:
-    """The outcome of a case that failed and was then run ``alone``; None: that was not possible."""
-    return _SETTLED[_kind(first)][_KINDS.index(_kind(alone))](first, alone)
+    """The outcome of a case that failed and was then run ``alone``; None: that was not possible.
+
+    A crash alone after a failure of the runner is tried once more, as a first outcome.
+    """
+    if isinstance(first, InfrastructureFailure):
+        if alone is None or isinstance(alone, InfrastructureFailure | Crashed):
+            return first  # no try gave an answer
+        note = f"[{first.message} This is the outcome of a second try, in a fresh process.]"
+        idle = alone.unrepeated or first.unrepeated
+        return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=idle)
+    assert isinstance(first, Crashed | Rejected)
+    if alone is None or isinstance(alone, InfrastructureFailure):
+        return _unknown(first, alone)
+    if isinstance(alone, Crashed):
+        if isinstance(first, Crashed) and not (first.damaged or alone.damaged):
+            return _crashed_again(first, alone)
+        return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}")
+    if isinstance(alone, Rejected) and first.damaged and alone.damaged:
+        # The rejection is the case's, although the process may be damaged.
+        return replace(alone, stderr=f"{FAILED_TWICE}\n{alone.stderr}", repeated=True)
+    what = _failure(first)
+    note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
+    unrepeated = UnconfirmedFailure(message=what, before=first.before)
+    return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated)
 
 
-def _first(first: Any, alone: Any) -> Outcome:
-    """The case's own failure: no try gave an answer."""
-    return cast(Outcome, first)
-
-
-def _second(first: Any, alone: Any) -> Outcome:
-    """The outcome alone: the runner's failure is of no case."""
-    note = f"[{first.message} This is the outcome of a second try, in a fresh process.]"
-    idle = alone.unrepeated or first.unrepeated
-    return cast(Outcome, replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=idle))
-
-
-def _unknown(first: Any, alone: Any) -> Outcome:
-    """Neither: whether the case fails alone could not be seen."""
+def _unknown(first: Crashed | Rejected, alone: InfrastructureFailure | None) -> Outcome:
+    """The failure if it could not be seen whether the case fails alone."""
     why = "it could not be started again." if alone is None else alone.message
     why = f"Whether it does so alone is not known: {why.removesuffix('.')}."
     return InfrastructureFailure(
@@ -78,44 +74,12 @@ def _unknown(first: Any, alone: Any) -> Outcome:
     )
 
 
-def _crashed_again(first: Any, alone: Any) -> Outcome:
+def _crashed_again(first: Crashed, alone: Crashed) -> Outcome:
     """The crash in the first process, with what the second one said."""
     how = "again" if alone.signal == first.signal else f"of {alone.signal}"
     words = f"and {how} when it was tried alone{last_words(first.stderr)}"
     message = alone.message or f"{_death(first)}, {words}."
-    return cast(Outcome, replace(first, message=message, before=None))
-
-
-def _failed_twice(first: Any, alone: Any) -> Outcome:
-    """The crash alone, after another failure."""
-    return cast(Outcome, replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}"))
-
-
-def _rejected_again(first: Any, alone: Any) -> Outcome:
-    """The rejection alone: it is the case's, although the process may be damaged."""
-    stderr = f"{FAILED_TWICE}\n{alone.stderr}"
-    return cast(Outcome, replace(alone, stderr=stderr, repeated=True))
-
-
-def _not_again(first: Any, alone: Any) -> Outcome:
-    """The outcome alone, and the failure as one of the target."""
-    what = _failure(first)
-    note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
-    unrepeated = UnconfirmedFailure(message=what, before=first.before)
-    return cast(Outcome, replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated))
-
-
-_Settle = Callable[[Any, Any], Outcome]
-
-#: What a case's outcome is, by the kind of its first outcome, a row, and of that alone, a column. A
-#: crash alone after a failure of the runner is tried once more, as a first outcome.
-_SETTLED: Final[Mapping[_Kind, tuple[_Settle, ...]]] = {
-    # alone:              failure   crash           damaging crash  damaging rejection  fine
-    "failure":            (_first,   _first,         _first,         _second,            _second),
-    "crash":              (_unknown, _crashed_again, _failed_twice,  _not_again,      _not_again),
-    "damaging crash":     (_unknown, _failed_twice,  _failed_twice,  _rejected_again, _not_again),
-    "damaging rejection": (_unknown, _failed_twice,  _failed_twice,  _rejected_again, _not_again),
-}  # fmt: skip
+    return replace(first, message=message, before=None)
 
 
 def _failure(outcome: Crashed | Rejected) -> str:

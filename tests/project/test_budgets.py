@@ -21,7 +21,7 @@ BUDGETS = {
     "conformance/diagnosis": 1189,
     "conformance/expectations": 808,
     "conformance/graph": 666,
-    "conformance/harness": 996,
+    "conformance/harness": 982,
     "conformance/judge": 448,
     "conformance/maintain": 1974,
     "conformance/model": 3819,
