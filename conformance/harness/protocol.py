@@ -24,8 +24,6 @@ from conformance.base.text import exact_line, unbroken
 #: dot: a runner cannot name a file anywhere else.
 FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
-#: A word in lower case that the name of a target in results can start with.
-
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
