@@ -232,7 +232,7 @@ def _tract(typed: str | None) -> RunnerStart:
     program = tools.find_tract(typed)
     if program is None:
         return RunnerStart()
-    named = ("--named",) if program.named else ()
+    named = ("--named",) if typed else ()
     return RunnerStart(arguments=("--tract", str(program.path), *named), program=program)
 
 
@@ -243,7 +243,7 @@ def _onnxruntime_web(typed: str | None) -> RunnerStart:
     arguments = ["--modules", str(program.path)]
     if program.release is not None:
         arguments += ["--release", program.release]
-    elif program.named:
+    elif typed:
         arguments += ["--named"]
     return RunnerStart(arguments=tuple(arguments), program=program)
 
@@ -286,7 +286,7 @@ DEVICE: Final = TargetOption(
 TRACT: Final = TargetOption(
     "--tract",
     "PATH",
-    "The tract binary; default: $GQA_TRACT, then what gqa setup built, then PATH; repeat.",
+    "The tract binary; default: what gqa setup built, then PATH; repeat.",
     _tract,
 )
 TRACT_PYTHON: Final = TargetOption(
@@ -299,7 +299,7 @@ ONNXRUNTIME_WEB: Final = TargetOption(
     "--onnxruntime-web",
     "FOLDER|VERSION",
     "The folder of its node_modules, or a release that gqa setup installed; "
-    "default: $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs; repeat.",
+    "default: the release that gqa setup installs; repeat.",
     _onnxruntime_web,
 )
 ADAPTER: Final = TargetOption(

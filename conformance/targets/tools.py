@@ -25,9 +25,6 @@ TOOLS_VARIABLE: Final = "GQA_TOOLS"
 #: The release that expectations/tract.yaml was made with.
 TRACT_VERSION: Final = "0.23.9"
 
-#: Environment variable: the path of a tract binary.
-TRACT_VARIABLE: Final = "GQA_TRACT"
-
 #: The release of onnxruntime that expectations/cpu.yaml is about, as in pyproject.toml.
 ONNXRUNTIME_VERSION: Final = "1.32.0"
 
@@ -48,9 +45,6 @@ sys.exit(not any(glob.glob(os.path.join(glob.escape(folder), libraries)) for fol
 #: The release that expectations/webgpu.yaml was made with, as in the runner's package.json.
 ONNXRUNTIME_WEB_VERSION: Final = "1.30.0"
 
-#: Environment variable: a folder whose node_modules has onnxruntime-web, or an installed release.
-ONNXRUNTIME_WEB_VARIABLE: Final = "GQA_ONNXRUNTIME_WEB"
-
 #: The time limit for that program in seconds; it takes 20 ms.
 _TO_ANSWER: Final = 20.0
 
@@ -62,13 +56,11 @@ _NPM_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
 class RuntimeProgram:
     """A program; ``found_by`` says where its path comes from: an option, PATH …
 
-    ``named``: the user named it, so no other program is used instead. ``release`` is the release
-    that the user named, which ``gqa setup`` can install.
+    ``release`` is the release that the user named, which ``gqa setup`` can install.
     """
 
     path: Path
     found_by: str
-    named: bool = False
     release: str | None = None
 
 
@@ -86,13 +78,13 @@ def folder_of(tool: str, version: str) -> Path:
 def find_tract(named: str | None = None) -> RuntimeProgram | None:
     """The tract binary to use, None if there is none.
 
-    It is the first of: ``named`` (``--tract``), the environment variable GQA_TRACT, the binary that
-    ``gqa setup tract`` built, and PATH. A path that the user named is returned even if it does not
-    exist; the runner then reports that, instead of testing another binary. The binary of ``gqa
-    setup`` comes before PATH because the expectations are about its release.
+    It is the first of: ``named`` (``--tract``), the binary that ``gqa setup tract`` built, and
+    PATH. A path that the user named is returned even if it does not exist; the runner then reports
+    that, instead of testing another binary. The binary of ``gqa setup`` comes before PATH because
+    the expectations are about its release.
     """
-    if word := _named(named, "--tract", TRACT_VARIABLE):
-        return RuntimeProgram(as_typed(word[0]), word[1], named=True)
+    if named:
+        return RuntimeProgram(as_typed(named), "--tract")
     built = folder_of("tract", TRACT_VERSION) / "bin" / "tract"
     if os.path.isfile(built):  # also False for a path that the system cannot have
         return RuntimeProgram(built, "gqa setup tract")
@@ -132,29 +124,20 @@ def has_cuda(python: str) -> bool:
 def find_onnxruntime_web(named: str | None = None) -> RuntimeProgram | None:
     """The folder whose ``node_modules`` has the onnxruntime-web to use, None if there is none.
 
-    It is the first of: ``named`` (``--onnxruntime-web``), the environment variable
-    GQA_ONNXRUNTIME_WEB, and the release that ``gqa setup webgpu`` installs. The option and the
-    variable name a folder or an installed release, which is returned even if it does not exist.
+    It is ``named`` (``--onnxruntime-web``), a folder or an installed release, which is returned
+    even if it does not exist, or else the release that ``gqa setup webgpu`` installs.
     """
-    if word := _named(named, "--onnxruntime-web", ONNXRUNTIME_WEB_VARIABLE):
-        if _NPM_RELEASE.fullmatch(word[0]):
-            folder = folder_of("onnxruntime-web", word[0])
-            return RuntimeProgram(folder, word[1], named=True, release=word[0])
-        folder = Path(os.path.expanduser(word[0])).absolute()
+    if named and _NPM_RELEASE.fullmatch(named):
+        folder = folder_of("onnxruntime-web", named)
+        return RuntimeProgram(folder, "--onnxruntime-web", release=named)
+    if named:
+        folder = Path(os.path.expanduser(named)).absolute()
         # Node looks packages up in the folder above node_modules.
         folder = folder.parent if folder.name == "node_modules" else folder
-        return RuntimeProgram(folder, word[1], named=True)
+        return RuntimeProgram(folder, "--onnxruntime-web")
     built = folder_of("onnxruntime-web", ONNXRUNTIME_WEB_VERSION)
     there = os.path.isdir(built / "node_modules" / "onnxruntime-web")
     return RuntimeProgram(built, "gqa setup webgpu") if there else None
-
-
-def _named(typed: str | None, flag: str, variable: str) -> tuple[str, str] | None:
-    """The user's choice, by an option or an environment variable, and a name for that source."""
-    if typed:
-        return typed, flag
-    value = os.environ.get(variable)
-    return (value, f"the environment variable {variable}") if value else None
 
 
 def as_typed(named: str) -> Path:

@@ -30,10 +30,10 @@ BUDGETS = {
     "conformance/report": 2837,
     "conformance/results": 2880,
     "conformance/run": 1123,
-    "conformance/targets": 1246,
+    "conformance/targets": 1238,
     "runners": 2682,
     "mutants": 3357,
-    "tests": 22997,
+    "tests": 22981,
     ".ci": 692,
     "benchmarks": 816,
 }

@@ -82,7 +82,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made = Place(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    for name in ("GQA_TRACT", "GQA_ONNXRUNTIME_WEB", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "executable", str(made.programs / "python"))
     return made

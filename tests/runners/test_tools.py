@@ -29,7 +29,6 @@ def program(path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GQA_TOOLS", str(tmp_path / "tools"))
-    monkeypatch.delenv("GQA_TRACT", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "on_path"))
     monkeypatch.chdir(tmp_path)
 
@@ -39,18 +38,13 @@ def test_the_search_order_of_programs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert find_tract() == RuntimeProgram(on_path, "PATH")
     built = program(tmp_path / "tools" / f"tract-{TRACT_VERSION}" / "bin" / "tract")
     assert find_tract() == RuntimeProgram(built, "gqa setup tract")
-    monkeypatch.setenv("GQA_TRACT", "named/tract")
-    named = tmp_path / "named" / "tract"
-    assert find_tract() == RuntimeProgram(named, "the environment variable GQA_TRACT", True)
-    assert find_tract("other/tract") == RuntimeProgram(
-        tmp_path / "other" / "tract", "--tract", True
-    )
+    assert find_tract("other/tract") == RuntimeProgram(tmp_path / "other" / "tract", "--tract")
 
 
 def test_a_name_alone_is_looked_up_as_a_shell_does(tmp_path: Path) -> None:
     other = program(tmp_path / "on_path" / "tract-0.22")
-    assert find_tract("tract-0.22") == RuntimeProgram(other, "--tract", True)
-    assert find_tract("tract-0.21") == RuntimeProgram(tmp_path / "tract-0.21", "--tract", True)
+    assert find_tract("tract-0.22") == RuntimeProgram(other, "--tract")
+    assert find_tract("tract-0.21") == RuntimeProgram(tmp_path / "tract-0.21", "--tract")
 
 
 def test_interpreters_are_looked_up_as_well(tmp_path: Path) -> None:
@@ -70,31 +64,21 @@ def packages(folder: Path) -> Path:
 
 def test_web_is_named_by_folder_or_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """onnxruntime-web is named by folder or release."""
-    monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     assert find_onnxruntime_web() is None
     packages(folder_of("onnxruntime-web", "1.27.0"))
     assert find_onnxruntime_web() is None
     built = packages(tmp_path / "tools" / f"onnxruntime-web-{ONNXRUNTIME_WEB_VERSION}")
     assert find_onnxruntime_web() == RuntimeProgram(built, "gqa setup webgpu")
-    monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "named")
-    variable = "the environment variable GQA_ONNXRUNTIME_WEB"
-    assert find_onnxruntime_web() == RuntimeProgram(tmp_path / "named", variable, True)
     option = "--onnxruntime-web"
-    assert find_onnxruntime_web("own") == RuntimeProgram(tmp_path / "own", option, True)
-    assert find_onnxruntime_web("own/node_modules/") == RuntimeProgram(
-        tmp_path / "own", option, True
-    )
+    assert find_onnxruntime_web("own") == RuntimeProgram(tmp_path / "own", option)
+    assert find_onnxruntime_web("own/node_modules/") == RuntimeProgram(tmp_path / "own", option)
     for release in ("1.27.0", "1.31.0-dev.20261101-0a1b2c3"):
         there = tmp_path / "tools" / f"onnxruntime-web-{release}"
-        assert find_onnxruntime_web(release) == RuntimeProgram(there, option, True, release)
-    monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "1.27.0")
-    found = find_onnxruntime_web()
-    assert (found.release, found.found_by) == ("1.27.0", variable)
+        assert find_onnxruntime_web(release) == RuntimeProgram(there, option, release)
 
 
 def test_the_runner_gets_the_named_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner of onnxruntime-web gets the named package."""
-    monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
     driver = tmp_path / "driver.json"
     driver.write_text("{}")
     own = OptionValues(onnxruntime_web="own", adapter="driver.json")
