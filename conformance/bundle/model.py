@@ -34,7 +34,7 @@ def build_model(
     values = constants or {}
     return model_of(
         [node_of(call, step)],
-        [_declare(tensor) for tensor in step.inputs if tensor.fed],
+        [_declare(tensor) for tensor in (*step.inputs, *step.buffers) if tensor.fed],
         [_declare(tensor) for tensor in step.outputs if tensor.connected],
         [tensor_of(values[each.name], each.name) for each in step.inputs if each.constant],
     )

@@ -82,7 +82,7 @@ class Prepared:
     def inputs(self) -> dict[str, bytes]:
         """The content of the model and of each input that is not carried, by file name."""
         model = self.script.model.SerializeToString(deterministic=True)
-        drawn = [step.inputs for step in self.script.steps]
+        drawn = [{**step.inputs, **step.buffers} for step in self.script.steps]
         return {"model.onnx": model, **dict(_input_files(self.script, drawn))}
 
     @cached_property

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import onnx
 
-from conformance.base.array_types import Array
+from conformance.base.array_types import NUMPY, Array
 from conformance.bundle.inputs import draw_inputs, draw_weights
 from conformance.bundle.model import build_model, filled_model
 from conformance.case.graph import parsed, shared_pasts
@@ -33,7 +34,7 @@ class ScriptStep:
     ``connected`` lists the graph's inputs in order. ``inputs`` has an array for each input of the
     node, including the constants of the model but not the inputs in ``carry``, which are taken from
     an output of the step before, or from its first ``keep`` rows. ``aliases`` maps an output to the
-    input whose memory it occupies.
+    input whose memory it occupies. ``buffers`` are those inputs of the graph that no node reads.
     """
 
     connected: tuple[str, ...]
@@ -41,6 +42,7 @@ class ScriptStep:
     carry: Mapping[str, str] = field(default_factory=dict)
     keep: int | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    buffers: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,9 @@ def _script(
     call: Call, of_call: Sequence[Step], inputs: list[Arrays], reading: ReadingName | None
 ) -> Script:
     first = of_call[0]
-    connected = tuple(tensor.name for tensor in first.inputs if tensor.fed)
+    connected = tuple(each.name for each in (*first.inputs, *first.buffers) if each.fed)
+    bound = {tensor.holds: tensor.name for tensor in first.buffers}
+    buffers = {each.name: np.zeros(each.shape or (), NUMPY[each.dtype]) for each in first.buffers}
     outputs = first.connected_outputs
     attributes = attributes_of(call)
     return Script(
@@ -131,7 +135,8 @@ def _script(
                     if past in connected and past not in arrays
                 },
                 keep=of_call[index].keep if index < len(of_call) else None,
-                aliases=ALIASES if call.shared_buffer else {},
+                aliases=ALIASES if call.shared_buffer else bound,
+                buffers=buffers,
             )
             for index, arrays in enumerate(inputs)
         ),

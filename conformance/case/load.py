@@ -464,8 +464,9 @@ def _problems_of(case: Case, fields: Mapping[str, Any]) -> list[tuple[str, str]]
 def _what_is_run(case: Case) -> object:
     """A key that two cases share only if they run the same call, except for the tensors' values."""
     call = case.call
+    tensors = (t for s in case.steps for t in (*s.inputs, *s.buffers, *s.outputs))
     return (
-        tuple((t.state, t.dtype, t.shape) for s in case.steps for t in (*s.inputs, *s.outputs)),
+        tuple((t.state, t.dtype, t.shape) for t in tensors),
         tuple(attributes_of(call).items()),
         call.content if isinstance(call, GraphCall) else None,
         call.seed,

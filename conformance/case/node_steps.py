@@ -7,7 +7,7 @@ the oracle and ``gqa show`` all use its result.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -172,6 +172,7 @@ def _step(call: Call, lengths: StepLengths, rotary_rows: int) -> Step:
         carried=lengths.index > 0,
         query_lengths=lengths.queries,
         keep=lengths.keep,
+        buffers=tuple(_buffers(call, names, cache_dtype)),
     )
 
 
@@ -294,6 +295,23 @@ def _output(
         return Tensor(name, override.state, dtype, parameter.rank, shape), True
     wanted = bool(OUTPUT_RULES[name](call))
     return Tensor(name, "connected" if wanted else "omitted", dtype, parameter.rank), wanted
+
+
+def _buffers(call: Call, names: Mapping[str, int], cache_dtype: str) -> Iterator[Tensor]:
+    """The memory that the program binds outputs to. Raises :class:`ShapeError`."""
+    for parameter in OUTPUTS:
+        name, override = parameter.name, call.outputs.get(parameter.name)
+        if not isinstance(override, OutputOverride) or override.buffer is None:
+            continue
+        field = f"outputs.{name}"
+        if call.loop or call.shared_buffer or override.state != "connected":
+            sentence = "a buffer is for a connected output of one call without a shared buffer"
+            raise ShapeError(field, sentence)
+        shape = tuple(dim_of(dim, names, field) for dim in override.buffer)
+        check_rank(shape, field)
+        dtype, zeros = _dtype(parameter, call, cache_dtype), Values(kind="constant")
+        buffer = f"{name}_buffer"
+        yield Tensor(buffer, "connected", dtype, len(shape), shape, zeros, holds=name)
 
 
 def _mark_trailing(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tensor, ...]:

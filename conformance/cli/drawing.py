@@ -93,7 +93,7 @@ def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Tabl
     for column in ("", "name", "dtype", "shape", "values"):
         table.add_column(column, no_wrap=column != "values")
     values = draw_inputs(case.call, step)
-    for kind, tensors in (("input", step.inputs), ("output", step.outputs)):
+    for kind, tensors in (("input", (*step.inputs, *step.buffers)), ("output", step.outputs)):
         for tensor in tensors:
             if tensor.state == "trailing":
                 continue
@@ -105,6 +105,8 @@ def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Tabl
             text = _range(tensor, values, step)
             if case.call.shared_buffer and tensor.name in ALIASES:
                 text = f"shares the memory of {ALIASES[tensor.name]}"
+            if tensor.holds:
+                text = f"the memory of {tensor.holds}"
             if tensor.same_as:
                 text = f"the tensor of {tensor.same_as}"
             place = "constant" if tensor.constant else kind

@@ -147,6 +147,9 @@ class OutputOverride(Model):
     state: State = "connected"
     shape: tuple[DimExpression, ...] | None = None
     """The shape that the graph declares; if not set, only the rank is declared."""
+    buffer: tuple[DimExpression, ...] | None = None
+    """The shape of the memory that the program binds the output to; if not set, the runtime
+    allocates it."""
 
 
 _EXPECTED: Final = "expected connected, omitted, trailing or a mapping of overrides"

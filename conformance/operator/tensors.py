@@ -35,7 +35,8 @@ class Tensor:
     ``elements`` holds ranges of elements, with the value of each. ``role`` is set for the inputs of
     a graph: the input of an operator that gives them their values (:mod:`conformance.case.graph`),
     and ``node`` is then the call of the node that takes it. ``constant``: it is a constant of the
-    model. ``same_as`` is the name of another input with the same tensor.
+    model. ``same_as`` is the name of another input with the same tensor. ``holds`` is the name of
+    the output that the program binds to this memory.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Tensor:
     node: Call | None = None
     constant: bool = False
     same_as: str = ""
+    holds: str = ""
 
     @property
     def connected(self) -> bool:
@@ -71,7 +73,8 @@ class Step:
     number of new key/value tokens. ``query_lengths`` is the number of query tokens of each sequence
     that are not padding, by query_seqlens, or None if that is not connected. ``positions`` are
     those of position_ids, or the implied ones. ``carried``: the past is the present of the step
-    before, cut to its first ``keep`` rows if tokens of a growing cache are taken back. In a graph,
+    before, cut to its first ``keep`` rows if tokens of a growing cache are taken back. ``buffers``
+    are the inputs of the model that no node reads: memory that outputs are bound to. In a graph,
     ``inputs`` and ``outputs`` are those of the graph, ``weights`` are the constants whose values
     are drawn, and ``node`` has the tensors of its main node.
     """
@@ -87,6 +90,7 @@ class Step:
     carried: bool
     query_lengths: tuple[int, ...] | None = None
     keep: int | None = None
+    buffers: tuple[Tensor, ...] = ()
     weights: tuple[Tensor, ...] = ()
     node: Step | None = None
 

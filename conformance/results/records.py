@@ -315,6 +315,8 @@ class CallInput(_Sparse):
     """Whether it is a constant of the model instead of an input."""
     same_as: Name | None = None
     """The other input that has the same tensor: the node names the tensor twice."""
+    holds: Name | None = None
+    """The output that is bound to this memory, which the node does not name."""
     values: Text | None = None
     """A description of its values."""
     dims: Several[Name | None] = ()

@@ -172,7 +172,8 @@ def case_record(case: Case) -> CaseRecord:
         if isinstance(case.call, GivenCall):
             with suppress(GivenError):  # then the record does not have the numbers
                 given = given_inputs(case.call, first)
-        inputs = [_input(case.call, first, each, given.get(each.name)) for each in first.inputs]
+        tensors = (*first.inputs, *first.buffers)
+        inputs = [_input(case.call, first, each, given.get(each.name)) for each in tensors]
         keep = [step.keep for step in case.steps[1:]]
         return CaseRecord.model_validate(
             {
@@ -217,12 +218,15 @@ def _input(
         recipe = None if given is None else numbers_of(given)
     elif tensor.same_as:
         values = f"the tensor of {tensor.same_as}"
+    elif tensor.holds:
+        values, recipe = f"the memory of {tensor.holds}", recipe_of(call, step, tensor)
     elif tensor.connected:
         values, recipe = _values_text(tensor), recipe_of(call, step, tensor)
     return {
         **_place(tensor),
         "constant": tensor.constant,
         "same_as": tensor.same_as or None,
+        "holds": tensor.holds or None,
         "values": f"constant: {values}" if tensor.constant else values,
         "dims": tensor.dims if any(tensor.dims) else (),
         "recipe": recipe,

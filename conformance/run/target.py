@@ -209,6 +209,8 @@ class DescribedTarget:
         shares = case.call.shared_buffer or case.relation == "shared_buffer"
         if shares and "shared_buffer" not in self.described.features:
             return f"{self.name} cannot make past and present share a buffer"
+        if "shared_buffer" not in self.described.features and case.steps[0].buffers:
+            return f"{self.name} cannot bind an output to memory of the program"
         cuts = any(step.keep is not None for step in case.steps)
         if cuts and "keep" not in self.described.features:
             return f"{self.name} cannot cut a growing cache"

@@ -312,6 +312,8 @@ class Case:
         self.out = out
         self.names = [output.name for output in session.outputs_meta]
         self.on_device = inputs_on_device(session) if runtime.memory else set()
+        if runtime.memory:  # a buffer that no node reads, too
+            self.on_device.update(*(step["share"].values() for step in steps))
         # A kernel may write to its inputs, so the bundle's bytes are kept separately.
         self.memory = [
             {name: bytearray(tensor.raw) for name, tensor in tensors.items()} for tensors in inputs

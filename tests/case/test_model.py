@@ -48,7 +48,9 @@ def test_the_graph_has_exactly_the_tensors_of_the_node(corpus: list[Case]) -> No
         graph = model_of(case).graph
         named = dict.fromkeys(n for n in graph.node[0].input if n)
         constants = [tensor.name for tensor in graph.initializer]
-        assert [value.name for value in graph.input] == [n for n in named if n not in constants]
+        inputs = [name for name in named if name not in constants]
+        inputs += [tensor.name for tensor in case.steps[0].buffers]
+        assert [value.name for value in graph.input] == inputs
         assert set(constants) == set(case.call.constants) <= named.keys()
         assert [value.name for value in graph.output] == [n for n in graph.node[0].output if n]
 
@@ -99,6 +101,8 @@ def test_onnxruntime_loads_the_models_it_supports(corpus: list[Case]) -> None:
             continue
         step = case.steps[0]
         made = session(model_of(case))
-        assert [i.name for i in made.get_inputs()] == [t.name for t in step.inputs if t.fed]
+        assert [i.name for i in made.get_inputs()] == [
+            t.name for t in (*step.inputs, *step.buffers) if t.fed
+        ]
         assert tuple(o.name for o in made.get_outputs()) == step.connected_outputs
     assert len(seen) > 40

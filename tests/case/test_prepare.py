@@ -128,6 +128,23 @@ def test_an_undefined_call_has_no_values_and_a_reason(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("output_*.pb"))
 
 
+def test_an_output_is_bound_to_an_input_that_no_node_reads(tmp_path: Path) -> None:
+    shape = [1, 2, "total_sequence_length", 16]
+    fields = {"past_sequence_length": 3, "max_sequence_length": 8, "cache_dtype": "int8"}
+    call = checked_call({**fields, "outputs": {"present_key": {"buffer": shape}}})
+    made = written(call, tmp_path)
+    (step,) = made.steps
+    assert step.share == {"present_key": "present_key_buffer"}
+    buffer = onnx.load_tensor(str(tmp_path / step.files["present_key_buffer"]))
+    assert not numpy_helper.to_array(buffer).any()
+    declared = made.script.model.graph.input[-1]
+    assert declared.name == buffer.name == "present_key_buffer"
+    dims = [dim.dim_value for dim in declared.type.tensor_type.shape.dim]
+    assert dims == list(buffer.dims) == [1, 2, 4, 16]
+    assert declared.type.tensor_type.elem_type == buffer.data_type == onnx.TensorProto.INT8
+    assert buffer.name not in made.script.model.graph.node[0].input
+
+
 @pytest.mark.parametrize("cache_dtype", ["int8", "uint8", "float8e4m3fn"])
 def test_outputs_of_a_quantised_cache_have_its_dtype(cache_dtype: Any, tmp_path: Path) -> None:
     bits = 4 if cache_dtype == "uint8" else 8

@@ -252,7 +252,7 @@ def test_a_graph_program_shares_pasts(suite: Suite, tmp_path: Path, runner: Path
     *lines, errors = said(result, target, record, tmp_path)
     assert lines[-1:] == [f"verdict: {result.verdict}"], f"{lines}\n{errors}"
     assert program_of(record, result, TargetRecord(name="tract", ep="tract")).missing == (
-        "Past and present share memory, which this runtime's interface cannot express."
+        "An output uses memory of the program, which this runtime's interface cannot express."
     )
 
 

@@ -153,8 +153,10 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
     names = [*(tensor.name for tensor in connected), *(tensor.name for tensor in made)]
     if not made or not all(map(PLAIN_NAME.fullmatch, names)):
         return "The results file describes tensors that this version does not know."
-    if call.shared_buffer and not script.shared_buffer:
-        return "Past and present share memory, which this runtime's interface cannot express."
+    if not script.shared_buffer and (call.shared_buffer or any(one.holds for one in call.inputs)):
+        return (
+            "An output uses memory of the program, which this runtime's interface cannot express."
+        )
     return None
 
 
@@ -264,7 +266,7 @@ def _declared(
 def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
     """The names in the node: empty for an omitted tensor, none for trailing ones."""
     for tensor in tensors:
-        if tensor.state != "trailing":
+        if tensor.state != "trailing" and not (isinstance(tensor, CallInput) and tensor.holds):
             name = (isinstance(tensor, CallInput) and tensor.same_as) or tensor.name
             yield name if tensor.state == "connected" else ""
 
@@ -272,7 +274,7 @@ def _names(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
 def _aliases(call: CallRecord) -> Mapping[str, str]:
     """The input whose memory an output uses, by the name of the output."""
     if not call.shared_buffer:
-        return {}
+        return {tensor.holds: tensor.name for tensor in call.inputs if tensor.holds}
     return ALIASES if call.graph is None else shared_pasts(parsed(_content(call.graph)))
 
 
