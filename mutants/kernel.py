@@ -646,9 +646,9 @@ class Kernel:
         return tokens
 
     def bind(self, buffer: Array, present: Array) -> None:
-        """Write a present into the buffer that it shares with its past."""
+        """Write a present into the buffer that it is bound to: that of its past, or another."""
         if buffer.shape != present.shape:
-            self.refuse("a present needs more rows than the past buffer has that it shares")
+            self.refuse("a present has other rows than the buffer that it is bound to")
         buffer[...] = present
 
     def empty_present(self, call: Call, side: str, shape: tuple[int, ...]) -> Array:

@@ -84,6 +84,20 @@ def accepts_a_past_without_presents(kernel, call):
     """A call with a past and new tokens is computed without presents."""
 
 
+@mutant(kind="behaviour", only="Only the bounds of lengths bind a present to other memory.")
+class accepts_a_present_bound_for_the_tokens(Kernel):
+    """A present as long as the past buffer is cut to a bound buffer that holds all tokens."""
+
+    def check_presents(self, call):
+        self.memory["total"] = call.total
+        Kernel.check_presents(self, call)
+
+    def bind(self, buffer, present):
+        if buffer.shape[2] >= self.memory["total"]:
+            present = present[:, :, : buffer.shape[2]]
+        Kernel.bind(self, buffer, present)
+
+
 @mutant(Kernel.check_position_ids, kind="behaviour")
 def accepts_position_ids_of_rank_one(kernel, call):
     """position_ids of rank one are read as the first position of each sequence."""

@@ -92,8 +92,10 @@ def test_a_record_says_what_is_kept() -> None:
     assert not any("static" in id or "shared" in id or "window_cache" in id for id in kept)
 
 
-def test_a_target_that_cannot_cut_a_present_skips_only_cases_that_need_it() -> None:
+def test_a_target_that_cannot_cut_or_bind_a_present_skips_only_cases_that_need_it() -> None:
     said = {}
+    cases = {name: CASES[f"rewind/ragged_both[buffer={name}]"] for name in ("growing", "shared")}
+    cases["bound"] = next(case for case in shipped_cases() if case.name == "present_bound")
     for feature in ("shared_buffer", "keep"):
         answer = DescribedAnswer(
             **{"id": 1, "outcome": "described", "runtime": "mine", "version": "1"},
@@ -101,14 +103,15 @@ def test_a_target_that_cannot_cut_a_present_skips_only_cases_that_need_it() -> N
             dtypes=("float32", "float16", "int32", "int64"),
         )
         target = DescribedTarget(target_for("exec:./mine"), answer, None, None)
-        for buffer in ("growing", "shared"):
-            case = CASES[f"rewind/ragged_both[buffer={buffer}]"]
+        for buffer, case in cases.items():
             said[feature, buffer] = target.cannot_take(case)
     assert said == {
         ("shared_buffer", "growing"): "mine@1 cannot cut a growing cache",
         ("shared_buffer", "shared"): None,
+        ("shared_buffer", "bound"): None,
         ("keep", "growing"): None,
         ("keep", "shared"): "mine@1 cannot make past and present share a buffer",
+        ("keep", "bound"): "mine@1 cannot bind an output to memory of the program",
     }
 
 

@@ -142,7 +142,7 @@ RUNS = [
     *[("cpu", each) for each in CPU],
     *slow("cpu-noflash", CPU[0], CPU[5]),
     *slow("cpu-threads", CPU[0]),
-    *[("exec", each) for each in (CPU[0], CPU[1], CPU[4], CPU[5], CPU[-1])],
+    *[("exec", each) for each in (CPU[0], CPU[1], CPU[4], CPU[5], *CPU[-3:])],
     *[("tract", each) for each in TRACT],
     *slow("tract", LOOP),
     *slow("tract-plain", *TRACT, LOOP),
