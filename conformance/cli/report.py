@@ -22,7 +22,6 @@ from conformance.cli.common import (
 )
 from conformance.cli.console import make_console
 from conformance.cli.options import FILE
-from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
@@ -77,7 +76,7 @@ def _text(make: Callable[[Table], str]) -> Callable[[Material, Path], _Files]:
 
 
 def _site(material: Material, folder: Path) -> _Files:
-    """The pages of the site, the report and badges.
+    """The pages of the site, and the report.
 
     The site's feed lists the changes in ``changes.jsonl``, which is in the folder before.
     """
@@ -85,11 +84,8 @@ def _site(material: Material, folder: Path) -> _Files:
     from conformance.report.site import Site, read_changes  # imports jinja2, as the page does
 
     yield from _html(material, folder / "report.html", on_site=True)
-    svgs = {badge.file: badge.svg for badge in badges(material.table)}
-    yield from ((folder / "badges" / file, svg) for file, svg in svgs.items())
-    names = sorted({*svgs, *(file.name for file in (folder / "badges").glob("*.svg"))})
     models = load_models().beside([column.target for column in material.table.columns])
-    site = Site(models, material.address, names, read_changes(folder / "changes.jsonl"))
+    site = Site(models, material.address, read_changes(folder / "changes.jsonl"))
     yield from ((folder / place, text) for place, text in site.files())
 
 

@@ -56,7 +56,6 @@ class Site:
 
     models: Models
     address: str = ""
-    badges: Sequence[str] = ()
     changes: Sequence[FeedEntry] = ()
 
     def files(self) -> Iterator[tuple[str, str]]:
@@ -72,7 +71,6 @@ class Site:
             scripts=("messages.js", "models.js", "site/index.js"),
             meanings=meanings_html(),
             models=self.models,
-            badges=self.badges,
             findings=findings,
         )
         for family, rows in self.models.families.items():

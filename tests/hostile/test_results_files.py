@@ -6,12 +6,11 @@ import ast
 import csv
 import io
 import json
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree.ElementTree import fromstring, parse
+from xml.etree.ElementTree import fromstring
 
 import pytest
 import xmlschema
@@ -24,7 +23,6 @@ from synthetic_runs import HOSTILE, only_own_markup
 
 from conformance.cli.report import FORMS, Material
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.report.badges import badges
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.html import SCRIPTS
 from conformance.report.junit import junit
@@ -163,7 +161,6 @@ def check_counts(run: Table) -> None:
 
     only_own_markup(summary)
     assert list(changes(run, run).all()) == []
-    assert len({badge.file.lower() for badge in badges(run)}) == len(counts)
 
 
 def table_of(text: str) -> list[list[str]]:
@@ -249,11 +246,6 @@ def test_no_text_leaves_its_place_in_any_form(tmp_path: Path, seed: int) -> None
         assert not [cell for cell in row if cell.lstrip().startswith(tuple("=+-@＝＋－＠"))]
     cells = json.loads(texts["json"], parse_constant=pytest.fail)["cells"]
     assert {judged.reason for judged in run.results} <= {cell["reason"] for cell in cells}
-    for badge in (made["site"] / "badges").iterdir():
-        assert re.fullmatch(r"[A-Za-z0-9_+@][A-Za-z0-9._+@-]{0,90}\.svg", badge.name)
-        assert obeyed(badge.read_text("utf-8")) == set()
-        tags = {element.tag.rpartition("}")[2] for element in parse(badge).iter()}
-        assert tags == {"svg", "title", "rect", "text"}
 
     programs = [(about, program_of(*about)) for about in reported_results(run)]
     assert [program for _, program in programs if program.data] or seed % 2

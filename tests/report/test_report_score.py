@@ -7,7 +7,6 @@ from pathlib import Path
 from synthetic_runs import case, expected, of_results, result, small
 
 from conformance.case.contract import Contract
-from conformance.report.badges import badges, verdict_colours
 from conformance.results.score import Score, part_of
 from conformance.results.table import tabulate
 from conformance.results.verdicts import colour_of, drawing_of, note_of, worst
@@ -69,4 +68,3 @@ def test_what_only_a_software_gpu_has_is_no_silent_failure_of_the_runtime(tmp_pa
     table = tabulate([run])
     numbers = table.scores([lavapipe]).specified.numbers()
     assert (numbers["asked"], numbers["software"], numbers["silent"]) == (3, 1, 2)
-    assert verdict_colours()["software"] in badges(table)[0].svg

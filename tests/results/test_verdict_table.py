@@ -29,7 +29,6 @@ from conformance.harness.outcomes import Ran
 from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
 from conformance.model.answers import kind_of
-from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import json_text
 from conformance.report.html import render
 from conformance.report.junit import junit
@@ -241,15 +240,10 @@ def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("one", "like"), [(SILENT, "wrong"), (OPEN, "accepted")])
 def test_accepted_has_its_ranks_colours(tmp_path: Path, one: ResultRecord, like: Verdict) -> None:
     """Accepted has the colours of what it ranks as."""
-    colours = verdict_colours()
-    unexpected = one.model_copy(update={"unexpected": True})
-    run = tabulate([read(write(tmp_path / "r.jsonl", [case(one.case)], [unexpected]))])
-    (badge,) = badges(run)
     for verdict in ("wrong", "accepted"):
         style = Style.parse(TABLE[verdict].style)
         number = style.render("1", color_system=ColorSystem.TRUECOLOR)
         assert (number in _shown(tmp_path, one)) == (verdict == like)
-        assert (f'fill="{colours[verdict]}"' in badge.svg) == (verdict == like)
         assert number not in _shown(tmp_path, HARMLESS)
 
 
@@ -272,18 +266,6 @@ def test_the_markdown_counts_each_and_all_silent_failures(joined: Table) -> None
     for verdict in VERDICTS:
         must(f" {verdict} |" in head, "conformance/report/markdown.py", f"no column of {verdict}")
     assert "## Silently wrong results: 2" in text
-
-
-def test_a_badge_has_a_colour_for_each(joined: Table) -> None:
-    file = "conformance/report/badges.py"
-    must(
-        tuple(verdict_colours()) == (*VERDICTS, SOFTWARE),
-        file,
-        "verdict_colours() follows the table",
-    )
-    (badge,) = badges(joined)
-    for verdict, colour in verdict_colours().items() - {(SOFTWARE, verdict_colours()[SOFTWARE])}:
-        must(f'fill="{colour}"' in badge.svg, file, f"the strip lacks {verdict}")
 
 
 def test_the_other_forms_have_each(joined: Table) -> None:
