@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from pydantic import ValidationError
 
@@ -13,14 +12,6 @@ from conformance.base.yaml_source import InputError, Key, Source, read_yaml
 from conformance.expectations.known import ExpectationFile, Known
 from conformance.expectations.match import Expectation
 from conformance.targets.catalogue import entry_of
-
-#: What older files write in another way, by what it is now.
-_OLD_WORDS: Final[Mapping[str, Sequence[str]]] = {
-    "varies: values": ["True"],
-    "varies: crash": ["may_crash"],
-    "varies: pass, and rate: {failed: 3, runs: 10}": ["flaky"],
-    "expectations, with varies: alone": ["instability"],
-}
 
 
 def load_expectations(files: Iterable[Path]) -> list[Expectation]:
@@ -53,7 +44,7 @@ def read_lines(file: Path, text: str | None = None) -> tuple[Source, list[Expect
         parsed = ExpectationFile.model_validate(source.data)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise InputError(explained(source, details, _fields_at, _OLD_WORDS)) from None
+        raise InputError(explained(source, details, _fields_at)) from None
     entry = entry_of(parsed.target)
     provider = None if entry is None else entry.execution_provider
     return source, [

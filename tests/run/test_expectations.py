@@ -210,22 +210,6 @@ def test_a_line_that_varies_needs_another_verdict_and_a_share(fields: dict[str, 
         expectation(**{"verdict": "wrong", **fields})
 
 
-def test_the_old_words_name_the_new_ones(tmp_path: Path) -> None:
-    rest = "versions: '', verdict: wrong, link: a, why: b"
-    old = ("varies: true", "may_crash: true", "flaky: {failed: 3, runs: 10}")
-    lines = "\n".join(f"- {{cases: a, {each}, {rest}}}" for each in old)
-    file = write(tmp_path, f"target: cpu\nexpectations:\n{lines}\ninstability: []\n", "cpu.yaml")
-    with pytest.raises(InputError) as error:
-        load_expectations([file])
-    told = [problem.sentence.partition("did you mean ")[2] for problem in error.value.problems]
-    assert told == [
-        "'values'?",
-        "'varies: crash'?",
-        "'varies: pass, and rate: {failed: 3, runs: 10}'?",
-        "'expectations, with varies: alone'?",
-    ]
-
-
 # Which line is for a case
 
 
