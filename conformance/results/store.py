@@ -6,7 +6,7 @@ SQLite keeps a small database in memory, and a larger one in a temporary file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from conformance.results.records import CaseRecord, ResultRecord
@@ -20,17 +20,15 @@ except ImportError:
         "This Python was built without SQLite, which results files are read with."
     ) from None
 
-#: ``results`` has the worst result of each case and target, ``repeated`` all others. ``place`` is
-#: the order of the files; a result that a worse one replaces leaves its place to that.
+#: ``place`` is the order of the files. Of results that are equally bad, the first counts.
 _TABLES: Final = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
 CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT UNIQUE, line BLOB);
 CREATE TABLE results (place INTEGER PRIMARY KEY, file TEXT, id TEXT, target TEXT, verdict TEXT,
-                      unexpected INTEGER, line BLOB, UNIQUE (id, target));
-CREATE TABLE repeated (place INTEGER PRIMARY KEY, file TEXT, id TEXT, target TEXT, verdict TEXT,
-                       unexpected INTEGER);
-CREATE VIEW every AS SELECT place, file, target, verdict, unexpected FROM results
-                     UNION ALL SELECT place, file, target, verdict, unexpected FROM repeated;
+                      unexpected INTEGER, severity INTEGER, line BLOB);
+CREATE INDEX by_severity ON results (id, target, severity, place);
+CREATE VIEW worst AS SELECT place, file, target, verdict, min((severity << 40) + place)
+                     FROM results GROUP BY id, target;
 BEGIN;
 """
 
@@ -46,17 +44,22 @@ class Store:
     def __init__(self, change: Callable[[ResultRecord], ResultRecord] | None = None) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._database.executescript(_TABLES)
-        self._places = 0
 
         def result(line: bytes) -> ResultRecord:
             record = ResultRecord.model_validate_json(line)
             return change(record) if change else record
 
         self.cases: Mapping[str, CaseRecord] = _Records(
-            self, "cases", ("id",), CaseRecord.model_validate_json
+            self,
+            "id FROM cases ORDER BY place",
+            "line FROM cases WHERE id = ?",
+            CaseRecord.model_validate_json,
         )
         self.worst: Mapping[tuple[str, str], ResultRecord] = _Records(
-            self, "results", ("id", "target"), result
+            self,
+            "id, target FROM results GROUP BY id, target ORDER BY min(place)",
+            "line FROM results WHERE id = ? AND target = ? ORDER BY severity, place LIMIT 1",
+            result,
         )
 
     def __del__(self) -> None:
@@ -88,29 +91,16 @@ class Store:
     def add_result(self, record: ResultRecord, line: bytes = b"", file: str = "") -> None:
         """Add a result; of several ones of a case and target, ``worst`` has the worst."""
         line = line.rstrip() or record.model_dump_json().encode()
-        self._places += 1
-        key, about = (record.case, record.target), (record.verdict, record.unexpected)
-        sql = "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)"
-        if self.execute(sql, self._places, file, *key, *about, line).rowcount:
-            return
-        spare = self.execute(
-            "SELECT file, id, target, verdict, unexpected FROM results WHERE id = ? AND target = ?",
-            *key,
-        ).fetchone()
-        if severity(record) < severity(self.worst[key]):
-            sql = "UPDATE results SET file = ?, verdict = ?, unexpected = ?, line = ?"
-            self.execute(f"{sql} WHERE id = ? AND target = ?", file, *about, line, *key)
-        else:
-            spare = (file, *key, *about)
-        self.execute("INSERT INTO repeated VALUES (?, ?, ?, ?, ?, ?)", self._places, *spare)
+        about = record.case, record.target, record.verdict, record.unexpected, severity(record)
+        self.execute("INSERT INTO results VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", file, *about, line)
 
     def counts(self, file: str) -> dict[str, Counter[Verdict]]:
         """The number of all results of a file, by target and verdict."""
-        return self._counted("every", file)
+        return self._counted("results", file)
 
     def totals(self, file: str) -> dict[str, Counter[Verdict]]:
         """As `counts`, but of several results of a case and target only the worst is counted."""
-        return self._counted("results", file)
+        return self._counted("worst", file)
 
     def _counted(self, table: str, file: str) -> dict[str, Counter[Verdict]]:
         counts: dict[str, Counter[Verdict]] = {}
@@ -123,12 +113,12 @@ class Store:
 
     def unexpected(self, file: str) -> int:
         """The number of all unexpected results of a file."""
-        return int(self.value("total(unexpected) FROM every WHERE file = ?", file))
+        return int(self.value("total(unexpected) FROM results WHERE file = ?", file))
 
     def repeated(self) -> list[tuple[str, str]]:
         """The cases and targets with several results."""
-        sql = "SELECT id, target FROM repeated GROUP BY id, target ORDER BY min(place)"
-        return list(self.execute(sql))
+        sql = "SELECT id, target FROM results GROUP BY id, target HAVING count(*) > 1"
+        return list(self.execute(f"{sql} ORDER BY min(place)"))
 
     def by_case(self, targets: Sequence[str]) -> Iterator[tuple[str, bytes, list[bytes]]]:
         """The id and the line of each case, and the lines of its results in the order of
@@ -143,47 +133,23 @@ RecordKind = TypeVar("RecordKind")
 
 
 class _Records(Mapping[ResultKey, RecordKind]):
-    """The records of a table by ``names``, the columns of the key."""
+    """The records that ``line`` selects by the keys that ``keys`` selects."""
 
     def __init__(
-        self, store: Store, table: str, names: tuple[str, ...], parse: Callable[[bytes], RecordKind]
+        self, store: Store, keys: str, line: str, parse: Callable[[bytes], RecordKind]
     ) -> None:
         self._store = store
-        self._table = table
-        self._names = names
+        self._keys = keys
+        self._line = line
         self._parse = parse
 
     def __getitem__(self, key: ResultKey) -> RecordKind:
-        where = " AND ".join(f"{name} = ?" for name in self._names)
         values = key if isinstance(key, tuple) else (key,)
-        return self._parse(self._store.value(f"line FROM {self._table} WHERE {where}", *values))
+        return self._parse(self._store.value(self._line, *values))
 
     def __iter__(self) -> Iterator[ResultKey]:
-        return (self._key(row) for row in self._rows(*self._names))
+        for row in self._store.execute(f"SELECT {self._keys}"):
+            yield cast(ResultKey, row if len(row) > 1 else row[0])
 
     def __len__(self) -> int:
-        return int(self._store.value(f"count(*) FROM {self._table}"))
-
-    def items(self) -> ItemsView[ResultKey, RecordKind]:
-        """As of any mapping, in one statement."""
-        return _Items(self)
-
-    def each(self) -> Iterator[tuple[ResultKey, RecordKind]]:
-        """Every key with its record."""
-        for *key, line in self._rows(*self._names, "line"):
-            yield self._key(key), self._parse(line)
-
-    def _rows(self, *columns: str) -> sqlite3.Cursor:
-        return self._store.execute(f"SELECT {', '.join(columns)} FROM {self._table} ORDER BY place")
-
-    def _key(self, row: Sequence[str]) -> ResultKey:
-        return cast(ResultKey, tuple(row) if len(self._names) > 1 else row[0])
-
-
-class _Items(ItemsView[ResultKey, RecordKind]):
-    def __init__(self, records: _Records[ResultKey, RecordKind]) -> None:
-        super().__init__(records)
-        self._records = records
-
-    def __iter__(self) -> Iterator[tuple[ResultKey, RecordKind]]:
-        return self._records.each()
+        return int(self._store.value(f"count(*) FROM (SELECT {self._keys})"))
