@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -254,12 +253,11 @@ def _cases(
     encoder: Encoder,
 ) -> dict[str, dict[str, Any]]:
     """The row of each case, without its results; inputs and outputs are encoded already."""
-    port = lru_cache(maxsize=None)(partial(_port, encoder))
     entries = dict.fromkeys(_entry(id, case) for id, case in cases.items())
     groups = {entry: number for number, entry in enumerate(entries)}
     rows = {}
     for id, case in cases.items():
-        rows[id] = {**_case_details(id, case, port), "group": groups[_entry(id, case)]}
+        rows[id] = {**_case_details(id, case, encoder), "group": groups[_entry(id, case)]}
         if release_histories:
             rows[id]["history"] = [
                 _history_details(one.cases[id], one.series.name) for one in release_histories
@@ -405,45 +403,31 @@ def _group(
     }
 
 
-#: The fields of a case that the page shows as they are.
-_CASE = {"id", "axes", "call", "file", "why", "tags", "links", "contract", "relation"}
+_PORT = {"name", "state", "shape", "dtype", "values"}
+_CALL = {"inputs": {"__all__": _PORT}, "outputs": {"__all__": _PORT}, "attributes": True,
+         "steps": True, "graph": {"file", "nodes"}}  # fmt: skip
+#: The fields of a case that the page shows.
+_CASE: Final[Any] = {
+    **dict.fromkeys(("id", "axes", "file", "why", "tags", "links", "contract", "relation"), True),
+    "call": _CALL,
+}
 
 
-def _port(
-    encoder: Encoder,
-    name: str,
-    state: str,
-    shape: tuple[int, ...] | None,
-    dtype: str | None,
-    values: str | None = None,
-) -> Any:
-    """The place of the fields that the page shows for an input or output."""
-    fields = {"name": name, "state": state, "shape": shape, "dtype": dtype, "values": values}
-    shown = {name: deep_clean(of) for name, of in fields.items() if of is not None}
-    return encoder.add(shown)
-
-
-def _case_details(id: str, case: CaseRecord | None, port: Callable[..., Any]) -> dict[str, Any]:
+def _case_details(id: str, case: CaseRecord | None, encoder: Encoder) -> dict[str, Any]:
     if case is None:
         return {"id": clean(id)}
-    hidden: Any = {
-        "call": {"inputs": True, "outputs": True, "later": True, "graph": {"weights", "content"}}
-    }
-    details: Any = deep_clean(case.model_dump(mode="json", include=_CASE, exclude=hidden))
+    details: Any = deep_clean(case.model_dump(mode="json", include=_CASE))
     call = details["call"]
-    dtypes = [clean(port.dtype) for port in case.call.inputs if port.dtype]
+    dtypes = [port["dtype"] for port in call["inputs"] if port["dtype"]]
     if call.get("graph"):  # its first input may be token ids
         dtypes = [word for word in dtypes if "float" in word] or dtypes
     query = next(iter(dtypes), "")
-    dtype = details["axes"].get("dtype", query)  # an axis takes precedence
-    call["inputs"] = [
-        port(one.name, one.state, one.shape, one.dtype, one.values) for one in case.call.inputs
-    ]
-    call["outputs"] = [port(one.name, one.state, one.shape, one.dtype) for one in case.call.outputs]
-    shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
-    if call.get("graph"):
-        shown["graph"] = {name: call["graph"][name] for name in ("file", "nodes")}
-    return {**details, "dtype": dtype, "call": shown}
+    details["dtype"] = details["axes"].get("dtype", query)  # an axis takes precedence
+    for ports in (call["inputs"], call["outputs"]):
+        ports[:] = [
+            encoder.add({name: of for name, of in port.items() if of is not None}) for port in ports
+        ]
+    return details  # type: ignore[no-any-return]
 
 
 def _look(cell: Cell) -> dict[str, Any]:
