@@ -203,8 +203,8 @@ def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
     pages = list(with_neighbours(links))
     known = {link for link, _ in pages}
     return [
-        (link, findings_html(text, known, lambda file: f"#page:{PREFIX}{file}"))
-        for link, text in pages
+        (link, findings_html(f"# {one.heading}\n{one.text}", known, f"#page:{PREFIX}{{}}".format))
+        for link, one in pages
     ]
 
 

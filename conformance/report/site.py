@@ -6,7 +6,6 @@ They are made from the recorded answers, a report, and the findings.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,11 +15,11 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
-from conformance.base.findings import PREFIX
 from conformance.base.paths import data_path
 from conformance.base.target_names import split_adapter
 from conformance.base.text import clean
 from conformance.base.words import listed
+from conformance.report.finding_pages import findings
 from conformance.report.html import findings_html, meanings_html, rendered
 from conformance.report.model_pages import Models, RecordedCause, RecordedModel, models_text, slug
 from conformance.report.model_table import USES
@@ -60,7 +59,7 @@ class Site:
 
     def files(self) -> Iterator[tuple[str, str]]:
         """The path in the site and the text of each file."""
-        findings = read_findings()
+        pages = findings()
         runtimes = listed([split_adapter(name)[0] for name in self.models.runtimes])
         yield self._page(
             "index.html",
@@ -71,7 +70,7 @@ class Site:
             scripts=("messages.js", "models.js", "site/index.js"),
             meanings=meanings_html(),
             models=self.models,
-            findings=findings,
+            findings=pages.values(),
         )
         for family, rows in self.models.families.items():
             place, title = f"models/{slug(family)}.html", f"{family}: where it runs"
@@ -80,9 +79,8 @@ class Site:
             yield self._page(
                 place, "model", title, about, rows=rows, models=self.models, causes=causes
             )
-        known = {f"{PREFIX}{one.name}.md" for one in findings}
-        for one in findings:
-            html = findings_html(one.text, known, lambda file: f"{file.removesuffix('.md')}.html")
+        for one in pages.values():
+            html = findings_html(one.text, pages, lambda file: f"{file.removesuffix('.md')}.html")
             html = html.replace("<pre>", Markup('<pre tabindex="0">'))  # it can scroll
             place, about = f"findings/{one.name}.html", f"A defect of a runtime: {one.heading}"
             yield self._page(place, "finding", one.heading, about, html=html)
@@ -92,7 +90,7 @@ class Site:
             "What is wrong in runtimes",
             "A page for each defect of GroupQueryAttention that was found: what is wrong, a program"
             " that shows it, and a workaround.",
-            findings=findings,
+            findings=pages.values(),
         )
         yield "feed.xml", self._feed()
         yield "models.json", models_text()
@@ -168,30 +166,6 @@ def causes_of(
                 alike = (key for key in causes if key[0] == name and key[1].same_as(cause))
                 causes.setdefault(next(alike, (name, cause)), []).append(row)
     return causes
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A page of ``docs/findings``: the stem of its file, its heading, and the text below it."""
-
-    name: str
-    heading: str
-    text: str
-
-    @property
-    def words(self) -> str:
-        """Words for finding the page, each once; they have three or more characters."""
-        return " ".join(sorted(set(re.findall(r"[a-z0-9_.]{3,}", self.text.lower()))))
-
-
-def read_findings() -> list[Finding]:
-    """All pages of ``docs/findings``, by name."""
-    findings = []
-    for file in sorted((data_path("docs") / "findings").glob("*.md")):
-        heading, _, text = file.read_text(encoding="utf-8").partition("\n")
-        if file.name != "README.md":
-            findings.append(Finding(file.stem, heading.removeprefix("# "), text))
-    return findings
 
 
 def _moment(date: str) -> str:
