@@ -7,7 +7,6 @@ it has the number of omitted items.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from conformance.diagnosis.explanation import (
     explanations_of_changes,
 )
 from conformance.report.history import release_rows, sentence
-from conformance.report.repro.escaping import code, prose
+from conformance.report.repro.escaping import code, link, prose
 from conformance.results.causes import Cause, causes
 from conformance.results.compare import Change, RunDifferences
 from conformance.results.instability import instability_examples, instability_text
@@ -35,11 +34,6 @@ from conformance.results.verdicts import VERDICTS
 MOST_BYTES: Final = 60_000
 #: The largest size of the changes in a report that also has a summary, in bytes.
 _FOR_CHANGES: Final = 30_000
-
-#: Longer texts are cut to this many characters.
-_TEXT: Final = 400
-# An address that is safe between < and >: it has no characters that end it, and no @.
-_ADDRESS: Final = re.compile(r"https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~/?=&%+#:-]*)?")
 
 
 @dataclass(frozen=True)
@@ -73,13 +67,6 @@ def report_markdown(table: Table, changes: RunDifferences | None = None) -> str:
         return summary_markdown(table)
     first = changes_markdown(changes, _FOR_CHANGES)
     return f"{first}\n{summary_markdown(table, MOST_BYTES - len(first.encode()) - 1)}"
-
-
-def link(address: str) -> str:
-    """A link to ``address`` if it is safe, else a code span."""
-    if len(address) <= _TEXT and _ADDRESS.fullmatch(address):
-        return f"<{address}>"
-    return code(address)
 
 
 # What changed
@@ -269,9 +256,10 @@ def _cause(cause: Cause[Cell]) -> str:
     what, known = f"**{cause.verdict}** on {code(cause.label, 80)}", result.known
     if expected and not known:
         what += f", expected {expected.verdict}"
-    why = f"{prose(known.why)} {link(known.link)}" if known else prose(result.reason.rstrip("."))
+    why = prose(known.why if known else result.reason.rstrip("."))
+    source = f" {link(known.link, code)}" if known else ""
     such = f"{code(result.case)}{'' if known else _reproduce(result)}"
-    return f"- {len(cause.members):,} {what}: {why}; such as {such}"
+    return f"- {len(cause.members):,} {what}: {why}{source}; such as {such}"
 
 
 def _reproduce(result: ResultRecord) -> str:

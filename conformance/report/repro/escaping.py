@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -39,7 +39,8 @@ def _wrapped(line: str) -> list[str]:
 
 #: cmark supports fences of up to 80 backticks; longer runs of backticks are replaced.
 _MOST_BACKTICKS: Final = 8
-LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]{1,500}")
+# An address that is safe between < and >: it has no characters that end it, and no @.
+_ADDRESS = re.compile(r"https://[A-Za-z0-9.-]{1,100}(?:/[A-Za-z0-9._~/?=&%+#:-]{0,400})?")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~!&$]|[@#](?=\w)")
 
 
@@ -52,6 +53,11 @@ def _escaped(match: re.Match[str]) -> str:
 def inline(text: str, most: int = 600) -> str:
     """Untrusted text as one line of Markdown without markup."""
     return _MARKUP.sub(_escaped, one_line(text, most))
+
+
+def link(text: str, other: Callable[[str], str]) -> str:
+    """An address as a link, if it is safe; any other text as ``other`` writes it."""
+    return f"<{text}>" if _ADDRESS.fullmatch(text) else other(text)
 
 
 # What is code in a sentence: what is between backticks, and each word with a character that could

@@ -10,7 +10,7 @@ from conformance.case.contract import Contract
 from conformance.operator.signature import DOMAIN, OP_TYPE
 from conformance.report.finding_pages import alone
 from conformance.report.repro.checks import is_of_the_variant
-from conformance.report.repro.escaping import LINK, code, fence_around, inline
+from conformance.report.repro.escaping import code, fence_around, inline, link
 from conformance.report.repro.reproduction import ReproductionProgram
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
@@ -116,13 +116,8 @@ def _should(contract: Contract) -> str:
     }[contract.demands]
     why = f" {inline(contract.why)}" if contract.why else ""
     basis = "Source" if contract.demands == "either" else contract.basis.capitalize()
-    text = f"{must}{why} {basis}: {_link(contract.source)}"
-    return f"{text} (disputed by {_link(contract.disputed)})" if contract.disputed else text
-
-
-def _link(text: str) -> str:
-    """A source as Markdown."""
-    return f"<{text}>" if LINK.fullmatch(text) else inline(text)
+    text = f"{must}{why} {basis}: {link(contract.source, inline)}"
+    return f"{text} (disputed by {link(contract.disputed, inline)})" if contract.disputed else text
 
 
 def _worst(result: ResultRecord) -> Iterator[str]:
