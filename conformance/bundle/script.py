@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,13 +72,11 @@ def script_of(
     if isinstance(call, GraphCall):
         return _graph_script(call)
     steps = steps or steps_of(call)
-    return _script(call, steps, [draw_inputs(call, step) for step in steps], reading)
+    return script_with(call, [draw_inputs(call, step) for step in steps], reading, steps)
 
 
 def _graph_script(call: GraphCall) -> Script:
-    from conformance.oracle.graph_reference import (
-        GraphReference,  # onnx.reference takes long to import
-    )
+    from conformance.oracle.graph_reference import GraphReference  # takes long to import
 
     (step,) = steps_of(call)
     model = filled_model(call.content, draw_weights(call, step))
@@ -97,26 +95,25 @@ def values_in_graph(call: GraphCall) -> Arrays:
 
     The graph must have a meaning. Elements that an attention leaves undefined are arbitrary.
     """
-    from conformance.oracle.graph_reference import (
-        GraphReference,  # onnx.reference takes long to import
-    )
+    from conformance.oracle.graph_reference import GraphReference  # takes long to import
 
     script = script_of(call)
     return GraphReference(script.model).values(script.steps[0].inputs)
 
 
-def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = None) -> Script:
+def script_with(
+    call: Call,
+    inputs: list[Arrays],
+    reading: ReadingName | None = None,
+    steps: tuple[Step, ...] = (),
+) -> Script:
     """A script of the node that ``call`` describes, with one entry of ``inputs`` for each call.
 
     The number of calls and their lengths may differ from those of ``call``. Every call after the
-    first takes its past from the call before unless ``inputs`` has one.
+    first takes its past from the call before unless ``inputs`` has one. ``steps`` are those of
+    ``call``, if they are known.
     """
-    return _script(call, steps_of(call), inputs, reading)
-
-
-def _script(
-    call: Call, of_call: Sequence[Step], inputs: list[Arrays], reading: ReadingName | None
-) -> Script:
+    of_call = steps or steps_of(call)
     first = of_call[0]
     connected = tuple(each.name for each in (*first.inputs, *first.buffers) if each.fed)
     bound = {tensor.holds: tensor.name for tensor in first.buffers}

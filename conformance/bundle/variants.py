@@ -80,13 +80,9 @@ def _drawn(call: Call) -> Arrays:
     return draw_inputs(call, steps_of(call)[0])
 
 
-def _changed(call: Call, **fields: Any) -> Call:
-    return replace(call, **fields)
-
-
 def _variant(call: Call, calls: Sequence[Arrays], **fields: Any) -> Script:
     """The node of ``call`` with other ``fields``, and for each call the node's inputs."""
-    changed = _changed(call, **fields)
+    changed = replace(call, **fields)
     names = {tensor.name for tensor in steps_of(changed)[0].inputs if tensor.connected}
     return script_with(changed, [{n: a for n, a in one.items() if n in names} for one in calls])
 
