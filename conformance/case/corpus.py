@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import quote, unquote
 
 from conformance.base.explain import did_you_mean
@@ -129,19 +129,7 @@ def names_cases(argument: str) -> bool:
     return path or "::" in text or os.path.exists(text) or text in shipped_files()
 
 
-class Named(Protocol):
-    """The part of a `Case` that `name_on` needs."""
-
-    @property
-    def name(self) -> str:
-        """The entry's name."""
-
-    @property
-    def axes(self) -> dict[str, str]:
-        """The axes of the case, as in its id."""
-
-
-def name_on(case: Named, target: str | None) -> str:
+def name_on(case: Case, target: str | None) -> str:
     """The name of the case on a target in pytest: ``name[axis=value,…,ep=target]``.
 
     It ends in its only bracket, as pytest expects. Characters that cannot be printed, which a path
@@ -149,7 +137,10 @@ def name_on(case: Named, target: str | None) -> str:
     """
     inside = list(map("=".join, case.axes.items()))
     if target is not None:
-        shown = "".join(one if one.isprintable() and one != "%" else _quoted(one) for one in target)
+        shown = "".join(
+            one if one.isprintable() and one != "%" else quote(one, "", errors="surrogateescape")
+            for one in target
+        )
         inside.append(f"{TARGET_AXIS}={shown}")
     return case.name + (f"[{','.join(inside)}]" if inside else "")
 
@@ -169,15 +160,8 @@ def split_target(argument: str) -> tuple[str, str | None]:
     if not is_by_path(target):  # a path may contain commas
         target, _, more = target.partition(",")
     axes = ",".join(filter(None, (rest[: found.start()], more)))
-    return f"{file}{separator}{entry}" + (f"[{axes}]" if axes else ""), _unquoted(target)
-
-
-def _quoted(one: str) -> str:
-    return quote(one, safe="", errors="surrogateescape")
-
-
-def _unquoted(text: str) -> str:
-    return unquote(text, errors="surrogateescape")
+    inside = f"[{axes}]" if axes else ""
+    return f"{file}{separator}{entry}{inside}", unquote(target, errors="surrogateescape")
 
 
 def _is_id(argument: str) -> bool:
