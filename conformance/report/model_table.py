@@ -18,28 +18,19 @@ AnswerKind = Literal[
     "wrong", "crash", "timeout", "fallback", "refused", "software", "untried", "right"
 ]
 
-WORDS: Final[Mapping[AnswerKind, str]] = {
-    "wrong": "silently wrong",
-    "crash": "ends the process",
-    "timeout": "does not answer",
-    "fallback": "runs on another provider",
-    "refused": "refused",
-    "software": "wrong on a software GPU",
-    "untried": "not tried",
-    "right": "right",
+_KINDS: Final[Mapping[AnswerKind, tuple[str, Drawn]]] = {
+    "wrong": ("silently wrong", "wrong"),
+    "crash": ("ends the process", "crash"),
+    "timeout": ("does not answer", "timeout"),
+    "fallback": ("runs on another provider", "fallback"),
+    "refused": ("refused", "unsupported"),
+    "software": ("wrong on a software GPU", "software"),
+    "untried": ("not tried", "skip"),
+    "right": ("right", "pass"),
 }
-
+WORDS: Final = {kind: words for kind, (words, _) in _KINDS.items()}
 #: The verdict whose symbol and colours each kind has, or a word for wrong on a software GPU.
-DRAWN: Final[Mapping[AnswerKind, Drawn]] = {
-    "wrong": "wrong",
-    "crash": "crash",
-    "timeout": "timeout",
-    "fallback": "fallback",
-    "refused": "unsupported",
-    "software": "software",
-    "untried": "skip",
-    "right": "pass",
-}
+DRAWN: Final = {kind: drawn for kind, (_, drawn) in _KINDS.items()}
 
 #: What follows the description of calls that are wrong on a software GPU.
 NO_GPU: Final = "real GPUs not tried"

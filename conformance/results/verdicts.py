@@ -155,7 +155,6 @@ def without_zeros(
 class Acceptance:
     """A kind of `accepted`: with correct values, or with wrong ones."""
 
-    name: Literal["harmless", "silent"]
     ranks_as: Verdict
     """The verdict that gives such a result its severity and colour."""
     red: bool
@@ -165,8 +164,8 @@ class Acceptance:
 
 #: The kinds of `accepted` by `values_right`. If the values could not be compared, it has no kind.
 ACCEPTANCES: Final[Mapping[bool, Acceptance]] = {
-    True: Acceptance("harmless", "unsupported", red=False, note="correct values"),
-    False: Acceptance("silent", "wrong", red=True, note="wrong values"),
+    True: Acceptance("unsupported", red=False, note="correct values"),
+    False: Acceptance("wrong", red=True, note="wrong values"),
 }
 
 

@@ -19,7 +19,7 @@ BUDGETS = {
     "conformance/case": 2764,
     "conformance/cli": 4050,
     "conformance/diagnosis": 1189,
-    "conformance/expectations": 801,
+    "conformance/expectations": 797,
     "conformance/graph": 666,
     "conformance/harness": 982,
     "conformance/judge": 448,
