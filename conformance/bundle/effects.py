@@ -36,7 +36,7 @@ from conformance.case.corpus import shipped_files
 from conformance.operator.call import Call, GivenCall, GraphCall
 from conformance.operator.replacement import THRESHOLD, CallChanges, ConnectedCall, Replacement
 from conformance.operator.signature import INPUT_NAMES
-from conformance.oracle import Attention, OracleError, Reference
+from conformance.oracle import OracleError, Reference
 from conformance.oracle.numbers import Bool, Float
 from conformance.oracle.read_call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.reference import attended, outputs_of, rotated
@@ -97,11 +97,8 @@ def effects_of_step(
 ) -> dict[str, float]:
     """The effects of one step, except for the ``skipped`` ones, which another step shows.
 
-    Two effects concern the past: ``past``, how far the output moves without all past tokens, and
-    ``past_token``, how far it moves without the one past token that contributes least. The latter
-    is informational: one token of a thousand may contribute less than one error budget. It is not
-    measured for long calls, where it would take most of the time. Nothing is measured if the
-    attention of the call does not fit into memory (:attr:`Computation.is_large`).
+    Nothing is measured if the attention of the call does not fit into memory
+    (:attr:`Computation.is_large`).
     """
     references = {name: one.reference for name, one in expected.items()}
     output = references.get("output")
@@ -118,7 +115,7 @@ def effects_of_step(
     wanted = [one for one in REPLACEMENTS if (one.effect or every) and one.key not in skipped]
     found = _replaced_effects(given, expected, stored, wanted)
     if "past" not in skipped:
-        found |= _past_effects(call, output, expected["output"].units, every)
+        found |= _past_effect(call, output, expected["output"].units)
     return {name: min(float(f"{effect:.3g}"), _LARGEST_EFFECT) for name, effect in found.items()}
 
 
@@ -126,10 +123,6 @@ def effects_of_step(
 _Pending = tuple[Replacement, CallChanges, Sequence[str]]
 #: An output: its values, which of them are computed, and their unit budgets.
 _Right = tuple[Float, Bool, Float]
-
-#: The most tokens times output elements of a call for which the effect of each past token is
-#: measured.
-_TOKEN_ELEMENTS: Final = 1 << 26
 
 
 def _replaced_effects(
@@ -193,16 +186,12 @@ def _distance(wrong: Reference, value: Float, computed: Bool, units: Float) -> f
     return float(shares(wrong.value, value, unit, _WIDEST).max(initial=0.0))
 
 
-def _past_effects(
-    call: OracleCall, output: Reference, unit: Float, every: bool
-) -> dict[str, float]:
-    """How far the output moves without all past tokens, and without any single one of them.
-
-    The second effect is measured only with ``every``.
+def _past_effect(call: OracleCall, output: Reference, unit: Float) -> dict[str, float]:
+    """How far the output moves without all past tokens; empty if that shows in no sequence.
 
     Keys of total weight p contribute s = sum p v to an output o; without them the output is (o - s)
-    / (1 - p), and 0 if there are no other keys. An effect is the largest over elements, and then
-    the smallest over sequences and over attended tokens.
+    / (1 - p), and 0 if there are no other keys. The effect is the largest over elements, and then
+    the smallest over sequences.
     """
     a = output.attention
     if a is None:
@@ -211,7 +200,7 @@ def _past_effects(
     batch_size, kv_num_heads, group, queries, size = a.output.shape
     budget = budget.reshape(batch_size, queries, kv_num_heads, group, size)
     budget = budget.transpose(0, 2, 3, 1, 4)
-    whole, token = np.inf, np.inf
+    least = np.inf
     for b, length in enumerate(call.past_lengths):
         rows = np.flatnonzero(np.isfinite(a.logits[b, ..., :length]).any(axis=(0, 1, 2)))
         if not rows.size or not np.isfinite(budget[b]).any():
@@ -219,11 +208,8 @@ def _past_effects(
         p = a.probabilities[b][..., rows]
         part = p @ a.value[b][:, None, rows]
         without = _without(a.output[b], part, p.sum(axis=-1, keepdims=True))
-        whole = min(whole, float((np.abs(without - a.output[b]) / budget[b]).max()))
-        if every and rows.size * budget[b].size <= _TOKEN_ELEMENTS:
-            token = min(token, float(_each_token(a, b, rows, budget[b]).min()))
-    found = {"past": whole, "past_token": token}
-    return {name: effect for name, effect in found.items() if not np.isinf(effect)}
+        least = min(least, float((np.abs(without - a.output[b]) / budget[b]).max()))
+    return {} if np.isinf(least) else {"past": least}
 
 
 def _without(output: Float, part: Float, weight: Float) -> Float:
@@ -234,31 +220,14 @@ def _without(output: Float, part: Float, weight: Float) -> Float:
     return without
 
 
-def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
-    """How far the outputs of sequence ``b`` move if one of the past ``rows`` is removed."""
-    most = np.zeros(rows.size)
-    block = max(1, 2**18 // a.output[b].size)
-    for start in range(0, rows.size, block):
-        taken = slice(start, start + block)
-        p = a.probabilities[b][..., rows[taken], None]
-        output = a.output[b][..., None, :]
-        part = p * a.value[b][:, None, None, rows[taken]]
-        moved = np.abs(_without(output, part, p) - output) / budget[..., None, :]
-        most[taken] = moved.max(axis=(0, 1, 2, 4))
-    return most
-
-
 def sufficient(found: Mapping[str, float]) -> set[str]:
     """The effects that are large enough; later steps of a loop can skip them."""
     return {name for name, effect in found.items() if effect >= enough(name)}
 
 
 def enough(name: str) -> float:
-    """The smallest effect, in error budgets, that shows the part ``name``.
-
-    It is infinite for a part that no case has to show.
-    """
-    return REPLACED[name].enough if name in REPLACED else THRESHOLDS.get(name, np.inf)
+    """The smallest effect, in error budgets, that shows the part ``name``."""
+    return REPLACED[name].enough if name in REPLACED else THRESHOLDS[name]
 
 
 def why_insensitive(case: Case) -> str | None:
