@@ -31,8 +31,6 @@ from conformance.operator.tensors import Step
 
 #: The size of the values of a call, and of the other parts of the format.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
-#: The longest header of an array, as NumPy has it.
-_MOST_HEADER: Final = 10_000
 #: The exceptions of ``zipfile`` for a damaged archive.
 _DAMAGES: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, UnicodeDecodeError),
@@ -145,17 +143,9 @@ def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether the array is stored column by column, and dtype. Raises ValueError."""
     version = np.lib.format.read_magic(stream)
-    if version == (2, 0):  # NumPy reads a header of any length before it refuses it
-        if (length := int.from_bytes(stream.read(4), "little")) > _MOST_HEADER:
-            raise ValueError(f"has a header of {length:,} bytes")
-        stream.seek(8)
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read is None:
-        raise ValueError(f"is in version {version} of NumPy's format; 1.0 and 2.0 are known")
-    shape, by_column, dtype = read(stream)
+    if version != (1, 0):  # later ones are for tables with long headers
+        raise ValueError(f"is in version {version} of NumPy's format; only 1.0 is known")
+    shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
     return tuple(shape), by_column, dtype
 
 

@@ -91,8 +91,8 @@ def test_a_file_that_changes_after_loading_is_not_used(tmp_path: Path) -> None:
         prepare(case.call)
 
 
-def test_a_long_header_is_not_read(tmp_path: Path) -> None:
+def test_another_version_of_the_format_is_not_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("a\n.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + bytes(99))
-    with pytest.raises(GivenError, match=r"a⟨U\+000A⟩\.npy has a header of 2,147,483,647 bytes"):
+    with pytest.raises(GivenError, match=r"a⟨U\+000A⟩\.npy is in version \(2, 0\) of"):
         npz_types(tmp_path / "x.npz")
