@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
-_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+import numpy as np
 
 
 class EncodedPlace(str):
@@ -46,7 +46,7 @@ class Encoder:
     def _place(self, key: object, value: object) -> EncodedPlace:
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = EncodedPlace(_in_base_36(len(self._values)))
+            place = self._places[key] = EncodedPlace(np.base_repr(len(self._values), 36).lower())
             self._values.append(value)
         return place
 
@@ -59,11 +59,3 @@ class Encoder:
 def _keys(parts: Iterable[object]) -> list[object]:
     """The same for parts that are written the same: 1, 1.0 and true are not."""
     return [part if type(part) is EncodedPlace else (type(part), repr(part)) for part in parts]
-
-
-def _in_base_36(number: int) -> str:
-    digits = ""
-    while number or not digits:
-        number, digit = divmod(number, 36)
-        digits = _DIGITS[digit] + digits
-    return digits
