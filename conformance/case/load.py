@@ -33,7 +33,7 @@ from conformance.operator.rules import why_excluded
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.operator.tensors import attributes_of
 
-#: The most cases of a file, and combinations of one matrix.
+#: The most cases of a file, excluded combinations included.
 MAX_CASES: Final = 4_000
 #: The names that an axis with a list of values can have.
 _FIELDS: Final = (
@@ -222,8 +222,7 @@ class _Expander:
         excludes = self.excludes(path, entry, axes) if axes is not None else None
         if axes is None or excludes is None:
             return
-        count = math.prod(map(len, axes.values()))
-        self.cases += count
+        self.cases += math.prod(map(len, axes.values()))
         if self.cases > MAX_CASES:
             self.refuse(path, f"with this entry, the file has more than {MAX_CASES} cases")
         used = [False] * len(excludes)
@@ -264,8 +263,6 @@ class _Expander:
                     self.note(
                         here, f"'{axis}' contains characters not allowed in an id", at_key=True
                     )
-                if not values:
-                    self.note(here, "the axis has no values")
                 axes[axis] = [
                     _FieldSet(label, _set_fields(fields), (*here, label))
                     for label, fields in values.items()
@@ -278,8 +275,6 @@ class _Expander:
                     at_key=True,
                 )
             else:
-                if not raw:
-                    self.note(here, "the axis has no values")
                 axes[axis] = [
                     self.listed(_label(value[axis]), value, (*here, i), nested=True)
                     if isinstance(value, dict) and axis in value
@@ -288,6 +283,8 @@ class _Expander:
                     )
                     for i, value in enumerate(raw)
                 ]
+            if axes.get(axis) == []:
+                self.note(here, "the axis has no values")
             labels: set[str] = set()
             for label, _, at, _ in axes.get(axis, []):
                 if label in labels:
@@ -299,11 +296,6 @@ class _Expander:
                         f"'{label}' contains characters not allowed in an id: give the axis a name"
                         " of your own and map short labels to its values",
                     )
-        combinations = math.prod(map(len, axes.values()))
-        if combinations > MAX_CASES:
-            number = combinations if combinations < 10**12 else "more than 10^12"
-            sentence = f"expands to {number} cases; at most {MAX_CASES} are allowed"
-            self.note((*path, "matrix"), sentence, at_key=True)
         return axes if len(self.problems) == before else None
 
     def excludes(
