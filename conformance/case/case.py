@@ -18,10 +18,9 @@ from conformance.case.contract import Contract, contract_by_features
 from conformance.case.relations import RELATIONS, RelationName
 from conformance.case.steps import steps_of
 from conformance.operator.call import Call, CallError, CallFields, Model
-from conformance.operator.features import EFFECTS, PARTS, features_of
+from conformance.operator.features import EFFECTS, PARTS, features_of, words
 from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.operator.tensors import Step, attributes_of
-from conformance.operator.wording import words
 
 #: pytest's own marks. Tags become marks, so a tag must not be one of them.
 PYTEST_MARKS: Final = ("filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail")

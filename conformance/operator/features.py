@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from conformance.operator.call import Call
@@ -89,3 +90,18 @@ def features_of(call: Call, steps: tuple[Step, ...]) -> dict[str, str | None]:
     """The value of each feature of a call; None for a feature without a listed value."""
     reader = Reader(call, lambda: steps)
     return {feature.name: feature.read(reader) for feature in FEATURES}
+
+
+def words(features: Mapping[str, str | None]) -> str:
+    """A call in words: ``Prompt, sliding-window cache, batch, partial rotary``.
+
+    ``features`` are those of `features_of`. A feature that is None or missing is left out, and so
+    is one whose value is plain or implied by another feature.
+    """
+    titles = (
+        BY_NAME[name].values[value].title
+        for name, value in features.items()
+        if value is not None and not BY_NAME[name].implied(value, features)
+    )
+    text = ", ".join(titles) or "call"
+    return text[:1].upper() + text[1:]

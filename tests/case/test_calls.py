@@ -18,9 +18,8 @@ from conformance.bundle.model import build_model
 from conformance.case.selection import compile_expression
 from conformance.case.steps import steps_of
 from conformance.operator.call import Call, checked_call
-from conformance.operator.features import FEATURES, features_of
+from conformance.operator.features import FEATURES, features_of, words
 from conformance.operator.tensors import Step
-from conformance.operator.wording import words
 
 ROWS = yaml.safe_load(Path(__file__).with_name("described_calls.yaml").read_text("utf-8"))
 PLAIN = {feature.name: feature.plain for feature in FEATURES}

@@ -9,8 +9,7 @@ import pytest
 from case_files import cases_of
 from tables import tables
 
-from conformance.operator.features import FEATURES
-from conformance.operator.wording import words
+from conformance.operator.features import FEATURES, words
 
 TABLES = tables(__file__)
 
