@@ -295,16 +295,11 @@ class GroupHistory:
     def changed(self, kind: ChangeKind) -> dict[str, list[CaseHistory]]:
         """The cases that broke or were fixed, by release, the oldest first."""
         found: dict[str, list[CaseHistory]] = {version: [] for version in self._versions}
-        for one in self._changing:
+        for one in self.members:
             for change in one.changes:
                 if change.kind == kind:
                     found[change.version].append(one)
         return {version: those for version, those in found.items() if those}
-
-    @cached_property
-    def _changing(self) -> list[CaseHistory]:
-        """The members that have a change: few."""
-        return [one for one in self.members if one.changes]
 
     @cached_property
     def regressed(self) -> list[CaseHistory]:
