@@ -19,14 +19,7 @@ from conformance.operator.part import (
     specified,
     uniform,
 )
-from conformance.operator.replacement import (
-    CallChanges,
-    ConnectedCall,
-    Replace,
-    Replacement,
-    filled,
-    first,
-)
+from conformance.operator.replacement import Replace, Replacement, filled, first
 from conformance.operator.sources import ONNXRUNTIME
 
 _WORDS = specified(
@@ -70,10 +63,7 @@ def _replacements() -> Iterator[Replacement]:
     none = filled("sink", -np.inf)
 
     def if_connected(change: Replace, connected: bool) -> Replace:
-        def changes(given: ConnectedCall) -> CallChanges | None:
-            return change(given) if ("head_sink" in given.inputs) is connected else None
-
-        return changes
+        return lambda given: change(given) if ("head_sink" in given.inputs) is connected else None
 
     yield Replacement("smooth_softmax", "", "no sink", if_connected(none, False), "smooth_softmax")
     yield Replacement("head_sink", "none", "no sink", if_connected(none, True), "head_sink")
