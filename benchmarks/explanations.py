@@ -11,7 +11,7 @@ returns the values of the named one in 49 of 50 of the calls that this makes wro
 the condition that is said; in a loop, some steps may not have it). A similar one is right if it
 replaces a step of the same name, or stands in the same area of mutants/. The condition is right if
 at most one in 50 of the calls that the expression selects stays the same to the bit, and at most
-one in 50 of those that are wrong is not selected.
+one in 50 of those that are wrong is not selected; it is nearly right with one in ten.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TARGET_CLASS: TargetClass = "cpu"
 #: Calls with more products of scores than this are not sampled.
 MAX_EFFORT = 2_000_000
 #: The share of calls for which what is said may be untrue.
-TOLERANCE = 1 / 50
+TOLERANCE, NEARLY = 1 / 50, 1 / 10
 #: The seconds that `gqa run` takes for all of an explanation, and for the smallest calls.
 SECONDS, SMALLEST_SECONDS = 15.0, 5.0
 #: Faults are switched on in calls with one of these, in the words of mutants/switched.py.
@@ -168,10 +168,13 @@ class Judge:
             mark = "similar" if first.similar or first.contrary else "mechanism"
             parts.append(mark if all(names) else "wrong")
         only = [each.only for each in one.as_if if each.only]
-        if self._selects(fault, [p.expression for p in one.shared.patterns]) or (
-            only and self._selects(fault, only, of=fault.partition("@")[0])
-        ):
-            parts.append("condition")
+        told = [p.expression for p in one.shared.patterns]
+        for what, share in (("condition", TOLERANCE), ("nearly the condition", NEARLY)):
+            if self._selects(fault, told, share) or (
+                only and self._selects(fault, only, share, of=fault.partition("@")[0])
+            ):
+                parts.append(what)
+                break
         return ", ".join(parts) or "nothing"
 
     def _is_right(self, fault: str, said: MatchingFault, name: str) -> bool:
@@ -194,8 +197,11 @@ class Judge:
                     explained += target.is_explained(like, in_some_steps=test is not None)
         return wrong - explained <= wrong * TOLERANCE
 
-    def _selects(self, fault: str, expressions: Sequence[str], of: str = "") -> bool:
-        """Whether the expressions select what the fault changes, of what ``of`` makes wrong."""
+    def _selects(self, fault: str, expressions: Sequence[str], share: float, of: str = "") -> bool:
+        """Whether the expressions select what the fault changes, of what ``of`` makes wrong.
+
+        At most this ``share`` of either may be an exception.
+        """
         tests = [compile_expression(text) for text in expressions]
         states = self.held_out.states(fault)
         among = self.held_out.states(of) if of else dict.fromkeys(states, "wrong")
@@ -208,8 +214,8 @@ class Judge:
         selected = sum(number for (chosen, _), number in counts.items() if chosen)
         return bool(
             counts[True, "wrong"]
-            and counts[False, "wrong"] <= wrong * TOLERANCE
-            and counts[True, "same"] <= selected * TOLERANCE
+            and counts[False, "wrong"] <= wrong * share
+            and counts[True, "same"] <= selected * share
         )
 
 

@@ -101,6 +101,20 @@ def _steps(case: Described) -> Iterator[Step]:
     return (step.node or step for step in case.steps)
 
 
+def _attended_keys(call: Call, step: Step) -> int:
+    """The most keys that a query attends to, by the lengths and the window."""
+    window = int(attributes_of(call).get("local_window_size", -1))
+    keys = max(step.total_lengths, default=0)
+    return min(keys, window) if window > 0 else keys
+
+
+def _padding_tokens(step: Step) -> Iterator[int]:
+    """The query tokens of each sequence that are padding."""
+    tokens = step.sequence_length
+    for at, total in enumerate(step.total_lengths):
+        yield tokens - (step.query_lengths[at] if step.query_lengths else min(tokens, total))
+
+
 #: The fields that have a value where they are not set, and the lengths, which each step has.
 _IN_EFFECT: Final[dict[str, Callable[[Described], Iterable[object]]]] = {
     "cache": lambda case: (case.call.cache_kind,),
@@ -114,6 +128,8 @@ _IN_EFFECT: Final[dict[str, Callable[[Described], Iterable[object]]]] = {
     "total_sequence_length": lambda case: (step.total_sequence_length for step in _steps(case)),
     "total_sequence_lengths": lambda case: (n for step in _steps(case) for n in step.total_lengths),
     "group_size": lambda case: (case.call.num_heads / case.call.kv_num_heads,),
+    "attended_keys": lambda case: (_attended_keys(case.call, step) for step in _steps(case)),
+    "padding_tokens": lambda case: (n for step in _steps(case) for n in _padding_tokens(step)),
 }
 
 #: What can be compared.

@@ -25,9 +25,10 @@ from conformance.oracle.tolerance import TargetClass
 
 #: Failures of a group that are sampled, and of all that a similar fault is tried with.
 FAILURES: Final = 8
-SIMILAR: Final = 40
-#: Failures that a similar fault is tried with before it is tried with passing calls.
-SEEDS: Final = 3
+SIMILAR: Final = 30
+#: The share of the time in which a fault is looked for that explains failures. In the rest a
+#: similar one is.
+NAMED: Final = 0.75
 #: Passing calls sampled that differ from each other as much as possible.
 SPREAD: Final = 16
 #: Passing calls sampled in all: also those nearest to the failures, alternating with random ones.
@@ -44,13 +45,21 @@ TOLD_APART: Final = 100
 LEAST: Final = 8
 #: An expression may place so many of either wrongly.
 TOLD: Final = 0.05
-#: A similar fault makes this share of the failures wrong, and at most as many other calls as it may
-#: miss; it is only looked for if at most this share of a run fails.
-HIT: Final = 0.8
-MAX_SHARE: Final = 0.3
-#: So many faults whose values are nearest are tried with so many passing calls.
-NEAREST: Final = 6
-SIMILAR_TRIED: Final = 200
+#: Of faults that may be similar, those that fail as much as half of the best one are tried further
+#: after so many failures, so many in the end, and with so many passing calls.
+SEEDS: Final = 3
+NEAREST: Final = 8
+SIMILAR_TRIED: Final = 60
+#: A similar fault has at least this product of three shares: the wrong elements that it has in
+#: common, the failures that it makes wrong, and the passing calls that it keeps. Others that reach
+#: this share of it are as near.
+LIKENESS: Final = 0.5
+NEARLY: Final = 0.97
+#: It breaks at most this share of the passing calls that are tried, half of them like the failures.
+MAX_BROKEN: Final = 0.2
+#: It is looked for if at least so many calls of a run fail, and at most this share of all calls.
+MIN_SIMILAR: Final = 3
+MAX_SHARE: Final = 0.65
 #: The most faults of a group that are looked for.
 MAX_FAULTS: Final = 3
 #: Calls with more than this many products of scores are not sampled, or not tried.
@@ -126,7 +135,7 @@ def as_if(
         kernels: the faults.
         until: when to stop, a time of `time.monotonic`.
         shared_by: an expression that selects all failures and no call that passes.
-        smallest: the smallest failing calls that are known, of which one must be explained.
+        smallest: the smallest failing calls, if they were looked for; one must be explained.
     """
     found = _Comparison(passing, outputs_of, target_class, kernels, until)
     return found.faults(failing, shared_by, smallest)
@@ -154,9 +163,12 @@ class _Comparison:
         found: dict[tuple[str, ...], list[MatchingFault]] = {}
         failing: dict[tuple[str, ...], list[Case]] = {}
         known: set[str] = set()
-        sampled = [[*filter(None, map(self._call, _spread(group, FAILURES)))] for group in groups]
+        until, now = self.until, time.monotonic()
+        self.until = now + (until - now) * NAMED
+        sampled = [self._calls(_spread(group, FAILURES)) for group in groups]
         for group, calls in zip(groups, sampled, strict=True):
-            for one in self._in_group([call for call in calls if call.case.id not in known]):
+            left = [call for call in calls if call.case.id not in known]
+            for one in self._in_group(left, group):
                 found.setdefault(one.names, []).append(one)
                 failing.setdefault(one.names, []).extend(group)
                 known |= {case.id for case in one.explained}
@@ -164,30 +176,63 @@ class _Comparison:
         named = [one for one in merged if one is not None]
         every = [*chain.from_iterable(sampled)]
         named += self._both(named, [call for call in every if call.case.id not in known])
+        self.until = until
         explained = [case for one in named for case in one.explained]
-        left = [call for call in every if call.case not in explained]
-        calls = [*filter(None, map(self._call, smallest))]
-        calls = calls or sorted(every, key=lambda call: simplicity(call.case))[:1]
+        unexplained = len(every) - len({case.id for case in explained})
+        calls = self._calls(smallest)
         names = [one.names[0] for one in named]
-        is_small = any(self._explains(call, name) for call in calls for name in names)
-        if not is_small or 2 * len(explained) <= len(left):
+        is_small = not calls or any(self._explains(call, n) for call in calls for n in names)
+        if not is_small or 2 * len(explained) <= unexplained:
             return self._similar(calls, [*chain.from_iterable(groups)])
-        return [replace(one, contrary=self._contrary(one, left)) for one in named]
+        return [
+            replace(one, contrary=self._contrary(one, failing.get(one.names, ()), names))
+            for one in named
+        ]
 
-    def _contrary(self, one: MatchingFault, left: Sequence[SampledCall]) -> tuple[Case, ...]:
-        """The failures without explanation that the fault makes wrong, too."""
-        return _cases(call for call in left if not self._keeps(call, one.names[0]))
+    def _contrary(
+        self, one: MatchingFault, failing: Sequence[Case], names: Sequence[str]
+    ) -> tuple[Case, ...]:
+        """The failures that the fault makes wrong in another way.
 
-    def _in_group(self, samples: Sequence[SampledCall]) -> list[MatchingFault]:
+        None of the ``names`` explains them, nor the fault together with another one.
+        """
+        name = one.names[0]
+        tried = (*names, *(f"{name}+{other}" for other in names if other != name))
+        return _cases(
+            call
+            for call in self._further(failing, one.explained)
+            if not self._is_alike(call, name)
+            and not any(self._explains(call, each) for each in tried)
+        )
+
+    def _further(self, failing: Sequence[Case], known: Sequence[Case] = ()) -> list[SampledCall]:
+        """More failures than those that are sampled: simple, large and random ones."""
+        left = sorted((case for case in _small(failing) if case not in known), key=effort)
+        mixed = sorted(left[:-FAILURES], key=lambda case: crc32(case.id.encode()))
+        chosen = (*_spread(left, FAILURES), *left[-FAILURES:], *mixed[:FAILURES])
+        return self._calls([*{case.id: case for case in chosen}.values()])
+
+    def _is_alike(self, call: SampledCall, fault: str) -> bool:
+        """Whether the fault returns right values, or those of the target, maybe in some steps."""
+        outputs = self.kernels.outputs(call, fault)
+        return outputs is not None and (
+            call.is_right(outputs) or call.is_explained(outputs, in_some_steps=True)
+        )
+
+    def _in_group(
+        self, samples: Sequence[SampledCall], group: Sequence[Case]
+    ) -> list[MatchingFault]:
         """The faults that explain together most samples; the first one explains the simplest."""
         found: list[MatchingFault] = []
         left = samples
-        while left and len(found) < MAX_FAULTS and (one := self._explained(left)):
+        while left and len(found) < MAX_FAULTS and (one := self._explained(left, group)):
             found.append(one)
             left = [call for call in left if call.case not in one.explained]
         return found if 2 * len(left) < len(samples) else []
 
-    def _explained(self, samples: Sequence[SampledCall]) -> MatchingFault | None:
+    def _explained(
+        self, samples: Sequence[SampledCall], group: Sequence[Case]
+    ) -> MatchingFault | None:
         """The fault that explains the first sample, and others, best.
 
         None if no fault does, or if the time is up before it was tried with passing calls.
@@ -215,7 +260,10 @@ class _Comparison:
         if not everywhere:  # in some calls only, it must explain all samples
             whole = [n for n in like if len(like[n]) + len(partly[n]) == len(samples)]
             broken = self._broken(whole, samples, TOLD_APART, ENOUGH)
-        order = {n: (len(like[n]), -others[n] - len(broken[n])) for n in everywhere or broken}
+        names = everywhere or [*broken]
+        further = self._further(group) if len(names) > 1 else []  # may tell them apart
+        more = {name: sum(self._explains(call, name) for call in further) for name in names}
+        order = {n: (len(like[n]) + more[n], -others[n] - len(broken[n])) for n in names}
         best = tuple(name for name in order if order[name] == max(order.values()))
         if not 0 < len(best) <= (MAX_NAMES if everywhere else 1):
             return None
@@ -245,46 +293,52 @@ class _Comparison:
     def _similar(
         self, smallest: Sequence[SampledCall], failing: Sequence[Case]
     ) -> list[MatchingFault]:
-        """The fault whose values are nearest among those that make almost the same calls wrong, and
-        the first of the ``smallest`` ones.
+        """The fault that makes most nearly the same elements of the same calls wrong.
 
-        None if these are in several areas of the operator, or if many calls of the run fail: then
-        most faults are alike.
+        None if no fault comes near, if faults of several areas of the operator come equally near,
+        or if few calls fail, or most of them: then most faults are alike.
         """
-        chosen = _spread(failing, SIMILAR)
-        samples = [call for case in chosen[:FAILURES] if (call := self._call(case))]
-        samples = [*smallest[:1], *(call for call in samples if call.case not in _cases(smallest))]
-        if not samples or len(failing) > MAX_SHARE * (len(failing) + len(self.passing)):
+        samples = [*smallest[:1], *self._calls(_spread(failing, FAILURES))]
+        most = MAX_SHARE * (len(failing) + len(self.passing))
+        if not samples or len(of_run(failing)) < MIN_SIMILAR or len(failing) > most:
             return []
-        apart = dict.fromkeys(self.kernels.changing(samples[0]), 0.0)
-        alike = {name: list[SampledCall]() for name in apart}
-        samples += (SampledCall(case, (), self.target_class) for case in chosen[FAILURES:])
-        for number, call in enumerate(samples):
-            wrong = call.wrong(call.returned) if call.returned else None
-            for name in alike:
-                outputs = self.kernels.outputs(call, name)
-                made = set[str]() if outputs is None else call.wrong(outputs)
-                if made and wrong in (None, made):
-                    alike[name].append(call)
-                if outputs is not None and call.returned:
-                    apart[name] += call.apart(outputs)
-            least = max(HIT * (number + 1) - 1, 1)
-            alike = {n: calls for n, calls in alike.items() if len(calls) >= least}
-            if number == SEEDS - 1:  # most of the others break everything
-                early = self._broken(alike, samples[:SEEDS], SPREAD // 4, SPREAD)
-                alike = {n: alike[n] for n, calls in early.items() if len(calls) <= SPREAD // 4}
-            if self._is_over():
-                return []
-        least = HIT * len(samples)
-        hits = [name for name, calls in alike.items() if len(calls) >= least and apart[name] > 0.01]
-        nearest = sorted(hits, key=lambda name: apart[name])[:NEAREST]
-        most = max(BROKEN, int((1 - HIT) * len(failing)))
-        broken = self._broken(nearest, samples[:FAILURES], most, SIMILAR_TRIED)
-        near = [name for name, calls in broken.items() if len(calls) <= most]
-        if len({self.kernels.areas[name] for name in near}) != 1:
+        overlaps = self._overlaps(samples)
+        nearest = sorted(overlaps, key=lambda name: -overlaps[name])[:NEAREST]
+        chosen = [SampledCall(case, (), self.target_class) for case in _spread(failing, SIMILAR)]
+        order = _telling(self.passing, [call.case for call in samples])[:SIMILAR_TRIED]
+        right = [*filter(None, map(self._right_call, order))]
+        hits, broken = ({name: list[SampledCall]() for name in nearest} for _ in "ab")
+        for calls, wrong in ((chosen, hits), (right, broken)):
+            for call in calls:
+                if self._is_over():
+                    return []
+                for name in nearest:
+                    wrong[name] += [call] * self._breaks(call, name)
+        likeness = {
+            name: overlaps[name]
+            * (len(hits[name]) / len(chosen))
+            * (1 - len(broken[name]) / max(len(right), 1))
+            for name in nearest
+        }
+        best = max(nearest, key=lambda name: likeness[name], default="")
+        least = max(LIKENESS, NEARLY * likeness.get(best, 0.0))
+        spared = MAX_BROKEN * len(right)
+        near = [n for n in nearest if likeness[n] >= least and len(broken[n]) <= spared]
+        if best not in near or len({self.kernels.areas[name] for name in near}) != 1:
             return []
-        best = near[0]
-        return [self._matching((best,), alike[best], samples, broken[best], similar=True)]
+        others = _cases(broken[best])
+        return [self._matching((best,), hits[best], chosen, others, similar=True)]
+
+    def _overlaps(self, samples: Sequence[SampledCall]) -> dict[str, float]:
+        """The share of wrong elements that each fault has in common with the target."""
+        sums = dict.fromkeys(self.kernels.changing(samples[0]), 0.0)
+        for number, call in enumerate(samples, start=1):
+            for name in sums:
+                outputs = None if self._is_over() else self.kernels.outputs(call, name)
+                sums[name] += 0.0 if outputs is None else call.overlap(outputs)
+            least = max(sums.values(), default=0.0) / 2 if number >= SEEDS else 0.0
+            sums = {name: overlap for name, overlap in sums.items() if overlap >= least}
+        return {name: overlap / len(samples) for name, overlap in sums.items()}
 
     def _broken(
         self, names: Iterable[str], samples: Sequence[SampledCall], most: int, tried: int = TRIED
@@ -302,11 +356,14 @@ class _Comparison:
                 break
             if call := self._right_call(case):
                 for name in left:
-                    broken[name] += [case] * (not self._keeps(call, name))
+                    broken[name] += [case] * self._breaks(call, name)
         return broken
 
     def _is_over(self) -> bool:
         return time.monotonic() >= self.until
+
+    def _calls(self, cases: Sequence[Case]) -> list[SampledCall]:
+        return [*filter(None, map(self._call, cases))]
 
     def _call(self, case: Case) -> SampledCall | None:
         """The call with the outputs of the target; None if these cannot be compared."""
@@ -332,8 +389,14 @@ class _Comparison:
         outputs = self.kernels.outputs(call, fault)
         return outputs is not None and call.is_explained(outputs)
 
+    def _breaks(self, call: SampledCall, fault: str) -> bool:
+        """Whether the call is wrong with the fault, and right without it.
+
+        The kernel does not compute some odd calls that targets accept.
+        """
+        return not self._keeps(call, fault) and self._keeps(call, "correct")
+
     def _keeps(self, call: SampledCall, fault: str) -> bool:
-        """Whether the call is right with the fault, too."""
         outputs = self.kernels.outputs(call, fault)
         return outputs is not None and call.is_right(outputs)
 

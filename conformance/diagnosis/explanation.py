@@ -125,10 +125,12 @@ def with_experiments(
             refuting = chain.from_iterable(pattern.passing for pattern in one.shared.patterns)
             base = min(refuting, key=simplicity, default=one.groups[-1][-1])
         like = sorted((*failing, *passing), key=simplicity)
-        pool = [*islice(neighbours(base, like, provider), POOL)]
-        inside, outside = (
-            [c for c in pool if any(t((), c) for t in tests) is is_in] for is_in in (True, False)
-        )
+        inside: list[Case] = []
+        outside: list[Case] = []
+        for case in islice(neighbours(base, like, provider), POOL):
+            (inside if any(test((), case) for test in tests) else outside).append(case)
+            if 2 * min(len(inside), len(outside)) > most or time.monotonic() >= until:
+                break
         both = chain.from_iterable(zip_longest(outside, inside))
         for case in islice(filter(None, both), most):
             if time.monotonic() >= until:

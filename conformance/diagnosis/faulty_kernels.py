@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from conformance.base.array_types import Array
 from conformance.base.paths import data_path
@@ -107,33 +108,34 @@ class SampledCall:
 
     def is_right(self, outputs: Outputs) -> bool:
         """Whether these outputs are within their error budgets."""
-        return not self.wrong(outputs)
+        steps = zip(outputs, self.expected, strict=True)
+        return all(self._is_right(step, wanted) for step, wanted in steps)
 
-    def wrong(self, outputs: Outputs) -> set[str]:
-        """The names of the outputs that are beyond their error budgets."""
-        pairs = zip(outputs, self.expected, strict=True)
-        return {name for step, wanted in pairs for name in self._wrong(step, wanted)}
+    def _is_right(self, step: Mapping[str, Array], wanted: Mapping[str, Expected]) -> bool:
+        return all(self._near(step.get(n), want.rounded, want, 1.0) for n, want in wanted.items())
 
-    def _wrong(self, step: Mapping[str, Array], wanted: Mapping[str, Expected]) -> list[str]:
-        return [
-            name
-            for name, want in wanted.items()
-            if not self._near(step.get(name), want.rounded, want, 1.0)
-        ]
+    def overlap(self, outputs: Outputs) -> float:
+        """The share of wrong elements, in these outputs or the target's, that are wrong in both.
 
-    def apart(self, outputs: Outputs) -> float:
-        """How far these outputs are from the target's, as a share of its error; at most 1."""
-        far, error = 0.0, 0.0
+        It is the mean over the outputs that are wrong in either.
+        """
+        shares_of_outputs = []
         for step, like, wanted in zip(self.returned, outputs, self.expected, strict=True):
             for name, want in wanted.items():
-                one, other = step.get(name), like.get(name)
-                if one is None or other is None or not one.shape == other.shape == want.shape:
-                    return 1.0
-                target, fault = (want.defined_of(of).astype(np.float64) for of in (one, other))
-                with np.errstate(all="ignore"):
-                    far += float(np.nansum(np.abs(target - fault)))
-                    error += float(np.nansum(np.abs(target - want.defined_of(want.value))))
-        return far / error if far < error else 1.0
+                one, other = (self._wrong(of.get(name), want) for of in (step, like))
+                if one.size != other.size:  # one of them has another shape
+                    shares_of_outputs.append(0.0)
+                elif either := np.count_nonzero(one | other):
+                    shares_of_outputs.append(np.count_nonzero(one & other) / either)
+        return float(np.mean(shares_of_outputs)) if shares_of_outputs else 0.0
+
+    def _wrong(self, got: Array | None, want: Expected) -> npt.NDArray[np.bool_]:
+        """Which defined elements are beyond their error budgets; all of another shape as one."""
+        if got is None or got.shape != want.shape:
+            return np.ones(0, bool)
+        value, budgets = want.defined_of(want.value), want.defined_of(want.units)
+        share = shares(want.defined_of(got).astype(np.float64), value, budgets, self._class)
+        return ~(share <= 1.0)
 
     def is_explained(self, outputs: Outputs, in_some_steps: bool = False) -> bool:
         """Whether these outputs are wrong and equal the target's, within their budgets.
@@ -143,7 +145,7 @@ class SampledCall:
         steps = zip(self.returned, outputs, self.expected, strict=True)
         return not self.is_right(outputs) and all(
             all(self._near(step.get(n), like.get(n), want, BUDGETS) for n, want in wanted.items())
-            or (in_some_steps and len(outputs) > 1 and not self._wrong(step, wanted))
+            or (in_some_steps and len(outputs) > 1 and self._is_right(step, wanted))
             for step, like, wanted in steps
         )
 

@@ -32,8 +32,8 @@ BESIDE: Final = "beside_the_run"
 SIZES: Final = (
     "batch_size", "num_heads", "kv_num_heads", "group_size", "head_size", "sequence_length",
     "past_sequence_length", "total_sequence_length", "max_sequence_length", "local_window_size",
-    "kv_sequence_length", "rotary_dim", "smooth_softmax", "scale", "softcap", "qk_norm_epsilon",
-    "q_norm_epsilon", "k_norm_epsilon",
+    "kv_sequence_length", "attended_keys", "padding_tokens", "rotary_dim", "smooth_softmax",
+    "scale", "softcap", "qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon",
 )  # fmt: skip
 #: Sizes that are compared with each other.
 COMPARED: Final = (
@@ -41,6 +41,9 @@ COMPARED: Final = (
     ("past_sequence_length", "local_window_size"),
     ("sequence_length", "past_sequence_length"),
     ("total_sequence_length", "local_window_size"),
+    ("max_sequence_length", "local_window_size"),
+    ("max_sequence_length", "total_sequence_length"),
+    ("attended_keys", "total_sequence_length"),
 )
 DIVISORS: Final = (2, 4, 8, 16, 32, 64)
 #: The most thresholds of a size, the most parts of an expression, and the most expressions that are

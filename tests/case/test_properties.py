@@ -48,5 +48,6 @@ def test_of_a_graph_the_main_node_counts() -> None:
 
 def test_everything_that_a_call_has_can_be_compared() -> None:
     fields = set(CALL_FIELDS) - {"graph", "attributes", "inputs", "outputs"}
-    names = {*fields, "group_size", *ATTRIBUTE_BY_NAME, *INPUT_NAMES, *OUTPUT_NAMES}
+    derived = {"group_size", "attended_keys", "padding_tokens"}
+    names = {*fields, *derived, *ATTRIBUTE_BY_NAME, *INPUT_NAMES, *OUTPUT_NAMES}
     assert {*NAMES} == names | {feature.name for feature in FEATURES}

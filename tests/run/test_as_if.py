@@ -79,7 +79,7 @@ def test_of_an_unknown_fault_a_similar_one_is_offered(
     assert others.areas[one.names[0]] == "masks"
     assert one.sentence.startswith("Similar to: a local window")
     tried = len(one.explained) + len(one.others)
-    assert tried == min(40, len(failing))
+    assert tried == min(30, len(failing))
     assert f"which makes {len(one.explained)} of {tried} failures" in one.sentence
 
 
@@ -132,7 +132,32 @@ def test_a_fault_of_calls_that_no_expression_tells_apart_is_not_named(
     failing = [call.case for call in wrong if call.case.id not in spared]
     passing = [call.case for call in calls if call.case not in failing]
     assert len(spared) > 4
-    assert as_if([failing], passing, returned, "cpu", kernels) == []
+    assert all(one.similar for one in as_if([failing], passing, returned, "cpu", kernels))
+
+
+def test_calls_that_the_kernel_does_not_compute_are_no_evidence(
+    calls: list[SampledCall], kernels: FaultyKernels
+) -> None:
+    """Some targets accept odd calls, which the kernel refuses with any fault and without."""
+    odd = [
+        SampledCall(case, (), "cpu")
+        for case in shipped_cases()
+        if case.id.startswith("bounds_quantised/output_qk[") and not case.steps[0].buffers
+    ]
+    odd = [one for one in odd if all(one.expected) and kernels.outputs(one, "correct") is None]
+    assert len(odd) > 2  # as many as make a fault be named with a condition, or not at all
+    by_id = {call.case.id: call for call in calls}
+
+    def returned(case: Case) -> Outputs | None:
+        if case.id in by_id:
+            return kernels.outputs(by_id[case.id], "softcap_ignored")
+        (right,) = [one.expected for one in odd if one.case is case]
+        return tuple({name: want.rounded for name, want in step.items()} for step in right)
+
+    failing = [c.case for c in calls if not c.is_right(returned(c.case) or ())]
+    passing = [*(c.case for c in calls if c.case not in failing), *(one.case for one in odd)]
+    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    assert (one.names, one.broken, one.only) == (("softcap_ignored",), (), "")
 
 
 def test_two_faults_are_named_and_the_calls_that_have_both(
@@ -161,7 +186,7 @@ def test_two_faults_are_named_and_the_calls_that_have_both(
 def test_a_name_must_explain_the_smallest_call(
     calls: list[SampledCall], kernels: FaultyKernels
 ) -> None:
-    """The fault of most failures is not named where another one makes the simplest wrong."""
+    """The fault of most failures is not named if another one makes the smallest call wrong."""
     plain = min((call for call in calls), key=lambda call: simplicity(call.case))
     found, failing = named(calls, kernels, "softcap_ignored")
     assert [one.names for one in found] == [("softcap_ignored",)]
@@ -175,7 +200,6 @@ def test_a_name_must_explain_the_smallest_call(
         return tuple({name: value + 1 for name, value in step.items()} for step in right)
 
     passing = [c.case for c in calls if c.case not in failing and c is not plain]
-    assert as_if([failing, [plain.case]], passing, returned, "cpu", kernels) == []
     assert as_if([failing], passing, returned, "cpu", kernels, smallest=[plain.case]) == []
     assert len(as_if([failing], passing, returned, "cpu", kernels, smallest=failing[:1])) == 1
 
