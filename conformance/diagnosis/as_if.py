@@ -45,8 +45,9 @@ TOLD_APART: Final = 100
 LEAST: Final = 8
 #: An expression may place so many of either wrongly.
 TOLD: Final = 0.05
-#: Of faults that may be similar, those that fail as much as half of the best one are tried further
-#: after so many failures, so many in the end, and with so many passing calls.
+#: After so many failures, a fault that may be similar is tried further if it has half as many wrong
+#: elements in common as the best one; so many faults are tried to the end, with so many passing
+#: calls.
 SEEDS: Final = 3
 NEAREST: Final = 8
 SIMILAR_TRIED: Final = 60
@@ -194,10 +195,11 @@ class _Comparison:
     ) -> tuple[Case, ...]:
         """The failures that the fault makes wrong in another way.
 
-        None of the ``names`` explains them, nor the fault together with another one.
+        No other of the ``names`` explains them, nor the fault together with another one.
         """
         name = one.names[0]
-        tried = (*names, *(f"{name}+{other}" for other in names if other != name))
+        others = [other for other in names if other != name]
+        tried = (*others, *(f"{name}+{other}" for other in others))
         return _cases(
             call
             for call in self._further(failing, one.explained)
@@ -307,13 +309,9 @@ class _Comparison:
         chosen = [SampledCall(case, (), self.target_class) for case in _spread(failing, SIMILAR)]
         order = _telling(self.passing, [call.case for call in samples])[:SIMILAR_TRIED]
         right = [*filter(None, map(self._right_call, order))]
-        hits, broken = ({name: list[SampledCall]() for name in nearest} for _ in "ab")
-        for calls, wrong in ((chosen, hits), (right, broken)):
-            for call in calls:
-                if self._is_over():
-                    return []
-                for name in nearest:
-                    wrong[name] += [call] * self._breaks(call, name)
+        hits, broken = self._wrong_with(nearest, chosen), self._wrong_with(nearest, right)
+        if self._is_over():
+            return []
         likeness = {
             name: overlaps[name]
             * (len(hits[name]) / len(chosen))
@@ -328,6 +326,19 @@ class _Comparison:
             return []
         others = _cases(broken[best])
         return [self._matching((best,), hits[best], chosen, others, similar=True)]
+
+    def _wrong_with(
+        self, names: Sequence[str], calls: Sequence[SampledCall]
+    ) -> dict[str, list[SampledCall]]:
+        """The calls that each fault breaks, of those that are tried before the time is up."""
+        wrong: dict[str, list[SampledCall]] = {name: [] for name in names}
+        for call in calls:
+            if self._is_over():
+                break
+            if self._is_computed(call):
+                for name in names:
+                    wrong[name] += [call] * (not self._keeps(call, name))
+        return wrong
 
     def _overlaps(self, samples: Sequence[SampledCall]) -> dict[str, float]:
         """The share of wrong elements that each fault has in common with the target."""
@@ -356,7 +367,8 @@ class _Comparison:
                 break
             if call := self._right_call(case):
                 for name in left:
-                    broken[name] += [case] * self._breaks(call, name)
+                    is_broken = not self._keeps(call, name) and self._is_computed(call)
+                    broken[name] += [case] * is_broken
         return broken
 
     def _is_over(self) -> bool:
@@ -389,14 +401,12 @@ class _Comparison:
         outputs = self.kernels.outputs(call, fault)
         return outputs is not None and call.is_explained(outputs)
 
-    def _breaks(self, call: SampledCall, fault: str) -> bool:
-        """Whether the call is wrong with the fault, and right without it.
-
-        The kernel does not compute some odd calls that targets accept.
-        """
-        return not self._keeps(call, fault) and self._keeps(call, "correct")
+    def _is_computed(self, call: SampledCall) -> bool:
+        """Whether the kernel without a fault computes the call: targets accept some odd ones."""
+        return self._keeps(call, "correct")
 
     def _keeps(self, call: SampledCall, fault: str) -> bool:
+        """Whether the call is right with the fault."""
         outputs = self.kernels.outputs(call, fault)
         return outputs is not None and call.is_right(outputs)
 

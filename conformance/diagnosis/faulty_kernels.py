@@ -130,7 +130,7 @@ class SampledCall:
         return float(np.mean(shares_of_outputs)) if shares_of_outputs else 0.0
 
     def _wrong(self, got: Array | None, want: Expected) -> npt.NDArray[np.bool_]:
-        """Which defined elements are beyond their error budgets; all of another shape as one."""
+        """Which defined elements are beyond their error budgets; empty if the shape is wrong."""
         if got is None or got.shape != want.shape:
             return np.ones(0, bool)
         value, budgets = want.defined_of(want.value), want.defined_of(want.units)

@@ -117,6 +117,14 @@ def test_a_fault_of_some_calls_is_named_with_their_condition(
     assert f"in other calls it would break {len(one.broken)} calls" in one.sentence
 
 
+def test_further_failures_tell_faults_apart(
+    calls: list[SampledCall], kernels: FaultyKernels
+) -> None:
+    """The square of the default scale is one over head_size, which is another fault."""
+    (one,), _ = named(calls, kernels, "scale_squared@has('head_sink')")
+    assert one.names == ("scale_squared",)
+
+
 def test_a_fault_of_calls_that_no_expression_tells_apart_is_not_named(
     calls: list[SampledCall], kernels: FaultyKernels
 ) -> None:
@@ -200,6 +208,8 @@ def test_a_name_must_explain_the_smallest_call(
         return tuple({name: value + 1 for name, value in step.items()} for step in right)
 
     passing = [c.case for c in calls if c.case not in failing and c is not plain]
+    (one,) = as_if([failing, [plain.case]], passing, returned, "cpu", kernels)
+    assert (one.names, one.contrary) == (("softcap_ignored",), ())
     assert as_if([failing], passing, returned, "cpu", kernels, smallest=[plain.case]) == []
     assert len(as_if([failing], passing, returned, "cpu", kernels, smallest=failing[:1])) == 1
 
