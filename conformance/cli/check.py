@@ -14,7 +14,6 @@ import click
 from conformance.base.words import listed
 from conformance.case.load import load_file
 from conformance.cli import options
-from conformance.cli.capture import STEPS, programs_of_targets, values_to_capture
 from conformance.cli.check_json import refusal
 from conformance.cli.check_pins import is_of_model
 from conformance.cli.check_run import CheckRun
@@ -28,12 +27,11 @@ from conformance.expectations.match import check_stale
 from conformance.expectations.read import load_pinned
 from conformance.graph.reading import ModelError, ReadModel
 from conformance.harness.folders import temporary_folder
-from conformance.model.captured import captured_subject
-from conformance.model.configuration import configuration_beside
-from conformance.model.entries import CaseFiles, theme_of
-from conformance.model.seen import program_of, refusal_of
-from conformance.model.stages import Lengths
-from conformance.model.subject import NoCalls, subject_of
+from conformance.model.calls.entries import CaseFiles, theme_of
+from conformance.model.calls.stages import Lengths
+from conformance.model.calls.subject import NoCalls, subject_of
+from conformance.model.config.configuration import configuration_beside
+from conformance.model.run.seen import program_of, refusal_of
 from conformance.results.place import OutputFile
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.run.engine import PlanRun
@@ -82,9 +80,6 @@ class ModelOptions:
     lengths: tuple[int, ...]
     head_size: int | None
     dtype: str | None
-    prompt: Path | None
-    steps: int | None
-    inputs: Path | None
     layers: tuple[int, ...]
 
 
@@ -154,24 +149,6 @@ class Pins:
 @options.RESULTS
 @click.option("--save-cases", type=options.FILE, help="Write the cases as a case file.")
 @click.option(
-    "--prompt-ids",
-    "prompt",
-    type=options.FILE,
-    help="Run the model on the token ids in this file, and check each layer with the values that it"
-    " gets there.",
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(0, 4096),
-    help=f"Tokens that the model adds to --prompt-ids; default: {STEPS}.",
-)
-@click.option(
-    "--capture",
-    "inputs",
-    type=options.FILE,
-    help="As --prompt-ids, with the model's inputs of one call in this .npz file.",
-)
-@click.option(
     "--only-layer", "layers", type=NumberList(0, 9999), default=(), help="Layers, as in 0-3,7."
 )
 @options.program_options
@@ -179,8 +156,7 @@ class Pins:
 def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: OutputOptions) -> int:
     """Check whether runtimes compute the attention of your model right.
 
-    MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there,
-    except with --prompt-ids and --capture, which run it on ONNX Runtime's CPU provider.
+    MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there.
     Each GroupQueryAttention node becomes cases: prompts, prompts in parts, single tokens, batches.
 
     \b
@@ -188,19 +164,13 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
                  1 one does not, or could not be tried   2 bad input
                  3 infrastructure failure, or a target is not available
     """
-    wanted = values_to_capture(model, targets.programs)
-    if wanted is not None and (model.batch or model.lengths):
-        raise BadArgument("--prompt-ids and --capture exclude --batch and --lengths.")
     files = [*pins.files()]
-    read = [path for path in (model.path, model.prompt, model.inputs) if path is not None]
-    check_separate([*read, *files], outputs.named)
+    check_separate([model.path, *files], outputs.named)
     outputs.check_writable(json="the answers")
-    eps, programs = targets.eps or ("cpu",), targets.programs
-    named = targets_for(eps, programs_of_targets(eps, programs) if wanted else programs)
+    named = targets_for(targets.eps or ("cpu",), targets.programs)
     try:
         lengths = Lengths(model.batch, model.lengths)
-        layers = () if wanted else model.layers
-        subject = subject_of(model.path, lengths, model.head_size, model.dtype, layers)
+        subject = subject_of(model.path, lengths, model.head_size, model.dtype, model.layers)
     except ModelError as error:
         refusals = _refusals(error.model, named) if isinstance(error, NoCalls) else []
         message = "\n".join([str(error), *refusals])
@@ -214,18 +184,14 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         folder = stack.enter_context(temporary_folder())
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
         beside = configuration_beside(subject.model.path).overridden(model.head_size, model.dtype)
-        if wanted is not None:
-            subject = captured_subject(subject, beside, wanted, file.with_suffix(".values"))
         write_cases(file, subject.files)
         cases = load_file(file)
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
         plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, named)]
-        program = None
-        if wanted is None:
-            single = [group for group in subject.groups if group.graph is None]
-            program = program_of(subject.model, single, beside)
+        single = [group for group in subject.groups if group.graph is None]
+        program = program_of(subject.model, single, beside)
         checked, terminal, summary = (
             CheckRun(subject, cases, pinned, program),
             Terminal(),

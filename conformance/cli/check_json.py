@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.cli.common import Status
-from conformance.model.answers import AnswerPart, ModelAnswer
-from conformance.model.subject import Subject
+from conformance.model.answer.answers import AnswerPart, ModelAnswer
+from conformance.model.calls.subject import Subject
 from conformance.report.model_table import ModelTable
 from conformance.run.target import DescribedTarget
 

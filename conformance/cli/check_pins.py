@@ -16,8 +16,8 @@ from conformance.expectations.match import Expectation
 from conformance.expectations.read import read_lines
 from conformance.expectations.update import Update
 from conformance.expectations.write import edited
-from conformance.model.answers import ModelAnswer
-from conformance.model.groups import Group
+from conformance.model.answer.answers import ModelAnswer
+from conformance.model.calls.groups import Group
 from conformance.report.model_table import DRAWN, AnswerKind
 from conformance.run.target import DescribedTarget
 

@@ -23,16 +23,14 @@ from conformance.expectations.expect import pinned_text
 from conformance.expectations.known import TODO
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_expectations
-from conformance.model.answer_table import table_of
-from conformance.model.answers import ModelAnswer, answer, kind_of, short
-from conformance.model.captured import CapturedSubject
-from conformance.model.error_table import error_table
-from conformance.model.groups import Group, layers_of
-from conformance.model.headline import label_of, series_of
-from conformance.model.seen import ModelProgram, ModelRun, run_model, with_model_run
-from conformance.model.similar_defect import Similar, similar_defect
-from conformance.model.stages import NodeCall
-from conformance.model.subject import Subject
+from conformance.model.answer.answer_table import table_of
+from conformance.model.answer.answers import ModelAnswer, answer, kind_of, short
+from conformance.model.answer.headline import label_of, series_of
+from conformance.model.answer.similar_defect import Similar, similar_defect
+from conformance.model.calls.groups import Group, layers_of
+from conformance.model.calls.stages import NodeCall
+from conformance.model.calls.subject import Subject
+from conformance.model.run.seen import ModelProgram, ModelRun, run_model, with_model_run
 from conformance.report.model_table import WORDS, AnswerKind, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
@@ -104,10 +102,7 @@ class CheckRun:
             if (record.case, record.target) not in bad
         ]
         targets = self.targets.values()
-        if isinstance(self.subject, CapturedSubject):
-            table = error_table(self.subject, self.answers, targets, self._similar)
-        else:
-            table = table_of(self.subject, self.answers, targets, self._similar)
+        table = table_of(self.subject, self.answers, targets, self._similar)
         return self._with_what_was_tried(table)
 
     @cached_property

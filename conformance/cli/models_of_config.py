@@ -15,7 +15,7 @@ from conformance.base.words import plural
 from conformance.cli.common import Status
 from conformance.cli.console import make_console
 from conformance.cli.models import document, draw_rows, targets_of
-from conformance.model.config_calls import (
+from conformance.model.config.config_calls import (
     ConfiguredCall,
     differences,
     is_like,

@@ -21,11 +21,11 @@ from conformance.case.case_file import FORMAT
 from conformance.graph.nodes import nodes_of
 from conformance.graph.reading import ModelError, read_model
 from conformance.maintain import run_command
-from conformance.model.configuration import Configuration
-from conformance.model.entries import entry_of
-from conformance.model.forms import Form
-from conformance.model.groups import Group, groups_of
-from conformance.model.stages import Lengths, NodeCall, cache_elements, stages_of
+from conformance.model.calls.entries import entry_of
+from conformance.model.calls.forms import Form
+from conformance.model.calls.groups import Group, groups_of
+from conformance.model.calls.stages import Lengths, NodeCall, cache_elements, stages_of
+from conformance.model.config.configuration import Configuration
 
 EXPORTS: Final = "cases/exports.yaml"
 PROFILES: Final = "cases/profiles"

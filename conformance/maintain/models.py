@@ -26,8 +26,8 @@ from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
 from conformance.maintain import run_command
 from conformance.maintain.exported import family_of, groups_in, real_models, recipes
-from conformance.model.forms import Form
-from conformance.model.groups import ranges
+from conformance.model.calls.forms import Form
+from conformance.model.calls.groups import ranges
 from conformance.report.model_pages import (
     CUDA,
     FILE,

@@ -28,12 +28,12 @@ from conformance.cli.check import NumberList
 from conformance.graph.nodes import nodes_of
 from conformance.graph.reading import read_model
 from conformance.maintain import exported
-from conformance.model.answers import answer, short, where_of
-from conformance.model.configuration import Configuration
-from conformance.model.cut import cuts_of, possible_stages
-from conformance.model.forms import Form
-from conformance.model.groups import Group, groups_of
-from conformance.model.stages import Lengths, NodeCall, graph_stages, stages_of
+from conformance.model.answer.answers import answer, short, where_of
+from conformance.model.calls.cut import cuts_of, possible_stages
+from conformance.model.calls.forms import Form
+from conformance.model.calls.groups import Group, groups_of
+from conformance.model.calls.stages import Lengths, NodeCall, graph_stages, stages_of
+from conformance.model.config.configuration import Configuration
 from conformance.results.records import ResultRecord
 
 TABLES = tables(__file__)

@@ -14,13 +14,13 @@ from attention_models import GEMMA, Layer, decoder, saved
 from goldens import check_golden
 
 from conformance.base.findings import SOFTWARE_ADAPTERS, FindingFacts, on_software_only
-from conformance.model.answer_table import table_of
-from conformance.model.answers import ModelAnswer, answer
-from conformance.model.groups import Group
-from conformance.model.seen import ModelRun, with_model_run
-from conformance.model.similar_defect import Similar
-from conformance.model.stages import Lengths, NodeCall
-from conformance.model.subject import Subject, subject_of
+from conformance.model.answer.answer_table import table_of
+from conformance.model.answer.answers import ModelAnswer, answer
+from conformance.model.answer.similar_defect import Similar
+from conformance.model.calls.groups import Group
+from conformance.model.calls.stages import Lengths, NodeCall
+from conformance.model.calls.subject import Subject, subject_of
+from conformance.model.run.seen import ModelRun, with_model_run
 from conformance.report.model_table import ModelTable
 from conformance.results.records import ResultRecord
 from conformance.run.target import DescribedTarget

@@ -14,8 +14,8 @@ from conformance.base.explain import reason_of
 from conformance.case.load import load_file
 from conformance.cli.check import write_cases
 from conformance.graph.reading import ModelError, as_model_errors
-from conformance.model.stages import Lengths
-from conformance.model.subject import subject_of
+from conformance.model.calls.stages import Lengths
+from conformance.model.calls.subject import subject_of
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True

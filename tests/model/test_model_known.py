@@ -12,7 +12,7 @@ from conformance.case.case import Case
 from conformance.case.load import load_file
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_pinned
-from conformance.model.similar_defect import similar_defect
+from conformance.model.answer.similar_defect import similar_defect
 from conformance.results.records import ResultRecord
 
 TABLES = tables(__file__)

@@ -17,11 +17,11 @@ from conformance.bundle.inputs import draw_inputs
 from conformance.case.steps import steps_of
 from conformance.graph.nodes import nodes_of
 from conformance.graph.reading import ModelError, read_model
-from conformance.model.config_calls import read_configuration
-from conformance.model.configuration import Configuration, configuration_beside
-from conformance.model.groups import groups_of
-from conformance.model.notes import notes_on
-from conformance.model.stages import Lengths, stages_of
+from conformance.model.calls.groups import groups_of
+from conformance.model.calls.stages import Lengths, stages_of
+from conformance.model.config.config_calls import read_configuration
+from conformance.model.config.configuration import Configuration, configuration_beside
+from conformance.model.config.notes import notes_on
 from conformance.operator.call import checked_call
 from conformance.operator.tensors import attributes_of
 from conformance.oracle.read_call import read_call

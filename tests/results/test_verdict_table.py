@@ -28,7 +28,7 @@ from conformance.expectations.known import Known, expectations_schema
 from conformance.harness.outcomes import Ran
 from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
-from conformance.model.answers import kind_of
+from conformance.model.answer.answers import kind_of
 from conformance.report.cells import json_text
 from conformance.report.html import render
 from conformance.report.junit import junit
@@ -320,7 +320,9 @@ def test_a_mutant_is_killed_by_what_is_red(row: VerdictRow, tmp_path: Path) -> N
 def test_a_model_is_right_only_where_its_calls_pass(row: VerdictRow) -> None:
     group: Any = None  # asked only of results whose presents alone are wrong
     right = kind_of(group, _result(row.name)) == "right"
-    must(right == (row.name == "pass"), "conformance/model/answers.py", f"kind_of({row.name})")
+    must(
+        right == (row.name == "pass"), "conformance/model/answer/answers.py", f"kind_of({row.name})"
+    )
 
 
 @ROWS

@@ -1,7 +1,7 @@
 """The calls that a program makes of a model, and the inputs of attention that its graph computes.
 
-The model runs without its weights (:mod:`conformance.model.skeleton`). Lengths, positions, masks
-and tables are compared with their meaning in the operator.
+The model runs without its weights (:mod:`conformance.model.run.skeleton`). Lengths, positions,
+masks and tables are compared with their meaning in the operator.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from conformance.graph.nodes import AttentionNode
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
-from conformance.model.feeds import Feeder, Interface, ProgramCall, tensor_file
-from conformance.model.groups import Group
-from conformance.model.skeleton import MOST_TOKENS, Skeleton
+from conformance.model.calls.feeds import Feeder, Interface, ProgramCall, tensor_file
+from conformance.model.calls.groups import Group
+from conformance.model.run.skeleton import MOST_TOKENS, Skeleton
 from conformance.report.model_table import Use
 
 #: Rows of a cache in a buffer if the graph leaves their number open.

@@ -29,9 +29,9 @@ from conformance.graph.parts import (
 )
 from conformance.graph.reading import ReadModel, reads
 from conformance.graph.shapes import UNKNOWN, ValueDim, ValueType, types_of
-from conformance.model.forms import Form
-from conformance.model.groups import BORROWER, Group
-from conformance.model.stages import NodeCall
+from conformance.model.calls.forms import Form
+from conformance.model.calls.groups import BORROWER, Group
+from conformance.model.calls.stages import NodeCall
 from conformance.operator.call import checked_call
 from conformance.operator.signature import DOMAIN, OPSET_VERSION
 from conformance.operator.tensors import ShapeError

@@ -17,9 +17,9 @@ import numpy as np
 from conformance.base.array_types import Array
 from conformance.base.words import listed
 from conformance.graph.nodes import AttentionNode
-from conformance.model.decoder_program import CallSequence, ComputedCall, DecoderProgram
-from conformance.model.feeds import ProgramCall
-from conformance.model.groups import Group
+from conformance.model.calls.decoder_program import CallSequence, ComputedCall, DecoderProgram
+from conformance.model.calls.feeds import ProgramCall
+from conformance.model.calls.groups import Group
 
 _TABLES: Final = ("cos_cache", "sin_cache")
 #: A bias of at most this hides a key: the weakest bias with which graphs hide keys.

@@ -13,13 +13,11 @@ from conformance.case.case import misfits
 from conformance.case.steps import steps_of
 from conformance.graph.nodes import nodes_of
 from conformance.graph.reading import ModelError, ReadModel, as_model_errors, read_model
-from conformance.model.configuration import configuration_beside
-from conformance.model.cut import cuts_of, possible_stages
-from conformance.model.entries import CaseFiles, case_files_of
-from conformance.model.forms import Form
-from conformance.model.groups import Group, groups_of, layers_of, only_layers
-from conformance.model.notes import notes_on
-from conformance.model.stages import (
+from conformance.model.calls.cut import cuts_of, possible_stages
+from conformance.model.calls.entries import CaseFiles, case_files_of
+from conformance.model.calls.forms import Form
+from conformance.model.calls.groups import Group, groups_of, layers_of, only_layers
+from conformance.model.calls.stages import (
     Lengths,
     NodeCall,
     beyond_window,
@@ -27,6 +25,8 @@ from conformance.model.stages import (
     possible_stages_of,
     stages_of,
 )
+from conformance.model.config.configuration import configuration_beside
+from conformance.model.config.notes import notes_on
 from conformance.operator.call import checked_call
 
 

@@ -14,8 +14,8 @@ from conformance.case.case_file import FORMAT
 from conformance.case.contract import contract_by_features
 from conformance.case.steps import steps_of
 from conformance.graph.reading import ReadModel
-from conformance.model.groups import Group
-from conformance.model.stages import NodeCall
+from conformance.model.calls.groups import Group
+from conformance.model.calls.stages import NodeCall
 from conformance.operator.call import CALL_FIELDS, InputOverride, checked_call
 from conformance.operator.features import features_of
 from conformance.operator.rules import why_excluded

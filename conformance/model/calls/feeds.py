@@ -17,10 +17,10 @@ from conformance.case.steps import steps_of
 from conformance.graph.nodes import AttentionNode
 from conformance.graph.reading import ModelError, ReadModel
 from conformance.graph.shapes import ValueType, types_of
-from conformance.model.configuration import Configuration
-from conformance.model.forms import Form
-from conformance.model.groups import Group
-from conformance.model.skeleton import rotary_table
+from conformance.model.calls.forms import Form
+from conformance.model.calls.groups import Group
+from conformance.model.config.configuration import Configuration
+from conformance.model.run.skeleton import rotary_table
 from conformance.operator.call import checked_call
 
 #: The meaning of a decoder's inputs, by the names that exporters give them.

@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 from conformance.base.findings import workaround
 from conformance.base.words import plural
 from conformance.expectations.known import TODO
-from conformance.model.answers import AnswerPart, ModelAnswer, at_fault, short
-from conformance.model.groups import Group, layers_of, ranges
-from conformance.model.headline import (
+from conformance.model.answer.answers import AnswerPart, ModelAnswer, at_fault, short
+from conformance.model.answer.headline import (
     ReleaseColumn,
     columns_of,
     headline,
@@ -20,9 +19,10 @@ from conformance.model.headline import (
     label_of,
     series_of,
 )
-from conformance.model.similar_defect import Similar
-from conformance.model.stages import NodeCall
-from conformance.model.subject import Subject
+from conformance.model.answer.similar_defect import Similar
+from conformance.model.calls.groups import Group, layers_of, ranges
+from conformance.model.calls.stages import NodeCall
+from conformance.model.calls.subject import Subject
 from conformance.report.model_table import (
     DRAWN,
     LOADING,

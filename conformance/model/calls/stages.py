@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from conformance.model.forms import Form
+from conformance.model.calls.forms import Form
 from conformance.report.model_table import Use
 
 #: Prompts: a short one, and one token more than a tile of 16 and of 64 keys.

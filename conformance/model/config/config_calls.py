@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from conformance.base.paths import shown
 from conformance.graph.reading import ModelError
-from conformance.model.configuration import (
+from conformance.model.config.configuration import (
     FAMILIES,
     FILES,
     Family,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
-from conformance.model.answers import AnswerPart, ModelAnswer, at_fault, why_untried
-from conformance.model.groups import Group, layers_of
+from conformance.model.answer.answers import AnswerPart, ModelAnswer, at_fault, why_untried
+from conformance.model.calls.groups import Group, layers_of
 from conformance.report.history import since_words
 from conformance.report.model_table import (
     IN_MODEL,

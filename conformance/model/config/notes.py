@@ -11,9 +11,9 @@ from conformance.base.words import listed
 from conformance.graph.nodes import ATTENTION
 from conformance.graph.reading import ReadModel
 from conformance.graph.walks import nodes_in
-from conformance.model.configuration import FAMILIES, Configuration, Family
-from conformance.model.groups import Group, layers_of, ranges
-from conformance.model.rotary_base import base_of
+from conformance.model.calls.groups import Group, layers_of, ranges
+from conformance.model.config.configuration import FAMILIES, Configuration, Family
+from conformance.model.config.rotary_base import base_of
 
 #: Whether layers of a kind have a window, by the words of config.json.
 _WINDOW_OF: Final = {"sliding_attention": True, "full_attention": False}

@@ -10,8 +10,8 @@ from typing import Final
 from conformance.base.explain import reason_of
 from conformance.graph.nodes import AttentionNode
 from conformance.graph.reading import ModelError
-from conformance.model.configuration import Configuration
-from conformance.model.forms import Form, form_of
+from conformance.model.calls.forms import Form, form_of
+from conformance.model.config.configuration import Configuration
 from conformance.operator.parts.quantisation import NUMBERS
 
 #: The prefix of names of a layer that borrows, in a graph of it and its owner.

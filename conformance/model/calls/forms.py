@@ -11,7 +11,7 @@ from typing import Any
 from conformance.case.steps import steps_of
 from conformance.graph.describe import Unclear, fields_of_node, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode
-from conformance.model.configuration import Configuration
+from conformance.model.config.configuration import Configuration
 from conformance.operator.call import Call, checked_call
 from conformance.operator.parts.quantisation import NUMBERS
 from conformance.operator.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES

@@ -12,8 +12,8 @@ from conformance.base.findings import FindingFacts
 from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.harness.runner import ProcessLimits
-from conformance.model.groups import BORROWER, Group, layers_of
-from conformance.model.stages import NodeCall
+from conformance.model.calls.groups import BORROWER, Group, layers_of
+from conformance.model.calls.stages import NodeCall
 from conformance.report.model_table import USES, WORDS, AnswerKind, Use, kind_in_words
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of

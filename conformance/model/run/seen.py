@@ -13,19 +13,19 @@ from conformance.graph.reading import ReadModel
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.model.answers import AnswerPart, ModelAnswer, short
-from conformance.model.configuration import Configuration
-from conformance.model.decoder_program import (
+from conformance.model.answer.answers import AnswerPart, ModelAnswer, short
+from conformance.model.calls.decoder_program import (
     CallSequence,
     ComputedCall,
     DecoderProgram,
     job_of,
     with_outputs,
 )
-from conformance.model.feeds import CannotFeed, ProgramCall, interface_of
-from conformance.model.graph_defects import GraphDefect, disagreements, findings
-from conformance.model.groups import Group
-from conformance.model.skeleton import part, whole
+from conformance.model.calls.feeds import CannotFeed, ProgramCall, interface_of
+from conformance.model.calls.groups import Group
+from conformance.model.config.configuration import Configuration
+from conformance.model.run.graph_defects import GraphDefect, disagreements, findings
+from conformance.model.run.skeleton import part, whole
 from conformance.report.model_table import IN_MODEL, LOADING, USES, AnswerKind, Use
 from conformance.run.target import DescribedTarget
 

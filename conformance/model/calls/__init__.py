@@ -1,0 +1,1 @@
+"""The calls that programs make of a model and of its attention nodes."""

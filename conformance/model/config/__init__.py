@@ -1,0 +1,1 @@
+"""What the files beside a model say about it."""

@@ -1,0 +1,1 @@
+"""Rewrites attention nodes into standard operators."""

@@ -1,0 +1,1 @@
+"""Runs a model on a target as programs do, and compares its results."""
