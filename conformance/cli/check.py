@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -15,60 +13,33 @@ from conformance.base.words import listed
 from conformance.case.load import load_file
 from conformance.cli import options
 from conformance.cli.check_json import refusal
+from conformance.cli.check_options import NameList, NumberList, TokenIds, meaning_of
 from conformance.cli.check_pins import is_of_model
 from conformance.cli.check_run import CheckRun
 from conformance.cli.check_terminal import print_answers
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
 from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.run import Work, execute, write_outputs
-from conformance.cli.shrunk import effort_for, make_smaller, tell_smallest
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.expectations.match import check_stale
 from conformance.expectations.read import load_pinned
 from conformance.graph.reading import ModelError, ReadModel
 from conformance.harness.folders import temporary_folder
-from conformance.model.calls.entries import CaseFiles, theme_of
+from conformance.harness.session import Session
+from conformance.model.calls.entries import theme_of
+from conformance.model.calls.feeds import MEANINGS
 from conformance.model.calls.stages import Lengths
 from conformance.model.calls.subject import NoCalls, subject_of
+from conformance.model.calls.ways import WAYS
 from conformance.model.config.configuration import configuration_beside
-from conformance.model.run.seen import program_of, refusal_of
+from conformance.model.run.dense_prompts import DensePrompts
+from conformance.model.run.inspection import inspected
+from conformance.model.run.on_target import program_of, refusal_of
 from conformance.results.place import OutputFile
-from conformance.results.results_error import ResultsError, cause_of
 from conformance.run.engine import PlanRun
 from conformance.run.recording import selection_of
 from conformance.run.target import target_plans
 from conformance.targets.registry import Target, targets_for
-
-#: A number as people write it: ``600``, ``4_096``, ``4k`` for 4096.
-_NUMBER: Final = re.compile(r"\s*([0-9][0-9_]{0,12})(k?)\s*", re.IGNORECASE | re.ASCII)
-#: The most numbers of an option.
-_MOST_NUMBERS: Final = 200
-
-
-class NumberList(click.ParamType[tuple[int, ...]]):
-    """Numbers, and ranges of them, with commas between them: ``1,17,4k`` or ``0-3,7``."""
-
-    name = "N,…"
-
-    def __init__(self, least: int, most: int) -> None:
-        self.least, self.most = least, most
-
-    def convert(self, value: object, param: object, ctx: object) -> tuple[int, ...]:
-        """The numbers in the order of the argument, each once."""
-        if isinstance(value, tuple):
-            return value
-        numbers: dict[int, None] = {}
-        for part in str(value).split(","):
-            first, dash, last = part.strip().partition("-")
-            found = [_NUMBER.fullmatch(end) for end in (first, last if dash else first)]
-            ends = [int(end[1]) << 10 * bool(end[2]) for end in found if end]
-            if len(ends) != 2 or not self.least <= ends[0] <= ends[1] <= self.most:
-                limits = f"from {self.least:,} to {self.most:,}"
-                self.fail(f"'{value}' is not a list of numbers {limits}, as in 1,2")
-            if ends[1] - ends[0] >= _MOST_NUMBERS - len(numbers):
-                self.fail(f"'{value}' has more than {_MOST_NUMBERS} numbers")
-            numbers |= dict.fromkeys(range(ends[0], ends[1] + 1))
-        return tuple(numbers)
 
 
 @dataclass(frozen=True)
@@ -81,6 +52,10 @@ class ModelOptions:
     head_size: int | None
     dtype: str | None
     layers: tuple[int, ...]
+    ways: tuple[str, ...]
+    meanings: tuple[str, ...]
+    weights: bool
+    prompt: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -149,6 +124,27 @@ class Pins:
 @options.RESULTS
 @click.option("--save-cases", type=options.FILE, help="Write the cases as a case file.")
 @click.option(
+    "--ways",
+    type=NameList(WAYS),
+    default=(),
+    help=f"Ways of calling: {', '.join(WAYS)}; default: those that the model allows.",
+)
+@click.option(
+    "--input",
+    "meanings",
+    metavar="NAME=…",
+    multiple=True,
+    help=f"What an input is: {', '.join(MEANINGS)}, or an .npy file; repeat.",
+)
+@click.option("--weights", is_flag=True, help="Run the model with its own weights.")
+@click.option(
+    "--prompt-ids",
+    "prompt",
+    type=TokenIds(),
+    default=(),
+    help="Call the model with the token ids in this file.",
+)
+@click.option(
     "--only-layer", "layers", type=NumberList(0, 9999), default=(), help="Layers, as in 0-3,7."
 )
 @options.program_options
@@ -168,6 +164,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
     check_separate([model.path, *files], outputs.named)
     outputs.check_writable(json="the answers")
     named = targets_for(targets.eps or ("cpu",), targets.programs)
+    meanings = dict(map(meaning_of, model.meanings))
     try:
         lengths = Lengths(model.batch, model.lengths)
         subject = subject_of(model.path, lengths, model.head_size, model.dtype, model.layers)
@@ -184,24 +181,40 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         folder = stack.enter_context(temporary_folder())
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
         beside = configuration_beside(subject.model.path).overridden(model.head_size, model.dtype)
-        write_cases(file, subject.files)
+        write_file(file, "cases", subject.cases)
         cases = load_file(file)
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
         plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, named)]
-        single = [group for group in subject.groups if group.graph is None]
-        program = program_of(subject.model, single, beside)
+        program = program_of(
+            subject.model,
+            subject.groups,
+            beside,
+            [WAYS[name] for name in model.ways],
+            meanings,
+            model.prompt,
+            weights=model.weights,
+        )
+        prompts = None
+        if program.program is not None:
+            (reference,) = targets_for(("cpu",), targets.programs)
+            session = stack.enter_context(Session(reference.command))
+            prompts = DensePrompts(program.program, session)
+            notes = inspected(program.program, prompts)
+            subject = replace(
+                subject,
+                notes=[*subject.notes, *notes],
+                contradicts=subject.contradicts or bool(notes),
+            )
         checked, terminal, summary = (
-            CheckRun(subject, cases, pinned, program),
+            CheckRun(subject, cases, pinned, program, prompts),
             Terminal(),
             RunSummary(),
         )
         place = stack.enter_context(OutputFile(outputs.results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model.path)))
         execute(work, targets.jobs, place, terminal, summary, described=checked.run_model)
-        effort = effort_for()
-        tell_smallest(summary, effort, make_smaller(summary, effort))
         table = checked.conclude(summary)
         print_answers(terminal, summary, table)
         write_outputs(place, outputs, summary, terminal, table)
@@ -230,15 +243,3 @@ def _refusals(model: ReadModel, targets: Sequence[Target]) -> Iterator[str]:
         with PlanRun(plan) as run:
             if refusal := refusal_of(model, run.ready):
                 yield f"{run.ready.name} does not load the model: {refusal}"
-
-
-def write_cases(file: Path, files: CaseFiles) -> None:
-    """Write a case file and the graphs beside it. Raises `ResultsError`."""
-    for name, content in files.graphs.items():
-        place = file.parent / name
-        try:
-            place.parent.mkdir(exist_ok=True)
-        except OSError as error:
-            raise ResultsError(f"Cannot make {place.parent}: {cause_of(error)}.") from None
-        write_file(place, "a graph", content)
-    write_file(file, "cases", files.text)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from conformance.cli.common import Status
 from conformance.model.answer.answers import AnswerPart, ModelAnswer
+from conformance.model.calls.groups import whole_of
 from conformance.model.calls.subject import Subject
 from conformance.report.model_table import ModelTable
 from conformance.run.target import DescribedTarget
@@ -28,14 +29,15 @@ def document(
     """The answers of ``gqa check``, with its exit ``status`` and what was ``tried``."""
     rows = [
         {
+            "whole": group.is_whole,
             "layers": group.layers,
             "nodes": [node.name for node in group.nodes],
             "attention": group.what,
-            "one_graph": group.graph is not None,
+            "one_graph": False,
             "left_out": group.left_out,
             "answers": {name: _answer(those[number]) for name, those in answers.items()},
         }
-        for number, group in enumerate(subject.groups)
+        for number, group in enumerate([whole_of(subject.groups), *subject.groups])
     ]
     model = subject.model
     about = {"producer": model.producer, "notes": table.notes, "not_checked": subject.faults}
@@ -90,6 +92,8 @@ def _part(part: AnswerPart) -> dict[str, Any]:
     return {
         "answer": part.kind,
         "where": part.where,
+        "fault": part.cause.fault,
+        "cause": part.cause.sentence,
         "message": part.message,
         "pinned": part.pinned,
         "cases": [record.case for _, record in part.results],

@@ -104,7 +104,7 @@ def failures_of_model(
         for part in one.bad:
             if not part.results:
                 yield one.group, part.use, part.kind, f"{part.sentence} {part.message}".rstrip()
-        if one.unseen and one.group.graph is None:
+        if one.unseen and one.group.is_whole:
             yield one.group, NOT_RUN, "untried", f"not run: {one.unseen}"
 
 

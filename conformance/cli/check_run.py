@@ -24,17 +24,18 @@ from conformance.expectations.known import TODO
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_expectations
 from conformance.model.answer.answer_table import table_of
-from conformance.model.answer.answers import ModelAnswer, answer, kind_of, short
-from conformance.model.answer.headline import label_of, series_of
+from conformance.model.answer.answers import WAY_OF, ModelAnswer, answer, answer_of_model, kind_of
+from conformance.model.answer.headline import blamed, label_of, series_of
+from conformance.model.answer.messages import short
 from conformance.model.answer.similar_defect import Similar, similar_defect
-from conformance.model.calls.groups import Group, layers_of
+from conformance.model.calls.groups import Group, layers_of, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
-from conformance.model.run.seen import ModelProgram, ModelRun, run_model, with_model_run
+from conformance.model.run.dense_prompts import DensePrompts
+from conformance.model.run.on_target import ModelProgram, ModelRun, run_model
 from conformance.report.model_table import WORDS, AnswerKind, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import Drawn
 from conformance.run.target import DescribedTarget
 
 
@@ -46,10 +47,15 @@ class CheckRun:
         subject: Subject,
         cases: Sequence[Case],
         pinned: Sequence[Expectation],
-        program: ModelProgram | None = None,
+        program: ModelProgram,
+        prompts: DensePrompts | None,
     ) -> None:
         self.subject = subject
         self.program = program
+        self.prompts = prompts
+        configuration = program.configuration
+        #: The uses that a target must run right.
+        self.required = [use for use, way in WAY_OF.items() if way.asked(configuration)]
         self.cases = {case.id: case for case in cases}
         self.targets: dict[str, DescribedTarget] = {}
         self._lines: dict[str, tuple[Expectation, ...]] = {}
@@ -62,14 +68,13 @@ class CheckRun:
         self.near: dict[tuple[str, str], Similar | None] = {}
 
     def run_model(self, ready: DescribedTarget) -> None:
-        """Run the model on a target, if there is a program for it."""
+        """Run the model on a target."""
         self.targets[ready.name] = ready
         self._lines[ready.name] = ready.lines_among(load_expectations(ready.target.expectations))
-        if self.program is not None:
-            lacks = next(filter(None, map(ready.adapter_lacks, self.cases.values())), None)
-            self.seen[ready.name] = (
-                ModelRun(unseen=lacks) if lacks else run_model(self.program, ready)
-            )
+        lacks = next(filter(None, map(ready.adapter_lacks, self.cases.values())), None)
+        self.seen[ready.name] = (
+            ModelRun(unseen=lacks) if lacks else run_model(self.program, ready, self.prompts)
+        )
 
     @cached_property
     def _corpus(self) -> Sequence[Case]:
@@ -102,7 +107,7 @@ class CheckRun:
             if (record.case, record.target) not in bad
         ]
         targets = self.targets.values()
-        table = table_of(self.subject, self.answers, targets, self._similar)
+        table = table_of(self.subject, self.answers, targets, self._similar, self.required)
         return self._with_what_was_tried(table)
 
     @cached_property
@@ -119,25 +124,26 @@ class CheckRun:
     @property
     def most_tokens(self) -> int:
         """The number of tokens of the longest call that was tried; 0 if none was."""
-        tried = (stage.tokens for stage, record in self._tried if record.verdict != "skip")
+        tried = [stage.tokens for stage, record in self._tried if record.verdict != "skip"]
+        tried += [way.tokens for run in self.seen.values() for way in run.ways]
         return max(tried, default=0)
 
     def _with_what_was_tried(self, table: ModelTable) -> ModelTable:
         """The table that says up to how many tokens calls were tried, and which have no result."""
-        told: list[tuple[Drawn, str]] = []
-        for targets, (verdict, text) in zip(
-            series_of(self.targets.values()), table.sentences, strict=True
-        ):
+        told = [*table.sentences]
+        series = series_of(self.targets.values())
+        for at, targets in enumerate(series, start=len(told) - len(series)):
+            verdict, text = told[at]
             names = {target.name for target in targets}
             tried = sum(record.target in names for _, record in self._tried)
             number = f"{tried} of {len(names) * len(self.cases)} calls"
             if not 0 < tried < len(names) * len(self.cases):
-                told.append((verdict, text))
-            elif verdict == "pass":
+                continue
+            if verdict == "pass":
                 right = f"{label_of(targets)}: only {number} were tried; these are right."
-                told.append(("skip", right))
+                told[at] = ("skip", right)
             else:
-                told.append((verdict, f"Only {number} were tried. {text}"))
+                told[at] = (verdict, f"Only {number} were tried. {text}")
         tokens = f"tried up to {self.most_tokens:,} tokens" if self.most_tokens else "nothing tried"
         return replace(table, heading=f"{table.heading}; {tokens}", sentences=tuple(told))
 
@@ -149,8 +155,13 @@ class CheckRun:
         status = replace(summary, untried=untried).status()
         if status not in (Status.AS_EXPECTED, Status.UNEXPECTED):
             return status
-        every = [one for answers in self.answers.values() for one in answers]
-        red = any(one.fails and not one.pinned for one in every)
+        every = [
+            one.of(use)
+            for answers in self.answers.values()
+            for one in answers
+            for use in self.required
+        ]
+        red = any(one.bad and not one.pinned for one in every)
         red = red or any(self._unpinned_of_model()) or any(map(_not_tried, every))
         unstable = any(record.unexpected for record in summary.instability)
         others = red or unstable or self.subject.faults
@@ -206,6 +217,8 @@ class CheckRun:
         """The failures of the model itself that are not pinned: kind and target, place and why."""
         for name, target in self.targets.items():
             for group, use, kind, why in failures_of_model(self.answers[name]):
+                if use in WAY_OF and use not in self.required:
+                    continue
                 if self.model_pins.line(target, group, use, kind) is None:
                     yield f"{WORDS[kind]} on {name}", f"{use} of {layers_of([group])}", why
 
@@ -256,12 +269,14 @@ class CheckRun:
             ]
             for target in self.targets
         }
-        return {
-            name: with_model_run(
-                those, self.seen.get(name, ModelRun()), partial(self._is_pinned, name)
-            )
-            for name, those in answers.items()
-        }
+        whole = whole_of(self.subject.groups)
+        made = {}
+        for name, those in answers.items():
+            run = self.seen.get(name, ModelRun(unseen="it was not run"))
+            of_model = answer_of_model(whole, name, run, partial(self._is_pinned, name))
+            unseen = run.unseen or ("the model does not load" if run.load else "")
+            made[name] = [of_model, *(replace(one, unseen=unseen) for one in those)]
+        return blamed(made)
 
     def _is_pinned(self, target: str, group: Group, use: str, kind: AnswerKind) -> bool:
         return self.model_pins.line(self.targets[target], group, use, kind) is not None

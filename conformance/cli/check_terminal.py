@@ -22,6 +22,8 @@ def print_answers(terminal: Terminal, summary: RunSummary, table: ModelTable) ->
         terminal.line(f"Note: {note}")
     for _, sentence in table.sentences:
         terminal.line(sentence)
+    if table.ways:
+        terminal.line(table.ways)
     terminal.out.print()
     print_table(terminal.out, _grid(table))
     for cause in table.causes:

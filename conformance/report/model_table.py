@@ -8,10 +8,10 @@ from typing import Final, Literal
 
 from conformance.results.verdicts import Drawn
 
-#: How a program uses a model: one sequence at a time, a prompt and then single tokens; prompts in
-#: parts, or a further prompt after cached tokens; several sequences at a time.
-Use = Literal["one chat", "chunked prompts", "batches"]
-USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
+#: The uses of a model that are recorded of each release: one sequence at a time, a prompt and then
+#: single tokens; prompts in parts, or a further prompt after cached tokens; several sequences at a
+#: time, padded at the right. :mod:`conformance.model.calls.ways` has the others.
+USES: Final = ("one chat", "chunked prompts", "batches")
 
 #: The outcome of a call, worst first.
 AnswerKind = Literal[
@@ -36,21 +36,12 @@ DRAWN: Final = {kind: drawn for kind, (_, drawn) in _KINDS.items()}
 NO_GPU: Final = "real GPUs not tried"
 
 
-#: Where the model itself is refused, or ends the process: when it is loaded, and when it is called.
-LOADING: Final = "to load the model"
-IN_MODEL: Final = "as it stands in the model"
-
-_OF_MODEL: Final[Mapping[tuple[AnswerKind, str], str]] = {
-    ("refused", LOADING): "the model does not load",
-    ("refused", IN_MODEL): "the model's own graph fails",
-    ("crash", IN_MODEL): "the model's own graph ends the process",
-}
+#: Where the model itself is refused when it is loaded.
+LOADING: Final = "when it is loaded"
 
 
 def kind_in_words(kind: AnswerKind, where: str) -> str:
     """``silently wrong from 513 tokens on``: a kind with ``where``, the calls in words."""
-    if of_model := _OF_MODEL.get((kind, where)):
-        return of_model
     if kind == "software":
         return f"{f'software GPU: wrong {where}'.rstrip()}; {NO_GPU}"
     return f"{WORDS[kind]} {where}".rstrip()
@@ -116,7 +107,8 @@ class ModelTable:
 
     ``targets`` has the names of the columns: of a target, or of several releases with the same
     answers. ``sentences`` say for each target whether it runs the whole model right, and have the
-    worst verdict. ``notes`` are warnings, and ``faults`` name nodes that were not checked.
+    worst verdict. ``notes`` are warnings, and ``faults`` name nodes that were not checked. ``ways``
+    says in which ways the model was called.
     """
 
     heading: str
@@ -126,3 +118,4 @@ class ModelTable:
     rows: tuple[ModelRow, ...]
     causes: tuple[ModelCause, ...]
     faults: tuple[str, ...]
+    ways: str = ""

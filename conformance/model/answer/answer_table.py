@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from conformance.base.findings import workaround
-from conformance.base.words import plural
+from conformance.base.words import listed, plural
 from conformance.expectations.known import TODO
-from conformance.model.answer.answers import AnswerPart, ModelAnswer, at_fault, short
+from conformance.model.answer.answers import CHAT, WAY_OF, AnswerPart, ModelAnswer
 from conformance.model.answer.headline import (
+    Answers,
     ReleaseColumn,
     columns_of,
     headline,
     in_words,
     label_of,
+    of_graph,
     series_of,
 )
+from conformance.model.answer.messages import short
 from conformance.model.answer.similar_defect import Similar
-from conformance.model.calls.groups import Group, layers_of, ranges
+from conformance.model.calls.groups import Group, layers_of, layers_with, ranges, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
 from conformance.report.model_table import (
     DRAWN,
     LOADING,
-    USES,
     WORDS,
     AnswerKind,
     ModelCause,
@@ -43,78 +44,81 @@ from conformance.results.wrong_outputs import is_beyond
 from conformance.run.target import DescribedTarget
 
 _NUMBER: Final = re.compile(r"\d+")
-_INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 
 
 def table_of(
     subject: Subject,
-    answers: Mapping[str, Sequence[ModelAnswer]],
+    answers: Answers,
     targets: Iterable[DescribedTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
-    told: Callable[[ModelAnswer], str] | None = None,
+    required: Collection[str] = (CHAT,),
 ) -> ModelTable:
-    """The table of ``answers``, those for each target in the order of the subject's groups.
+    """The table of ``answers``, of each target first the model itself, and then its groups.
 
-    ``similar`` looks for a known defect like that of a result which no expectation covers. With
-    ``told``, which gives the words of a cell, a group is one line, and each release a column.
+    ``similar`` looks for a known defect like that of a result which no expectation covers, and
+    ``required`` are the uses that a target must run right.
     """
     model, groups = subject.model, subject.groups
-    single = [group for group in groups if group.graph is None]
-    nodes = plural(sum(len(group.nodes) for group in single), "attention node")
+    nodes = plural(sum(len(group.nodes) for group in groups), "attention node")
     by = f", made by {model.producer}" if model.producer else ""
-    kinds = "all the same call" if len(single) == 1 else f"{len(single)} different calls"
+    kinds = "all the same call" if len(groups) == 1 else f"{len(groups)} different calls"
     series = series_of(target for target in targets if target.name in answers)
-    by_series = [columns_of(answers, each, together=told is None) for each in series]
+    by_series = [columns_of(answers, each) for each in series]
     columns = [column for some in by_series for column in some]
-    causes = [*_causes(answers, series, similar), *_refusals(answers, series)]
+    causes = [*_causes(answers, series, similar), *_of_model(answers, series)]
+    wholes = [whole_of(groups), *groups]
+    sentences = [
+        (_worst(some[-1].answers, required), headline(some, required, len(subject.faults)))
+        for some in by_series
+    ]
     return ModelTable(
         heading=f"{model.path}{by}: {nodes}, {kinds}",
-        notes=(*subject.notes, *_insensitive(answers)),
-        sentences=tuple(
-            (
-                _worst(some[-1].answers),
-                headline(some, len(subject.faults)),
-            )
-            for some in by_series
-        ),
+        notes=tuple(subject.notes),
+        sentences=(*of_graph(answers, required), *sentences),
+        ways=_ways(answers),
         targets=tuple(label_of(column.targets) for column in columns),
-        rows=tuple(_row(group, number, columns, told) for number, group in enumerate(groups)),
+        rows=tuple(
+            _row(group, number, columns, subject.contradicts) for number, group in enumerate(wholes)
+        ),
         causes=tuple(causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
     )
 
 
+def _ways(answers: Answers) -> str:
+    """Which ways of calling were tried, and why others were not; "" if none was."""
+    parts = [part for those in answers.values() for part in those[0].parts]
+    if not parts:
+        return ""
+    done = {part.use for part in parts if part.kind != "untried"}
+    names = [way.name for use, way in WAY_OF.items() if use in done]
+    left: dict[str, list[str]] = {}
+    for use, why in {part.use: part.where for part in parts if part.use not in done}.items():
+        left.setdefault(why, []).append(WAY_OF[use].name)
+    others = "; ".join(f"{listed(each)} ({why})" for why, each in left.items())
+    return f"Tried: {', '.join(names) or 'none'}.{f' Not tried: {others}.' if others else ''}"
+
+
 def _row(
-    group: Group,
-    number: int,
-    columns: Sequence[ReleaseColumn],
-    told: Callable[[ModelAnswer], str] | None,
+    group: Group, number: int, columns: Sequence[ReleaseColumn], contradicts: bool
 ) -> ModelRow:
     """The row of the group with this number: a line for each use, or one if all are alike."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
-    uses = [use for use in USES if any(use in one.uses for _, one in each)]
-    if told is not None or all(one.alike for _, one in each):
-        cells = (_cell(target, one, told(one) if told else one.sentence) for target, one in each)
-        lines = [ModelLine("", tuple(cells))]
+    uses = [use for use in WAY_OF if any(_is_told(one.of(use)) for _, one in each)]
+    but = ", but config.json contradicts the graph" if contradicts and group.is_whole else ""
+    if len(uses) < 2 or (all(one.alike for _, one in each) and not group.is_whole):
+        lines = [ModelLine("", tuple(_cell(target, one, but) for target, one in each))]
     else:
         lines = [
-            ModelLine(
-                use, tuple(_cell(target, one.of(use), one.of(use).sentence) for target, one in each)
-            )
+            ModelLine(use, tuple(_cell(target, one.of(use), but) for target, one in each))
             for use in uses
         ]
     return ModelRow(ranges(group.layers), group.what, tuple(lines))
 
 
-def _insensitive(answers: Mapping[str, Sequence[ModelAnswer]]) -> Iterator[str]:
-    """The faults that some calls could not show, with the number of these calls."""
-    parts: dict[str, set[str]] = {}
-    for one in chain.from_iterable(answers.values()):
-        for _, record in chain.from_iterable(part.results for part in one.parts):
-            for part in _INSENSITIVE.findall(record.insensitive):
-                parts.setdefault(part, set()).add(record.case)
-    for part, cases in parts.items():
-        yield f"A fault in {part} would hardly show in {plural(len(cases), 'call')}: {min(cases)}."
+def _is_told(one: ModelAnswer) -> bool:
+    """Whether an answer for one use has a line: of the model itself if it was tried."""
+    return any(part.kind != "untried" or not one.group.is_whole for part in one.parts)
 
 
 def _reason(group: Group, record: ResultRecord) -> str:
@@ -131,13 +135,20 @@ def _reason(group: Group, record: ResultRecord) -> str:
     return record.reason
 
 
-def _worst(answers: Sequence[ModelAnswer]) -> Drawn:
+def _worst(answers: Sequence[ModelAnswer], required: Collection[str]) -> Drawn:
+    """The worst outcome in a use that is required."""
     order = list(DRAWN)
-    return DRAWN[min((one.kind for one in answers), key=order.index)]
+    whole, *groups = answers
+    kinds = [one.of(use).kind for one in groups for use in required if one.of(use).parts]
+    kinds += [part.kind for part in whole.parts if part.use in required]
+    kinds += ["untried"] if whole.unseen or not kinds else []
+    return DRAWN[min(kinds, key=order.index)]
 
 
-def _cell(target: DescribedTarget, one: ModelAnswer, sentence: str) -> ModelCell:
-    told = sentence + (" (expected)" if one.pinned else "")
+def _cell(target: DescribedTarget, one: ModelAnswer, but: str) -> ModelCell:
+    told = (
+        one.sentence + (but if one.kind == "right" else "") + (" (expected)" if one.pinned else "")
+    )
     if target.on_software and one.kind not in ("software", "untried"):
         told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
@@ -159,7 +170,7 @@ class _Member(NamedTuple):
 
 
 def _causes(
-    answers: Mapping[str, Sequence[ModelAnswer]],
+    answers: Answers,
     series: Sequence[Sequence[DescribedTarget]],
     similar: Callable[[ResultRecord], Similar | None],
 ) -> Iterator[ModelCause]:
@@ -192,30 +203,40 @@ def _causes(
         yield _cause(members, series, near[key])
 
 
-def _refusals(
-    answers: Mapping[str, Sequence[ModelAnswer]], series: Sequence[Sequence[DescribedTarget]]
+def _of_model(
+    answers: Answers, series: Sequence[Sequence[DescribedTarget]]
 ) -> Iterator[ModelCause]:
-    """Each message with which targets refuse the model itself, or crash on it, once."""
-    found: dict[tuple[AnswerKind, str], list[tuple[str, ModelAnswer, AnswerPart]]] = {}
+    """Each failure of the model itself once, unless the graph is to blame."""
+    found: dict[tuple[AnswerKind, str], list[tuple[str, AnswerPart]]] = {}
     for target in (target for each in series for target in reversed(each)):
-        for one in answers[target.name]:
-            for part in one.bad:
-                if part.message:
-                    member = target.name, one, part
-                    found.setdefault((part.kind, part.message), []).append(member)
-    for (kind, message), members in found.items():
-        names = dict.fromkeys(name for name, _, _ in members)
-        part, layers = members[0][2], layers_of(one.group for _, one, _ in members)
+        nodes = {part.kind for one in answers[target.name][1:] for part in one.bad}
+        for part in answers[target.name][0].bad:
+            # What calls of single nodes show is told with their cases.
+            if part.message or (not part.of_graph and part.kind not in nodes):
+                what = _NUMBER.sub("…", part.message) or f"{part.use}: {part.told}"
+                found.setdefault((part.kind, what), []).append((target.name, part))
+    for (kind, _), members in found.items():
+        names, part = dict.fromkeys(name for name, _ in members), members[0][1]
+        uses = listed([WAY_OF[use].words for use in dict.fromkeys(p.use for _, p in members)])
         loading = part.where == LOADING
         yield ModelCause(
             target=members[0][0],
             where=in_words(names, series),
             verdict=DRAWN[kind],
-            what=part.sentence if loading else f"{part.sentence} at {layers}",
-            said=message,
-            example="" if loading else f"the model itself, {part.call}",
+            what="the model does not load" if loading else f"{part.sentence} {uses}",
+            said=part.message or _said(part),
+            example="",
             case="",
         )
+
+
+def _said(part: AnswerPart) -> str:
+    layer = (
+        f"the attention of {layers_with(part.cause.nodes)} computes wrong"
+        if part.cause.nodes
+        else ""
+    )
+    return "; ".join(filter(None, (layer, part.told)))
 
 
 def _cause(
@@ -228,9 +249,7 @@ def _cause(
     for kind in DRAWN:
         of_kind = [each for each in members if each.kind == kind]
         if of_kind:
-            # Layers alone say more than the graph of one of them with another layer.
-            alone = [each for each in of_kind if each.group.graph is None] or of_kind
-            layers = layers_of(at_fault(each.group, [each.record]) for each in alone)
+            layers = layers_of(each.group for each in of_kind)
             calls = plural(len({each.record.case for each in of_kind}), "call")
             told.append(f"{WORDS[kind]} in {layers} ({calls})")
     return ModelCause(

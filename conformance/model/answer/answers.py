@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Final
 
 from conformance.base.findings import FindingFacts
-from conformance.base.text import clean
 from conformance.base.words import listed, plural
 from conformance.harness.runner import ProcessLimits
-from conformance.model.calls.groups import BORROWER, Group, layers_of
+from conformance.model.calls.groups import Group, layers_with
 from conformance.model.calls.stages import NodeCall
-from conformance.report.model_table import USES, WORDS, AnswerKind, Use, kind_in_words
+from conformance.model.calls.ways import WAYS
+from conformance.model.run.causes import Cause
+from conformance.model.run.on_target import ModelRun
+from conformance.report.model_table import LOADING, USES, WORDS, AnswerKind, kind_in_words
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
-from conformance.results.wrong_outputs import is_beyond, only_presents
+from conformance.results.wrong_outputs import only_presents
 
 #: A result that took this time was compiling: cases of models have far less time.
 _COMPILING: Final = ProcessLimits().compile_seconds
-_MOST_MESSAGE: Final = 300
-#: Prefixes that runtimes write before the reason of an error.
-_PREFIX: Final = re.compile(
-    r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Can't create a session\. ERROR_CODE: \d+, "
-    r"|failed to call OrtRun\(\)\. ERROR_CODE: \d+, |ERROR_MESSAGE: "
-    r"|Non-zero status code returned while running .*?Status Message: )+"
-)
-#: A location in a runtime's source, with its function.
-_SOURCE: Final = re.compile(r"\S*\.(?:cc|h|cpp|rs|cu):\d+ .*?\) (?=\S)")
-#: A cause in the chain that tract writes, each the cause of the one before.
-_CAUSE: Final = re.compile(r"^\s+(?:\d+: )?(?=\S)")
+#: The way of each use, and the use of a chat.
+WAY_OF: Final = {way.use: way for way in WAYS.values()}
+CHAT: Final = WAYS["chat"].use
+_UNKNOWN: Final = Cause("")
 
 #: A result of a stage; no result: the target had none for it.
 Result = tuple[NodeCall, ResultRecord | None]
@@ -42,27 +36,33 @@ class AnswerPart:
     """The calls of a group in one use that had the same outcome.
 
     ``where`` says which calls of the use they are, "" for all. ``pinned``: the user knows all of
-    these defects. A part about the model itself has no results: its ``where`` describes what is
-    wrong, ``message`` is the runtime's message, if it gave one, and ``call`` is the call in words.
-    ``only`` has the nodes that the part concerns, if they are not the whole group.
+    these defects. A part about the model itself has no results: ``message`` is the runtime's, if it
+    gave one, ``told`` the size of the error, and ``cause`` why it is wrong.
     """
 
-    use: Use
+    use: str
     kind: AnswerKind
     where: str
     results: tuple[tuple[NodeCall, ResultRecord], ...]
     pinned: bool = False
     message: str = ""
-    call: str = ""
-    only: Group | None = None
+    told: str = ""
+    cause: Cause = _UNKNOWN
+
+    @property
+    def of_graph(self) -> bool:
+        """Whether the graph is wrong, and not the target."""
+        return self.kind == "wrong" and self.cause.fault == "graph"
 
     @property
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
-        if self.kind != "wrong" or self.results:
-            return kind_in_words(self.kind, self.where)
-        layers = f" in {layers_of([self.only])}" if self.only else ""
-        return f"{WORDS[self.kind]}{layers}: {self.where}"
+        if self.of_graph:
+            return f"wrong, as the graph is, {self.where}"
+        layers = f" in {layers_with(self.cause.nodes)}" if self.cause.nodes else ""
+        if self.kind == "right" or (self.kind == "untried" and not self.results):
+            return f"{WORDS[self.kind]}{f' ({self.where})' if self.where else ''}"
+        return kind_in_words(self.kind, f"{self.where}{layers}".strip())
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ class ModelAnswer:
     parts: tuple[AnswerPart, ...]
     unseen: str = ""
 
-    def of(self, use: Use) -> ModelAnswer:
+    def of(self, use: str) -> ModelAnswer:
         """The answer for one use."""
         return replace(self, parts=tuple(part for part in self.parts if part.use == use))
 
     @property
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[str, ...]:
         """The uses that have results."""
-        return tuple(use for use in USES if any(part.use == use for part in self.parts))
+        return tuple(use for use in WAY_OF if any(part.use == use for part in self.parts))
 
     @property
     def alike(self) -> bool:
@@ -100,7 +100,8 @@ class ModelAnswer:
         """
         if self.bad:
             return min((part.kind for part in self.bad), key=[*WORDS].index)
-        return "untried" if self.unseen or not self.right else "right"
+        good = any(part.kind == "right" for part in self.parts)
+        return "right" if good and not self.unseen else "untried"
 
     @property
     def right(self) -> tuple[ResultRecord, ...]:
@@ -114,14 +115,9 @@ class ModelAnswer:
         return tuple(part for part in self.parts if part.kind not in ("right", "untried"))
 
     @property
-    def fails(self) -> bool:
-        """Whether anything keeps the model from running right."""
-        return bool(self.bad)
-
-    @property
     def pinned(self) -> bool:
         """Whether something is wrong and the user knows all of it."""
-        return self.fails and all(part.pinned for part in self.bad)
+        return bool(self.bad) and all(part.pinned for part in self.bad)
 
     @property
     def untried(self) -> tuple[AnswerPart, ...]:
@@ -132,12 +128,19 @@ class ModelAnswer:
     def sentence(self) -> str:
         """The answer in one line; right calls are mentioned only if nothing is wrong."""
         told = [part.sentence for part in self.bad] or [self._good()]
-        if self.right or self.bad:
+        if (self.right or self.bad) and not self.group.is_whole:
             told += [part.sentence for part in self.untried]
         return "; ".join(dict.fromkeys(told))
 
     def _good(self) -> str:
         """``right (14 calls)``, or that nothing was tried."""
+        if self.group.is_whole:
+            first = next((p for p in self.parts if p.kind == "right"), None) or next(
+                iter(self.parts), None
+            )
+            if first is not None and not self.unseen:
+                return first.sentence
+            return f"{WORDS['untried']} ({self.unseen})" if self.unseen else WORDS["untried"]
         if not self.right:
             return WORDS["untried"]
         told = [plural(len(self.right), "call")]
@@ -146,25 +149,34 @@ class ModelAnswer:
         if self.group.left_out:
             told.append(self.group.left_out)
         calls = f"right ({'; '.join(told)})"
-        return (
-            f"only its calls are {calls}; the model itself was not judged" if self.unseen else calls
-        )
+        return f"only its calls alone are {calls}" if self.unseen else calls
 
 
-def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:
-    """The nodes that bad results concern: of a graph of two layers perhaps only the second."""
-    if not group.name.startswith("sharing"):
-        return group
-    wrong = [
-        name
-        for record in records
-        for name in (
-            *(fault.output for fault in record.faults),
-            *(error.output for error in record.errors if is_beyond(error)),
+def answer_of_model(
+    group: Group,
+    target: str,
+    run: ModelRun,
+    pinned: Callable[[Group, str, AnswerKind], bool] = lambda group, use, kind: False,
+) -> ModelAnswer:
+    """What a target does with the model itself; ``pinned`` says whether the user knows a defect."""
+    if run.load:
+        known = pinned(group, CHAT, "refused")
+        part = AnswerPart(CHAT, "refused", LOADING, (), known, message=run.load)
+        return ModelAnswer(group, target, (part,))
+    parts = (
+        AnswerPart(
+            one.way.use,
+            one.kind,
+            one.where,
+            (),
+            pinned(group, one.way.use, one.kind),
+            one.message,
+            one.told,
+            one.cause,
         )
-    ]
-    only_second = bool(wrong) and all(name.startswith(BORROWER) for name in wrong)
-    return replace(group, nodes=group.nodes[-1:]) if only_second else group
+        for one in run.ways
+    )
+    return ModelAnswer(group, target, tuple(parts), run.unseen)
 
 
 def answer(
@@ -179,7 +191,7 @@ def answer(
     ``pinned`` says whether a result is a defect that the user knows, and ``of_software`` has the
     finding of one that is known on software adapters only.
     """
-    found: dict[Use, dict[AnswerKind, list[tuple[NodeCall, ResultRecord]]]] = {
+    found: dict[str, dict[AnswerKind, list[tuple[NodeCall, ResultRecord]]]] = {
         use: {} for use in USES
     }
     least = 0
@@ -239,19 +251,6 @@ def why_untried(record: ResultRecord) -> str:
     if was_compiling(record):
         return f"its shader was still being compiled after {record.time_limit:g} s"
     return record.reason.rstrip(".")
-
-
-def short(message: str) -> str:
-    """The message of a runtime on one line, without the runtime's own prefixes.
-
-    Only the beginning and the end of a long message are kept.
-    """
-    lines = [line for line in clean(message, 4_000).splitlines() if line.strip()]
-    chain = "Caused by" in message and _CAUSE.match(lines[-1])
-    last = lines[-1] if chain else " ".join(map(str.strip, lines))
-    text = _SOURCE.sub("", _PREFIX.sub("", _CAUSE.sub("", last))).strip()
-    half = _MOST_MESSAGE // 2
-    return text if len(text) <= _MOST_MESSAGE else f"{text[: half - 1]} … {text[2 - half :]}"
 
 
 _PHASES: Final[Mapping[str, str]] = {

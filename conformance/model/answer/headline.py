@@ -1,35 +1,25 @@
-"""How a target runs the whole model, in one sentence over all its releases."""
+"""Whether the graph is right, and how each target runs it, in one sentence over its releases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
 from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
-from conformance.model.answer.answers import AnswerPart, ModelAnswer, at_fault, why_untried
-from conformance.model.calls.groups import Group, layers_of
+from conformance.model.answer.answers import WAY_OF, AnswerPart, ModelAnswer, why_untried
+from conformance.model.calls.groups import layers_of, layers_with
 from conformance.report.history import since_words
-from conformance.report.model_table import (
-    IN_MODEL,
-    LOADING,
-    NO_GPU,
-    USES,
-    WORDS,
-    Use,
-    kind_in_words,
-)
+from conformance.report.model_table import LOADING, NO_GPU, WORDS
 from conformance.results.timeline import spans
+from conformance.results.verdicts import Drawn
 from conformance.run.target import DescribedTarget
 
-_IN: Final[Mapping[Use, str]] = {
-    "one chat": "in one chat",
-    "chunked prompts": "with chunked prompts",
-    "batches": "in batches",
-}
-_RIGHT: Final = "right in every layer"
+_RIGHT: Final = "runs the model right"
+#: The answers of each target, by its name, the model itself first.
+Answers = Mapping[str, Sequence[ModelAnswer]]
 
 
 @dataclass(frozen=True)
@@ -86,17 +76,11 @@ def in_words(targets: Iterable[str], series: Sequence[Sequence[DescribedTarget]]
     )
 
 
-def columns_of(
-    answers: Mapping[str, Sequence[ModelAnswer]],
-    series: Sequence[DescribedTarget],
-    together: bool = True,
-) -> list[ReleaseColumn]:
-    """The columns of one target's releases; with ``together`` False, one for each release."""
+def columns_of(answers: Answers, series: Sequence[DescribedTarget]) -> list[ReleaseColumn]:
+    """The columns of one target's releases."""
     return [
         ReleaseColumn(tuple(run), tuple(answers[run[-1].name]))
-        for _, run in _runs(
-            series, lambda target: _told(answers[target.name]) if together else target.name
-        )
+        for _, run in _runs(series, lambda target: _told(answers[target.name]))
     ]
 
 
@@ -117,48 +101,89 @@ def _runs(
     return [(found, list(run)) for found, run in groupby(targets, key)]
 
 
-def headline(columns: Sequence[ReleaseColumn], faults: int) -> str:
+def blamed(answers: Answers) -> dict[str, list[ModelAnswer]]:
+    """The answers, with a fault for each wrong result of the model itself.
+
+    A graph that one target runs right is right. If nothing tells whose fault a result is, it is the
+    graph's unless calls of single nodes are wrong on the target, too.
+    """
+    right = {
+        part.use for those in answers.values() for part in those[0].parts if part.kind == "right"
+    }
+    made = {}
+    for name, (whole, *groups) in answers.items():
+        nodes_wrong = any(part.kind == "wrong" for one in groups for part in one.bad)
+        parts = []
+        for part in whole.parts:
+            cause = part.cause
+            if part.kind == "wrong" and part.use in right:
+                sentence = "" if cause.fault == "graph" else cause.sentence
+                cause = replace(cause, fault="target", sentence=sentence)
+            elif part.kind == "wrong" and not cause.fault:
+                cause = replace(cause, fault="target" if nodes_wrong else "graph")
+            parts.append(replace(part, cause=cause))
+        made[name] = [replace(whole, parts=tuple(parts)), *groups]
+    return made
+
+
+def of_graph(answers: Answers, required: Collection[str]) -> Iterator[tuple[Drawn, str]]:
+    """Sentences on the graph: in which ways of calling it is right, and in which not, and why."""
+    right, wrong = [], {}
+    for use, way in WAY_OF.items():
+        parts = [p for those in answers.values() for p in those[0].parts if p.use == use]
+        if any(part.kind == "right" for part in parts):
+            right.append(way.words)
+        elif faulty := next((part for part in parts if part.of_graph), None):
+            wrong[use] = faulty
+    needed = {use: part for use, part in wrong.items() if use in required}
+    if needed:
+        told = "; ".join(dict.fromkeys(_why(use, part) for use, part in needed.items()))
+        yield "wrong", f"The graph is wrong {told}. No runtime can run it right."
+        return
+    if right:
+        yield "pass", f"The graph is right {listed(right)}."
+    causes: dict[str, list[str]] = {}
+    for use, part in wrong.items():
+        causes.setdefault(part.cause.sentence, []).append(WAY_OF[use].words)
+    for cause, words in causes.items():
+        why = f": {cause}" if cause else ""
+        yield "skip", f"The graph is wrong if you call it {listed(words)}{why}."
+    if WAY_OF["batches"].words in right and "left-padded batches" in wrong:
+        yield "skip", "Batches must be padded at the right."
+
+
+def _why(use: str, part: AnswerPart) -> str:
+    """``in one chat, for one token on a past of 8 (the largest error is …): seqlens_k is 5 …``."""
+    told = f"{WAY_OF[use].words}, {part.where} ({part.told})"
+    layers = f" in {layers_with(part.cause.nodes)}" if part.cause.nodes else ""
+    return f"{told}: {part.cause.sentence}{layers}" if part.cause.sentence else told
+
+
+def headline(columns: Sequence[ReleaseColumn], required: Collection[str], faults: int) -> str:
     """Whether a target, in the releases of ``columns``, runs the whole model right.
 
-    ``faults`` is the number of nodes that were not checked.
+    ``required`` are the uses that it must run, and ``faults`` is the number of nodes that were not
+    checked.
     """
     releases = [(target, column.answers) for column in columns for target in column.targets]
     every = [target for target, _ in releases]
-    uses: dict[tuple[str, ...], list[str]] = {}
-    for use in USES:
-        texts = [_in_use(answers, use, where=len(columns) == 1) for _, answers in releases]
-        if any(texts):
-            key = tuple(text or "not tried" for text in texts)
-            uses.setdefault(key, []).append(_IN[use])
-    changes = any(len({*texts}) > 1 for texts in uses)
-    label = _name(every[0]) if changes else label_of(every)
-    if every[-1].on_software:
-        label += " (software adapter; a GPU may differ)"
-    told = [_over_time(every, texts) for texts in uses]
-    if len(uses) > 1:
-        told = [f"{listed(words)} {text}" for words, text in zip(uses.values(), told, strict=True)]
+    texts = [_state(answers, required, where=len(columns) == 1) for _, answers in releases]
+    label = _name(every[0]) if len({*texts}) > 1 else label_of(every)
+    software = " (software adapter; a GPU may differ)" if every[-1].on_software else ""
+    told = _over_time(every, texts)
+    text = f"{label}{software}{'' if told.startswith(_RIGHT) else ':'} {told}"
     if faults:
-        told = [text.replace(_RIGHT, "right in every other layer") for text in told]
-        told.append(f"{plural(faults, 'node')} not checked")
-    if not uses:
-        return f"{label} was not tried: there are no results."
-    single = [one for one in columns[-1].answers if one.group.graph is None]
-    right = told[0].startswith(_RIGHT) and len(told) == 1
-    unseen = next((one.unseen for one in single if one.unseen), "")
-    if unseen:
-        if not any(one.right or one.bad for one in single) and f"not tried: {unseen}" in told[0]:
-            return f"{label}: not tried: {unseen}."
-        calls = f"calls of its nodes alone are {told[0]}" if right else "; ".join(told)
-        return f"{label}: the model itself was not judged ({unseen}); {calls}."
-    if right:
-        part = ", as far as it was tried" if any(one.group.left_out for one in single) else ""
-        since = told[0].removeprefix(_RIGHT)
-        return f"{label} runs the attention of every layer right{since}{part}."
-    return f"{label}: {'; '.join(told)}."
+        text += f"; {plural(faults, 'node')} not checked"
+    partly = any(one.group.left_out for one in columns[-1].answers)
+    if told.startswith(_RIGHT) and partly and not faults:
+        text += ", as far as it was tried"
+    others = [*_others(columns[-1].answers, required)]
+    more = f" Wrong if you do that: {'; '.join(others)}." if others else ""
+    return f"{text}.{more}"
 
 
 def _over_time(targets: Sequence[DescribedTarget], texts: Sequence[str]) -> str:
-    """The outcome of the releases, the newest first: ``right in every layer since 1.24.4 (…)``."""
+    """The outcome of the releases, the newest first: ``runs the model right since 1.24.4 (…)``."""
     states = ((target.version, text) for target, text in zip(targets, texts, strict=True))
     *earlier, now = spans(states, targets[0].base)
     if not earlier:
@@ -169,42 +194,56 @@ def _over_time(targets: Sequence[DescribedTarget], texts: Sequence[str]) -> str:
     return f"{first} ({'; '.join(before)})"
 
 
-def _in_use(answers: Iterable[ModelAnswer], use: Use, where: bool) -> str:
-    """The outcome of all layers in one use, with its calls if ``where``; "" without such a call."""
-    single = [one for one in answers if one.group.graph is None]
-    missing = [one.group for one in single if not one.parts]
-    alone = [one.of(use) for one in single]
-    graphs = [one.of(use) for one in answers if one.group.graph is not None]
-    if not any(one.parts for one in alone):
-        return ""
-    told = [*_failures(alone, where)]
-    named = {
-        (part.kind, layer)
-        for one in alone
-        for part in one.bad
-        for layer in _at_fault(one, part).layers
-    }
-    # A graph of several layers is mentioned only if it fails where none of its layers does alone.
-    more = [
-        replace(one, parts=(part,))
-        for one in graphs
-        for part in one.bad
-        if not any((part.kind, layer) in named for layer in _at_fault(one, part).layers)
-    ]
-    as_one = [f"{text} as one graph" for text in _failures(more, where)]
-    told = [*(told or ["right in each layer alone"]), *as_one] if as_one else told
-    untried = [part for one in (*alone, *graphs) for part in one.untried]
-    if not untried and not missing:
-        return ", ".join(told) or _RIGHT
-    why = why_untried(untried[0].results[0][1]) if untried else "there are no results"
-    nothing = [*missing, *(one.group for one in alone if one.parts and one.kind == "untried")]
-    calls = plural(sum(len(part.results) for part in untried), "call")
-    if len(nothing) == len(alone):
-        return f"not tried: {why}"
-    left = f"{layers_of(nothing) if nothing else calls} not tried ({why})"
-    if not told and not nothing:
-        return f"{_RIGHT}, as far as it was tried: {left}"
-    return ", ".join([*told, left])
+def _state(answers: Sequence[ModelAnswer], required: Collection[str], where: bool) -> str:
+    """What a release does in the uses that are required."""
+    whole, *groups = answers
+    if whole.bad and whole.bad[0].where == LOADING:
+        return "refuses to load the model"
+    told = []
+    for use, way in WAY_OF.items():
+        if use in required:
+            text = ", ".join(_in_use(whole, groups, use, where))
+            told += [f"{way.words} {text}"] if text else []
+    if whole.unseen:
+        calls = "; ".join(told) or (
+            "calls of its nodes alone are right" if any(one.right for one in groups) else ""
+        )
+        reason = f"the model itself was not judged ({whole.unseen.rstrip('.')})"
+        return "; ".join(filter(None, (reason, calls)))
+    chat = [part for part in whole.parts if part.use in required and part.kind == "right"]
+    if told or chat:
+        return "; ".join(told) or _RIGHT
+    untried = next((part.where for part in whole.untried if part.use in required), "no results")
+    return f"not tried: {untried}"
+
+
+def _in_use(
+    whole: ModelAnswer, groups: Sequence[ModelAnswer], use: str, where: bool
+) -> Iterator[str]:
+    """What is not right in one use: of the model itself, and of calls of single nodes."""
+    alone = [*_failures([one.of(use) for one in groups], where)]
+    for part in whole.of(use).bad:
+        if part.of_graph:
+            yield "wrong, as the graph is"
+        elif not alone:
+            yield part.sentence if where else WORDS[part.kind]
+    yield from alone
+    untried = [part for one in groups for part in one.of(use).untried]
+    if not alone and untried and not any(one.of(use).right for one in groups):
+        yield f"not tried: {why_untried(untried[0].results[0][1])}"
+
+
+def _others(answers: Sequence[ModelAnswer], required: Collection[str]) -> Iterator[str]:
+    """What is not right in uses that nothing asks for, apart from what is wrong in the graph."""
+    whole, *groups = answers
+    if whole.bad and whole.bad[0].where == LOADING:
+        return
+    for use, way in WAY_OF.items():
+        if use not in required:
+            text = [t for t in _in_use(whole, groups, use, where=True) if "as the graph" not in t]
+            text = [t for t in text if not t.startswith("not tried")]
+            if text:
+                yield f"{way.words} {', '.join(text)}"
 
 
 def _failures(answers: Sequence[ModelAnswer], where: bool) -> Iterator[str]:
@@ -213,17 +252,7 @@ def _failures(answers: Sequence[ModelAnswer], where: bool) -> Iterator[str]:
         found = [(one, part) for one in answers for part in one.bad if part.kind == kind]
         if found:
             wheres = {part.where for _, part in found}
-            told = min(wheres) if len(wheres) == 1 and (where or wheres == {LOADING}) else ""
-            of_graph = all(part.kind == "wrong" and not part.results for _, part in found)
-            text = f"{WORDS[kind]} {'' if of_graph else told}".rstrip()
-            at = "in"
-            if told in (LOADING, IN_MODEL):
-                text, at = kind_in_words(kind, told), "at"
-            layers = f" {at} {layers_of(_at_fault(*each) for each in found)}"
-            why = f": {told}" if of_graph and told else ""
+            told = min(wheres) if len(wheres) == 1 and where else ""
             untried = f" ({NO_GPU})" if kind == "software" else ""
-            yield f"{text}{'' if wheres == {LOADING} else layers}{why}{untried}"
-
-
-def _at_fault(one: ModelAnswer, part: AnswerPart) -> Group:
-    return part.only or at_fault(one.group, [record for _, record in part.results])
+            layers = layers_of(one.group for one, _ in found)
+            yield f"{f'{WORDS[kind]} {told}'.rstrip()} in {layers}{untried}"

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from conformance.base.yaml_source import yaml_text
 from conformance.case.case import MAX_TITLE, misfits
@@ -60,41 +60,25 @@ def theme_of(model: Path) -> str:
     return re.sub(r"[^A-Za-z0-9_.+-]+", "_", stem).strip("_") or "model"
 
 
-class CaseFiles(NamedTuple):
-    """A case file, and the graphs that it names, by their paths relative to it."""
-
-    text: str
-    graphs: Mapping[str, bytes]
-
-
-def case_files_of(
+def case_file_of(
     model: ReadModel, groups: Sequence[Group], stages: Mapping[str, Sequence[NodeCall]]
-) -> CaseFiles:
+) -> str:
     """The case file for the model's groups; ``stages`` are those of each group by its name."""
     theme = theme_of(model.path)
     made_by = f" ({model.producer})" if model.producer else ""
     titles: dict[str, int] = {}
     contracts: dict[str, dict[str, Any]] = {}
-    entries = []
-    for group in groups:
-        own = stages[group.name]
-        if group.graph:
-            entry = _graph_entry(group, own, _graph_path(theme, group), contracts)
-        else:
-            entry = entry_of(group, own, contracts)
-        entries.append({**entry, "title": _title(group, titles)})
+    entries = [
+        {**entry_of(group, stages[group.name], contracts), "title": _title(group, titles)}
+        for group in groups
+    ]
     data = {
         "format": FORMAT,
         "question": f"Is the attention of {theme}{made_by} computed correctly?",
         "tags": ["model"],
         "cases": entries,
     }
-    graphs = {_graph_path(theme, group): group.graph for group in groups if group.graph}
-    return CaseFiles(yaml_text(data), graphs)
-
-
-def _graph_path(theme: str, group: Group) -> str:
-    return f"{theme}_graphs/{group.name}.onnx"
+    return yaml_text(data)
 
 
 def entry_of(
@@ -119,22 +103,6 @@ def entry_of(
                 for stage in stages
             }
         },
-    }
-
-
-def _graph_entry(
-    group: Group, stages: Sequence[NodeCall], graph: str, known: dict[str, dict[str, Any]]
-) -> dict[str, Any]:
-    """The entry of a group with a graph, whose path is ``graph``, without a title."""
-    plain = known.setdefault(json.dumps(_PLAIN), dict(_PLAIN))
-    return {
-        "name": group.name,
-        "title": "",
-        "why": f"{group.title}: {group.what}.",
-        "graph": graph,
-        "dtype": group.form.fields["dtype"],
-        "contract": plain,
-        "matrix": {"stage": {stage.label: stage.fields for stage in stages}},
     }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import GraphProto, TensorProto, numpy_helper
 
 from conformance.base.array_types import NUMPY, WORD_OF_ONNX, Array
 from conformance.base.paths import shown
@@ -19,14 +20,16 @@ from conformance.graph.reading import ModelError, ReadModel
 from conformance.graph.shapes import ValueType, types_of
 from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group
+from conformance.model.calls.sequences import DIFFERENT, ProgramCall
 from conformance.model.config.configuration import Configuration
-from conformance.model.run.skeleton import rotary_table
+from conformance.model.run.skeleton import TOKENS, Skeleton, rotary_table
 from conformance.operator.call import checked_call
 
 #: The meaning of a decoder's inputs, by the names that exporters give them.
 _BY_NAME: Final[Mapping[str, str]] = {
     "input_ids": "ids",
     "decoder_input_ids": "ids",
+    TOKENS: "ids",
     "attention_mask": "mask",
     "position_ids": "positions",
     "cache_position": "positions",
@@ -37,11 +40,14 @@ _BY_NAME: Final[Mapping[str, str]] = {
     "total_sequence_length": "total",
     "num_logits_to_keep": "one",
     "logits_to_keep": "one",
+    "beam_idx": "order",
+    "write_indices": "before",
+    "nonpad_kv_seqlen": "lengths",
 }
 #: The meaning of an input of integers, by the first of these words that its name contains.
 _IN_NAME: Final = {
     "encoder_attention_mask": "one",
-    "type": "zero",
+    "type": "types",
     "mask": "mask",
     "position": "positions",
     "ids": "ids",
@@ -61,8 +67,15 @@ _BY_PARAMETER: Final[Mapping[str, str]] = {
 }
 _PASTS: Final = {"past_key": "present_key", "past_value": "present_value"}
 _TABLES: Final = ("cos_cache", "sin_cache")
-#: The number of different tokens; the tokens after them repeat.
-_TOKENS: Final = 7
+#: The meanings of an input that the user can give, by the words for them.
+MEANINGS: Final[Mapping[str, str]] = {
+    "past_length": "past",
+    "total": "total",
+    "positions": "positions",
+    "zeros": "zero",
+}
+#: A bias that hides a column: a number that all floating-point types have.
+_HIDDEN: Final = -6e4
 
 
 class CannotFeed(ModelError):
@@ -70,57 +83,12 @@ class CannotFeed(ModelError):
 
 
 @dataclass(frozen=True)
-class ProgramCall:
-    """One call with ``new`` tokens for each sequence; sequence b has ``totals[b]`` tokens after it.
-
-    The shorter sequences of a prompt are padded at the right, or, with ``left``, at the left. All
-    sequences have the same tokens, in all calls; ``equal``: each token is the first one.
-    """
-
-    words: str
-    new: int
-    totals: tuple[int, ...]
-    equal: bool = False
-    left: bool = False
-
-    @property
-    def total(self) -> int:
-        """Tokens of the longest sequence after the call."""
-        return max(self.totals)
-
-    @property
-    def past(self) -> int:
-        """Rows of a growing past: the tokens before the call."""
-        return self.total - self.new
-
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """The position of the first new token of each sequence, negative for padding."""
-        least = -self.new if self.left else 0
-        return tuple(max(total - self.new, least) for total in self.totals)
-
-    @property
-    def positions(self) -> Array:
-        """The position of each token, [batch, new]."""
-        return np.asarray(self.starts)[:, None] + np.arange(self.new)
-
-    @property
-    def tokens(self) -> Array:
-        """The index of each token among the different ones, [batch, new]."""
-        return self.positions % (1 if self.equal else _TOKENS)
-
-    @property
-    def padding(self) -> Array:
-        """Which tokens are padding, [batch, new]."""
-        return (self.positions < 0) | (self.positions >= np.asarray(self.totals)[:, None])
-
-
-@dataclass(frozen=True)
 class Interface:
     """What is known about a model's inputs and outputs.
 
     ``types`` are the TensorProto types of the inputs. ``takers`` maps a value to the attention node
-    that takes it directly, the input of the node that it is, and the node's form.
+    that takes it directly, the input of the node that it is, and the node's form. ``meanings`` has
+    the meaning of some inputs, or their values, by the user's word or from the graph.
     """
 
     path: str
@@ -129,6 +97,7 @@ class Interface:
     outputs: Mapping[str, ValueType]
     takers: Mapping[str, tuple[str, AttentionNode, Form]]
     configuration: Configuration
+    meanings: Mapping[str, str | Array] = field(default_factory=dict)
 
     @cached_property
     def states(self) -> Mapping[str, str]:
@@ -196,6 +165,8 @@ class Interface:
 
     def kind(self, name: str) -> str | None:
         """The meaning of an input, None if it is unknown."""
+        if isinstance(meaning := self.meanings.get(name), str):
+            return meaning
         if self.taken_as(name) in _BY_PARAMETER:
             return _BY_PARAMETER[self.taken_as(name)]
         words = {own: word for word, own in self.configuration.names.items() if "%d" not in own}
@@ -216,6 +187,11 @@ class Interface:
         others = of_rank_3 - presents
         return others.pop() if len(others) == 1 else None
 
+    def layer(self, name: str) -> int | None:
+        """The number of a layer in the name of an input, None if it has none."""
+        found = re.findall(r"\d+", name)
+        return int(found[0]) if len(found) == 1 else None
+
     def describe(self, name: str) -> str:
         """``pixels (float32 [batch, 3])``."""
         known = self.inputs.get(name, ValueType())
@@ -224,13 +200,18 @@ class Interface:
 
 
 def interface_of(
-    model: ReadModel, groups: Sequence[Group], configuration: Configuration
+    model: ReadModel,
+    skeleton: Skeleton,
+    groups: Sequence[Group],
+    configuration: Configuration,
+    meanings: Mapping[str, str | Array] | None = None,
 ) -> Interface:
-    """The inputs and outputs of the model."""
+    """The inputs and outputs of the model; ``meanings`` are the user's."""
     graph = model.inferred[0].graph
-    types = types_of(graph)
-    constants = {tensor.name for tensor in graph.initializer}
-    inputs = [each for each in graph.input if each.name not in constants]
+    types = {**types_of(skeleton.model.graph), **types_of(graph)}
+    constants = {tensor.name for tensor in skeleton.model.graph.initializer}
+    every = {each.name: each for each in (*skeleton.model.graph.input, *graph.input)}
+    inputs = [each for each in every.values() if each.name not in constants]
     return Interface(
         path=shown(model.path),
         inputs={each.name: types[each.name] for each in inputs},
@@ -243,20 +224,34 @@ def interface_of(
             for parameter, value in reversed([*node.inputs.items()])
         },
         configuration=configuration,
+        meanings={**dict.fromkeys(_reorders(graph), "order"), **(meanings or {})},
     )
+
+
+def _reorders(graph: GraphProto) -> Iterator[str]:
+    """The inputs by which the graph takes the sequences of its caches in another order."""
+    ranks = {each.name: len(each.type.tensor_type.shape.dim) for each in graph.input}
+    for node in graph.node:
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        if node.op_type == "Gather" and axis == 0 and len(node.input) == 2:
+            cache, order = node.input
+            if ranks.get(cache, 0) > 2 and ranks.get(order) == 1:
+                yield order
 
 
 @dataclass(frozen=True)
 class Feeder:
     """Gives the ``inputs`` of a model, or of a part of it, their values in a ``call``.
 
-    ``rows`` is the number of rows of a buffer whose size the graph leaves open.
+    ``rows`` is the number of rows of a buffer whose size the graph leaves open, and ``buffers`` has
+    those of buffers in which the program keeps growing caches.
     """
 
     interface: Interface
     inputs: Mapping[str, ValueType]
     rows: int
     call: ProgramCall
+    buffers: Mapping[str, int] = field(default_factory=dict)
 
     def arrays(self, number: int = 0) -> dict[str, Array]:
         """The values in a call; from the second call (``number``) on, without the pasts.
@@ -271,73 +266,108 @@ class Feeder:
 
     def array(self, name: str) -> Array:
         """The values of one input in a call. Raises :class:`CannotFeed`."""
-        call = self.call
         declared, kind = self.inputs[name], self.interface.kind(name)
         data_type = self.interface.types.get(name, 0)
         if declared.dtype is None and data_type != TensorProto.BOOL:
             raise CannotFeed(
                 f"its input {name} is {word_of(data_type)}, which no runner can pass on"
             )
+        dtype = np.dtype(bool) if declared.dtype is None else NUMPY[declared.dtype]
+        given = self.interface.meanings.get(name)
+        if isinstance(given, np.ndarray):
+            return given.astype(dtype)
         whole = declared.dtype is None or NUMPY[declared.dtype].kind in "iu"
         known = kind or name in self.interface.takers or self.interface.is_past(name)
         if whole and not known:
-            raise CannotFeed(f"nothing tells what its input {name} is")
-        dtype = np.dtype(bool) if declared.dtype is None else NUMPY[declared.dtype]
+            raise CannotFeed(
+                f"nothing tells what its input {name} is; say it, as in --input {name}=zeros"
+            )
         array = np.zeros(self._shape(name), dtype)
-        numbers = {"past": call.past, "total": call.total, "new": call.new, "one": 1, "zero": 0}
-        if kind == "ids":
-            array[...] = np.resize(self._ids(), array.shape)
-        elif kind == "mask":
-            array[..., : call.total] = 1
-            for row, total in enumerate(call.totals[: len(array) if array.ndim > 1 else 0]):
-                padding = slice(call.total - total) if call.left else slice(total, call.total)
-                array[row, ..., padding] = 0
-        elif kind == "positions":
-            if array.shape[-2:] == call.positions.shape:  # there may be several kinds of them
-                array[...] = np.maximum(call.positions, 0)
-            else:
-                array[...] = call.past + np.arange(
-                    call.new if array.shape[-1:] == (call.new,) else 1
-                )
-        elif kind == "last":
-            lasts = np.asarray(call.totals, array.dtype) - 1
-            array[...] = lasts.reshape(array.shape) if array.size == lasts.size else call.total - 1
+        if kind == "mask":
+            self._mask(array)
         elif kind is not None:
-            array[...] = numbers[kind]
+            values = self._of_kind(kind, array.shape)
+            array[...] = values if values.ndim in (0, array.ndim) else values.reshape(array.shape)
         elif not self.interface.is_past(name):
             self._draw(name, array)
         return array
 
-    def _ids(self) -> Array:
-        """The tokens of a call, [batch, new], with the padding token of the configuration."""
-        padding = self.interface.configuration.padding or 0
-        ids = self.call.tokens + 1
-        return np.where(self.call.padding, padding, np.where(ids == padding, 0, ids))
+    def _of_kind(self, kind: str, shape: tuple[int, ...]) -> Array:
+        """The integers of an input with a known meaning."""
+        call = self.call
+        if kind in ("ids", "types"):
+            return np.resize(call.ids if kind == "ids" else call.types, shape)
+        if kind == "positions" and shape[-2:] == call.positions.shape:
+            return np.broadcast_to(call.positions, shape)  # there may be several kinds of them
+        if kind == "positions":
+            return call.past + np.arange(shape[-1] if shape and shape[-1] == call.new else 1)
+        rows = {
+            "last": call.lengths - 1,
+            "lengths": call.lengths,
+            "before": call.lengths - (~call.padding).sum(1),
+            "order": np.arange(call.batch) if call.order is None else np.array(call.order),
+        }
+        if kind in rows:
+            own = rows[kind]
+            return np.asarray(own if own.size == math.prod(shape) else own.max())
+        return np.array(
+            {"past": call.past, "total": call.total, "new": call.new, "one": 1}.get(kind, 0)
+        )
+
+    def _mask(self, array: Array) -> None:
+        """Fill a mask: of columns, or with four dims of queries and columns."""
+        call = self.call
+        rows, width = (array.shape[0] if array.ndim > 1 else 1), min(call.total, array.shape[-1])
+        columns = call.columns[:rows, :width]
+        if array.ndim == 4:
+            seen = self._seen(width)[:rows, None]
+            array[..., :width] = seen if array.dtype.kind in "biu" else np.where(seen, 0, _HIDDEN)
+            if array.dtype.kind == "f":
+                array[..., width:] = _HIDDEN
+        else:
+            array[..., :width] = columns if array.ndim > 1 else columns[0]
+
+    def _seen(self, width: int) -> Array:
+        """Which columns each new token may attend to, [batch, new, width]."""
+        call = self.call
+        causal = np.arange(width) <= call.past + np.arange(call.new)[:, None]
+        return np.asarray(call.columns[:, None, :width] & causal)
 
     def _draw(self, name: str, array: Array) -> None:
         """Fill an input with random numbers: the same in each call, and for equal tokens."""
         call = self.call
         parameter = self.interface.taken_as(name)
+        draws = np.random.default_rng([*name.encode()])
         if parameter in _TABLES:
             array[...] = rotary_table(array.shape[0], array.shape[1], parameter)
         elif parameter in ("k_scale", "v_scale"):
             array[...] = 0.01
-        elif parameter not in _PASTS:
-            draws = np.random.default_rng([*name.encode()])
-            is_bias = array.ndim == 4 and array.shape[2:] == (call.new, call.total)
-            if is_bias:  # or a mask
-                keys = np.arange(call.total) % (1 if call.equal else _TOKENS)
-                bias = draws.uniform(-1, 1, (_TOKENS, _TOKENS))[call.tokens][..., keys]
-                array[...] = bias[: len(array), None]
-            elif array.shape[:2] == call.tokens.shape:
-                array[...] = draws.uniform(-1, 1, (_TOKENS, *array.shape[2:]))[call.tokens]
-            else:
-                batch = array.ndim > 1 and len(array) == len(call.totals)
-                array[...] = draws.uniform(-1, 1, array.shape[1 if batch else 0 :])
+        elif array.ndim == 4 and array.shape[2] == call.new and array.shape[3] >= call.total:
+            # A bias, or a mask: a number for each pair of places, and none for what is hidden.
+            keys, queries = np.arange(call.total), call.past + np.arange(call.new)[:, None]
+            bias = np.sin(1.3 * queries + 2.1 * keys + 0.37 * queries * keys)
+            seen = self._seen(call.total)[: len(array), None]
+            array[...] = _HIDDEN
+            array[..., : call.total] = np.where(seen, bias, _HIDDEN)
+        elif array.shape[:2] == call.ids.shape:
+            array[...] = draws.uniform(-1, 1, (DIFFERENT, *array.shape[2:]))[call.ids % DIFFERENT]
+        elif parameter in _PASTS and array.ndim == 4 and array.dtype.kind == "f":
+            self._cache(array, draws)
+        else:
+            batch = array.ndim > 1 and len(array) == call.batch
+            array[...] = draws.uniform(-1, 1, array.shape[1 if batch else 0 :])
+
+    def _cache(self, array: Array, draws: np.random.Generator) -> None:
+        """Fill a cache that no call of this model makes: each row belongs to a token."""
+        heads, rows, size = array.shape[1:]
+        of_token = draws.uniform(-1, 1, (DIFFERENT, heads, size))
+        for row, history in enumerate(self.call.histories[: len(array)]):
+            ids = np.array([each for each, _ in history][:rows], int)
+            array[row, :, : len(ids)] = of_token[ids % DIFFERENT].swapaxes(0, 1)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         call = self.call
-        declared, batch = self.inputs[name].dims, len(call.totals)
+        declared, batch = self.inputs[name].dims, call.batch
         if declared is None:
             raise CannotFeed(f"the rank of its input {name} is not declared")
         known: tuple[int | None, ...] = self._known_shapes[name] or (None,) * len(declared)
@@ -349,7 +379,7 @@ class Feeder:
         tokens = _FRAMES if encoder else call.new
         words = (
             *((word, _FRAMES) for word in _ENCODER),
-            *(("past", call.past), ("total", call.total), ("batch", batch)),
+            *(("past", call.past), ("total", call.total), ("batch", batch), ("max", self.rows)),
         )
         shape = []
         for axis, (dim, own) in enumerate(zip(declared, known, strict=True)):
@@ -359,6 +389,8 @@ class Feeder:
             embeds = len(declared) == 3 and name not in self.interface.takers
             found = (dim, own, *([named] if embeds else []), self._symbols.get(str(dim)), named)
             size = next((each for each in found if isinstance(each, int)), None)
+            if axis == 2 and name in self.buffers:
+                size = self.buffers[name]
             if size is None:
                 raise CannotFeed(f"the size of its input {name} cannot be told")
             shape.append(size)
@@ -387,18 +419,19 @@ class Feeder:
         dims = self.inputs[name].dims or ()
         if name in self.interface.takers:
             parameter, _, form = self.interface.takers[name]
-            fields = form.lengths(call.new, call.totals, form.rows(call.new, call.total, self.rows))
+            rows = form.rows(call.new, call.total, self.rows)
+            fields = form.lengths(call.new, [*map(int, call.lengths)], rows)
             try:
                 step = steps_of(checked_call({**form.fields, **fields}))[0]
                 shape = step.input(parameter).shape
             except ValueError:  # the node has no such call: the target says so
                 shape = None
         else:
-            widths = {"ids": call.new, "positions": call.new, "mask": call.total}
+            widths = dict.fromkeys(("ids", "positions", "types"), call.new) | {"mask": call.total}
             kind = self.interface.kind(name)
-            shape = (len(call.totals), widths[kind]) if kind in widths else None
+            shape = (call.batch, widths[kind]) if kind in widths else None
             if kind == "positions" and len(dims) == 3:  # of time, height and width
-                shape = (3, len(call.totals), call.new)
+                shape = (3, call.batch, call.new)
         return shape if shape is not None and len(shape) == len(dims) else None
 
 

@@ -14,8 +14,8 @@ from conformance.model.calls.forms import Form, form_of
 from conformance.model.config.configuration import Configuration
 from conformance.operator.parts.quantisation import NUMBERS
 
-#: The prefix of names of a layer that borrows, in a graph of it and its owner.
-BORROWER: Final = "borrower_"
+#: The name of the group of all nodes, which is the model itself.
+WHOLE: Final = "the_model"
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,14 @@ class Group:
     """Nodes with the same form.
 
     ``name`` is the name of their entry in a case file. ``sources`` are the layers whose KV cache
-    they read, if they borrow one. With a ``graph``, an ONNX file, they are checked as a part of the
-    model: a layer and one that borrows its cache, or a layer with the projections before it;
-    ``appends``: the second layer borrows the cache and appends to it. ``left_out`` says which calls
-    are not tried because they would take long.
+    they read, if they borrow one. ``left_out`` says which calls are not tried because they would
+    take long.
     """
 
     name: str
     form: Form
     nodes: tuple[AttentionNode, ...]
     sources: tuple[int, ...] = ()
-    graph: bytes | None = None
-    appends: bool = False
     left_out: str = ""
 
     @property
@@ -51,14 +47,17 @@ class Group:
     @property
     def what(self) -> str:
         """The form in a few words: ``sliding window of 512, borrowing the cache of layer 13``."""
-        words = ", ".join(_words(self))
-        if self.graph is None:
-            return words
-        if self.name.startswith("sharing"):
-            first, last = self.nodes[0].layer, self.nodes[-1].layer
-            does = "appends to" if self.appends else "borrows"
-            return f"one graph: layer {last} {does} the cache of layer {first}, {words}"
-        return f"one graph: projections and attention, {words}"
+        return "the whole model" if self.is_whole else ", ".join(_words(self))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the model itself."""
+        return self.name == WHOLE
+
+
+def whole_of(groups: Sequence[Group]) -> Group:
+    """The group of all nodes."""
+    return Group(WHOLE, groups[0].form, tuple(node for group in groups for node in group.nodes))
 
 
 def groups_of(
@@ -124,7 +123,12 @@ def _name(form: Form) -> str:
 
 def layers_of(groups: Iterable[Group]) -> str:
     """``layers 0–3 and 5`` of several groups."""
-    numbers = sorted({layer for group in groups for layer in group.layers})
+    return layers_with(node for group in groups for node in group.nodes)
+
+
+def layers_with(nodes: Iterable[AttentionNode]) -> str:
+    """``layers 0–3 and 5`` of these nodes."""
+    numbers = sorted({node.layer for node in nodes})
     return f"{'layer' if len(numbers) == 1 else 'layers'} {ranges(numbers)}"
 
 

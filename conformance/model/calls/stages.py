@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 from conformance.model.calls.forms import Form
-from conformance.report.model_table import Use
 
 #: Prompts: a short one, and one token more than a tile of 16 and of 64 keys.
 PROMPTS: Final = (6, 17, 65)
@@ -22,8 +21,6 @@ _BEYOND: Final = (1, 17)
 _SHORT_WINDOW: Final = 128
 #: The most scores of a prompt, one for each pair of tokens and head: more take the oracle too long.
 MOST_SCORES: Final = 1 << 23
-#: The most elements of the caches with which a graph of several nodes is tried.
-_FEW_ELEMENTS: Final = 1 << 18
 #: The most scores of a call that is tried again in a buffer.
 _FEW_SCORES: Final = 1 << 15
 #: The most elements of keys in the caches of all stages of a group together.
@@ -69,7 +66,7 @@ class NodeCall:
         return int(max(self.fields.get("loop") or [self.fields.get("sequence_length", 1)]))
 
     @property
-    def use(self) -> Use:
+    def use(self) -> str:
         """The use that makes such a call."""
         if self.batch:
             return "batches"
@@ -122,30 +119,6 @@ def beyond_window(form: Form, stages: Sequence[NodeCall]) -> NodeCall | None:
         fields={**plain.fields, **fewer},
     )
     return next(_with_buffers(replace(form, shared=False), [made]))
-
-
-def graph_stages(stages: Sequence[NodeCall], form: Form) -> list[NodeCall]:
-    """A few ``stages`` of each phase of a form, for a graph of several nodes.
-
-    The oracle computes a graph several times.
-    """
-    cheap = [
-        stage
-        for stage in stages
-        if stage.phase != "loop"
-        and not stage.buffer
-        and _scores(form, stage) <= _FEW_SCORES
-        and cache_elements(form, stage) <= _FEW_ELEMENTS
-    ]
-    chosen: list[NodeCall] = []
-    for phase in ("prompt", "chunk", "decode"):
-        alone = [stage for stage in cheap if stage.phase == phase and not stage.batch]
-        chosen += [alone[0], alone[-1]] if len(alone) > 1 else alone
-    chosen += [stage for stage in cheap if stage.batch and stage.phase == "decode"][:1]
-    return [
-        replace(stage, fields={k: v for k, v in stage.fields.items() if k != "cache"})
-        for stage in chosen
-    ]
 
 
 def _affordable(form: Form, stages: Sequence[NodeCall]) -> list[NodeCall]:

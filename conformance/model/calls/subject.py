@@ -13,15 +13,13 @@ from conformance.case.case import misfits
 from conformance.case.steps import steps_of
 from conformance.graph.nodes import nodes_of
 from conformance.graph.reading import ModelError, ReadModel, as_model_errors, read_model
-from conformance.model.calls.cut import cuts_of, possible_stages
-from conformance.model.calls.entries import CaseFiles, case_files_of
+from conformance.model.calls.entries import case_file_of
 from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group, groups_of, layers_of, only_layers
 from conformance.model.calls.stages import (
     Lengths,
     NodeCall,
     beyond_window,
-    graph_stages,
     possible_stages_of,
     stages_of,
 )
@@ -32,10 +30,10 @@ from conformance.operator.call import checked_call
 
 @dataclass(frozen=True)
 class Subject:
-    """A model with its groups of nodes, and the case files of their stages.
+    """A model with its groups of nodes, and the case file of their stages.
 
     ``faults`` maps the names of nodes without cases to the reason, and ``notes`` are sentences on
-    contradictions between the graph and its configuration.
+    contradictions between the graph and its configuration (``contradicts``).
     """
 
     model: ReadModel
@@ -43,7 +41,8 @@ class Subject:
     stages: Mapping[str, Sequence[NodeCall]]
     faults: Mapping[str, str]
     notes: Sequence[str]
-    files: CaseFiles
+    cases: str
+    contradicts: bool = False
 
 
 def subject_of(
@@ -97,15 +96,7 @@ def _subject_of(
             faults |= {node.name: why for node in group.nodes}
     if not every:
         raise NoCalls(model, faults)
-    for cut in [*cuts_of(model, every)]:
-        few = graph_stages(stages_of(cut.form, lengths), cut.form)
-        stages[cut.name], why = possible_stages(cut, few)
-        if why:
-            why = why.rstrip(".")
-            notes.append(f"Not tested, {layers_of([cut])} as one graph: {why}.")
-        if stages[cut.name]:
-            every.append(cut)
-    return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
+    return Subject(model, every, stages, faults, notes, case_file_of(model, every, stages))
 
 
 class NoCalls(ModelError):

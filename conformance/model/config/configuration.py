@@ -54,6 +54,14 @@ FAMILIES: Final[Mapping[str, Family]] = {
 
 
 @dataclass(frozen=True)
+class SlidingCaches:
+    """The layers whose caches a program keeps in buffers of a window's length, and their rows."""
+
+    rows: int
+    layers: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Configuration:
     """Facts that the graph may leave out; None: unknown.
 
@@ -64,7 +72,8 @@ class Configuration:
     the tokenizer's, and ``padding`` the token that prompts are padded with.
     ``provider_options`` are those that GenAI sets, and ``context`` is the largest number of tokens.
     ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to the
-    names in the graph, with ``%d`` for the number of a layer.
+    names in the graph, with ``%d`` for the number of a layer. ``slides``: GenAI keeps the caches
+    of some layers in buffers of a window's length.
     """
 
     head_size: int | None = None
@@ -83,6 +92,7 @@ class Configuration:
     layers: int | None = None
     vocabulary: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    slides: SlidingCaches | None = None
 
     def overridden(self, head_size: int | None, dtype: str | None) -> Configuration:
         """This configuration with the user's values in place of its own."""
@@ -129,7 +139,17 @@ def configuration_beside(model: Path) -> Configuration:
             for word, name in section(decoder, side).items()
             if isinstance(name, str)
         },
+        slides=_slides(section(decoder, "sliding_window"), integer(decoder, "num_hidden_layers")),
     )
+
+
+def _slides(window: Mapping[str, Any], number: int | None) -> SlidingCaches | None:
+    """The caches of a window's length that a ``genai_config.json`` asks for."""
+    rows, layers = integer(window, "window_size"), window.get("layers")
+    if rows is None or window.get("slide_key_value_cache") is not True:
+        return None
+    known = layers if isinstance(layers, list) else range(min(number or 0, 1 << 12))
+    return SlidingCaches(rows, frozenset(each for each in known if isinstance(each, int)))
 
 
 def of_decoder(transformers: dict[str, Any]) -> dict[str, Any]:

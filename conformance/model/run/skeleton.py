@@ -1,8 +1,8 @@
-"""A model without its weights: whole, or the part that computes the inputs of attention.
+"""A model that can be run: with its own weights, with drawn ones, or a part of it.
 
-A small model gets random weights. In a large one the products with weights are left out: their
-results become inputs of the part. Lengths, positions, masks and tables are computed as in the
-model.
+A small model gets random weights. In a large one the products with weights are left out: in their
+place each token has a row of random numbers. Lengths, positions, masks and tables are computed as
+in the model.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from conformance.graph.nodes import AttentionNode, array_of, is_attention, is_empty
+from conformance.base.array_types import NUMPY
+from conformance.graph.nodes import ATTENTION, AttentionNode, is_attention, is_empty
 from conformance.graph.parts import (
     MOST_WEIGHTS,
     CannotCut,
-    declared,
     model_of,
     nodes_that_make,
     reached,
@@ -29,8 +30,10 @@ from conformance.graph.parts import (
 )
 from conformance.graph.reading import ReadModel, reads
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
-from conformance.graph.walks import nodes_in, subgraphs, within
+from conformance.graph.walks import inlined, nodes_in, subgraphs, within
+from conformance.model.calls.sequences import DIFFERENT
 from conformance.model.config.rotary_base import stored
+from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: The elements of a weight from which on the product with the weight is left out.
 _MOST_OF_ONE: Final = 1 << 14
@@ -38,63 +41,102 @@ _MOST_OF_ONE: Final = 1 << 14
 _WIDEST_TABLE: Final = 512
 #: The scale for quantising activations of about 4 to uint8.
 _SCALE_AND_ZERO: Final = (np.array(4 / 127, np.float32), np.array(128, np.uint8))
+#: More than the largest key or value that drawn weights make.
+_LARGEST_KEY: Final = 6.0
 #: Tokens of the longest call of a program, and so rows of a drawn rotary table.
 MOST_TOKENS: Final = 4100
+#: The input of a part of a model that has the tokens, if the part reads no other.
+TOKENS: Final = "drawn/tokens"
 #: The inputs and outputs of a node whose values are inspected.
 SEEN: Final = (
-    *("past_key", "past_value", "query", "key", "seqlens_k", "total_sequence_length"),
-    *("query_seqlens", "cos_cache", "sin_cache", "position_ids", "attention_bias", "k_scale"),
-    *("v_scale", "output", "present_key", "present_value"),
+    *("past_key", "past_value", "query", "key", "value", "seqlens_k", "total_sequence_length"),
+    *("query_seqlens", "cos_cache", "sin_cache", "position_ids", "attention_bias", "head_sink"),
+    *("k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
+    *("output", "present_key", "present_value"),
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Skeleton:
-    """A model that can be run without the weights of another model.
+    """A model that a target can run.
 
-    ``inputs`` has what is known about its inputs, some of which replace values that are computed
-    from weights. ``constants`` are the values of its initializers that attention nodes read, and
-    ``table_rows`` is the number of rows of the tables that rotary tables are taken from. ``unseen``
-    says which lengths are computed where they cannot be seen, "" for none. ``only_loads``: its
-    weights are inputs, so that it can be loaded but not run. ``as_written`` is the model before
-    scales of activations were fixed, b"" if there were none. ``mixes``: the result for a token
-    depends on the other tokens of the call.
+    ``content`` is what the target loads: the bytes of the file if nothing of it was replaced.
+    ``model`` is the same model, for reading and rewriting. ``files`` has other files that it needs
+    beside it, by name. ``inputs`` has what is known about its inputs. ``table_rows`` is the number
+    of rows of the tables that rotary tables are taken from. ``only_loads``: its weights are inputs,
+    so that it can be loaded but not run. ``as_written`` is the model before scales of activations
+    were fixed, b"" if there were none. ``drawn``: its weights are random. ``results`` are the
+    values to compare; empty: its outputs. ``mixes``: the result for a token depends on the other
+    tokens of the call.
     """
 
-    model: bytes
+    content: bytes
+    model: onnx.ModelProto
     inputs: Mapping[str, ValueType]
-    constants: Mapping[str, np.ndarray]
+    files: Mapping[str, Path] = field(default_factory=dict)
     table_rows: int | None = None
-    unseen: str = ""
     only_loads: bool = False
     as_written: bytes = b""
+    drawn: bool = False
+    results: tuple[str, ...] = ()
     mixes: bool = False
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The number of different tokens that its embeddings have, None if it is unknown."""
+        graph = self.model.graph
+        sizes = {each.name: each.dims[0] for each in graph.initializer if len(each.dims) == 2}
+        found = [
+            sizes[node.input[0]]
+            for node in graph.node
+            if node.op_type == "Gather" and node.input[0] in sizes and node.input[1] in self.inputs
+        ]
+        return min(found, default=None)
+
+
+def with_weights(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
+    """The model as it is written, with its own weights. Raises ValueError if a file is missing."""
+    proto = onnx.load(model.path, load_external_data=False)
+    places = {
+        entry.value
+        for tensor in _tensors(proto.graph)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    files = {name: model.path.parent / name for name in sorted(places)}
+    for name, file in files.items():
+        if not file.is_file() or ".." in Path(name).parts or Path(name).is_absolute():
+            raise ValueError(f"its weights in {name} are not there")
+    return _made(model, proto, model.path.read_bytes(), nodes, files=files)
 
 
 def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
-    """The model as it is written, with random weights.
+    """The model as it is written, with random weights for those that are large or not there.
 
     If there are too many weights, they become inputs, and the model can only be loaded.
     """
-    left_out = [tensor for tensor in model.written.graph.initializer if is_empty(tensor)]
+    left_out = [tensor for tensor in _tensors(model.written.graph) if is_empty(tensor)]
+    if not left_out and not model.renamed:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(model.written)
+        return _made(model, proto, model.path.read_bytes(), nodes)
     proto = onnx.ModelProto()
-    if not too_many(left_out):
-        # Values in the bodies of functions can be seen only where those are inlined.
-        proto.CopyFrom(model.proto if model.written.functions and nodes else model.written)
-        return _made(model, proto, nodes, _tables(model, nodes))
     proto.CopyFrom(model.written)
+    if not too_many(left_out):
+        _draw(proto.graph, _tables(model, nodes), model)
+        return _made(model, proto, b"", nodes, drawn=bool(left_out))
     graph = proto.graph
     kept = [tensor for tensor in graph.initializer if not is_empty(tensor)]
     known = {each.name for each in graph.input}
     graph.input.extend(
         helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in left_out
-        if tensor.name not in known
+        for tensor in graph.initializer
+        if is_empty(tensor) and tensor.name not in known
     )
     del graph.initializer[:]
     graph.initializer.extend(kept)
-    _draw(graph, {})
-    return Skeleton(bytes(proto.SerializeToString()), {}, {}, only_loads=True)
+    _draw(graph, _tables(model, nodes))
+    return Skeleton(bytes(proto.SerializeToString()), proto, {}, only_loads=True, drawn=True)
 
 
 def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
@@ -106,23 +148,66 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     tables = _tables(model, nodes)
     weights = [each for each in graph.initializer if is_empty(each) and each.name not in tables]
     heavy = {each.name for each in weights if math.prod(each.dims) > _MOST_OF_ONE}
-    roots = [each for each in graph.node if any(map(is_attention, within(each)))]
+    roots = [each for each in graph.node if any(map(attends, within(each)))]
     light = [each for each in graph.node if heavy.isdisjoint(reads(each))]
     origins = {name: [*reads(each)] for each in (*light, *roots) for name in each.output}
-    results = {name for each in roots for name in each.output[:1]}
+    results = {each.output[0] for each in roots}
     names = reached(results, origins.get)
     if too_many(each for each in weights if each.name in names):
         raise CannotCut("what computes the inputs of its attention nodes has too many weights")
     made = {name for each in graph.node for name in each.output}
     inputs = [each for each in graph.input if each.name in names]
     cut = sorted(names & made - origins.keys())
-    inputs += (declared(name, types.get(name, UNKNOWN)) for name in cut)
     kept = nodes_that_make(names & origins.keys(), graph)
     own = {name for each in kept for name in each.output}
     outputs = [each for each in graph.output if each.name in own]
     proto = model_of(model.proto, kept, inputs, outputs, {})
     proto.graph.value_info.extend(each for each in graph.value_info if each.name in own)
-    return _made(model, proto, nodes, tables, results)
+    _put_rows(proto, {name: types.get(name, UNKNOWN) for name in cut})
+    _draw(proto.graph, tables, model)
+    shown = {each.name for each in outputs}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(results - shown))
+    return _made(model, proto, b"", nodes, drawn=True, results=tuple(sorted(results)))
+
+
+def attends(node: NodeProto) -> bool:
+    """Whether a node is attention of any operator."""
+    return is_attention(node) or node.op_type in ATTENTION
+
+
+def _put_rows(proto: onnx.ModelProto, cut: Mapping[str, ValueType]) -> None:
+    """Compute values that the part lacks: each token has a row of random numbers.
+
+    Raises :class:`CannotCut` for values that are not of tokens.
+    """
+    if not cut:
+        return
+    graph, draws = proto.graph, np.random.default_rng(2)
+    ids = next((each.name for each in graph.input if each.name.endswith("input_ids")), TOKENS)
+    if ids == TOKENS:
+        kind = helper.make_tensor_value_info(TOKENS, TensorProto.INT64, ["batch", "new"])
+        graph.input.append(kind)
+    made = [helper.make_node("Mod", [ids, "drawn/number"], ["drawn/rows"])]
+    constants = {"drawn/number": np.array(DIFFERENT, np.int64)}
+    if (
+        ids != TOKENS
+        and graph.input[[each.name for each in graph.input].index(ids)].type.tensor_type.elem_type
+        != TensorProto.INT64
+    ):
+        made.insert(0, helper.make_node("Cast", [ids], ["drawn/ids"], to=TensorProto.INT64))
+        made[1].input[0] = "drawn/ids"
+    for name, known in cut.items():
+        dims, dtype = known.dims or (), known.dtype
+        widths = [dim for dim in dims[2:] if isinstance(dim, int)]
+        if dtype is None or len(dims) < 3 or len(widths) != len(dims) - 2:
+            raise CannotCut(f"the type of {name} cannot be told")
+        rows = draws.uniform(-1.7, 1.7, (DIFFERENT, *widths)).astype(NUMPY[dtype])
+        constants[f"{name}/rows"] = rows
+        made.append(helper.make_node("Gather", [f"{name}/rows", "drawn/rows"], [name]))
+    nodes = [*made, *(NodeProto.FromString(node.SerializeToString()) for node in graph.node)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in constants.items())
 
 
 def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
@@ -157,43 +242,75 @@ def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
 def _made(
     model: ReadModel,
     proto: onnx.ModelProto,
+    content: bytes,
     nodes: Sequence[AttentionNode],
-    tables: Mapping[str, str],
-    results: Iterable[str] = (),
+    *,
+    files: Mapping[str, Path] | None = None,
+    drawn: bool = False,
+    results: tuple[str, ...] = (),
 ) -> Skeleton:
-    """The model with random weights, which also returns the visible values of the nodes, and
-    ``results``.
-    """
-    graph = proto.graph
-    _draw(graph, tables, model)
-    values = [{**node.inputs, **node.outputs} for node in nodes]
-    seen = {each[name] for each in values for name in SEEN if name in each}
-    made = {name for node in graph.node for name in node.output}
-    given = {each.name for each in graph.output}
-    names = sorted({*seen, *results} & made - given)
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    fixed, types = {tensor.name: tensor for tensor in graph.initializer}, types_of(graph)
-    known = {*made, *given, *fixed, *(each.name for each in graph.input)}
-    unseen = sorted({node.inputs.get("seqlens_k", "") for node in nodes} - known - {""})
-    why = f"{unseen[0]} is computed in the body of an If or Loop" if unseen else ""
-    operators, as_written = {node.op_type for node in nodes_in(graph)}, b""
+    """The skeleton of a model, whose ``content`` is not known if something was replaced."""
+    graph, as_written = proto.graph, b""
+    if drawn:
+        _fit_scales(graph, nodes)
+    operators = {node.op_type for node in nodes_in(graph)}
     if "DynamicQuantizeLinear" in operators:
-        as_written = bytes(proto.SerializeToString())
+        as_written = content or bytes(proto.SerializeToString())
         _fix_scales(graph)
+        content = b""
+    tables = _tables(model, nodes)
+    fixed, types = {tensor.name: tensor for tensor in graph.initializer}, types_of(graph)
     return Skeleton(
-        bytes(proto.SerializeToString()),
+        content or bytes(proto.SerializeToString()),
+        proto,
         {each.name: types[each.name] for each in graph.input if each.name not in fixed},
-        {name: array_of(fixed[name]) for name in seen & fixed.keys()},
+        files or {},
         min((fixed[n].dims[0] for n in tables if n in fixed and fixed[n].dims), default=None),
-        why,
         as_written=as_written,
+        drawn=drawn,
+        results=results,
         mixes="DynamicQuantizeMatMul" in operators,
     )
+
+
+def observed(skeleton: Skeleton, values: Iterable[str]) -> onnx.ModelProto:
+    """The model, with its functions expanded, that returns these values as well."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(skeleton.model)
+    proto = inlined(proto, lambda function: (function.domain, function.name) == (DOMAIN, OP_TYPE))
+    made = {name for node in proto.graph.node for name in node.output}
+    given = {each.name for each in proto.graph.output}
+    names = sorted({*values} & made - given)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return proto
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """The weights and constants of a graph and of its subgraphs."""
+    for inner in _with_bodies(graph):
+        yield from inner.initializer
+    yield from (a.t for node in nodes_in(graph) for a in node.attribute if a.HasField("t"))
 
 
 def _with_bodies(graph: GraphProto) -> list[GraphProto]:
     """The graph, and the subgraphs in it."""
     return [graph, *(inner for node in nodes_in(graph) for inner in subgraphs(node))]
+
+
+def _fit_scales(graph: GraphProto, nodes: Sequence[AttentionNode]) -> None:
+    """Let the scales of quantised caches hold the keys and values that drawn weights make."""
+    largest = {
+        node.inputs[name]: {4: 7.0, 8: 127.0}.get(
+            int(node.attributes.get("kv_cache_bit_width", 8)), 127.0
+        )
+        for node in nodes
+        for name in ("k_scale", "v_scale")
+        if name in node.inputs
+    }
+    for tensor in graph.initializer:
+        if tensor.name in largest:
+            scale = np.full(tuple(tensor.dims), _LARGEST_KEY / largest[tensor.name])
+            tensor.CopyFrom(numpy_helper.from_array(scale.astype(_kind(tensor)), tensor.name))
 
 
 def _fix_scales(graph: GraphProto) -> None:
@@ -260,14 +377,16 @@ def _values(tensor: TensorProto, draws: np.random.Generator, table: str) -> np.n
     if table and len(dims) == 2:
         dims = (min(dims[0], MOST_TOKENS), dims[1])
     if math.prod(dims) > MOST_WEIGHTS:
-        raise CannotCut(f"{tensor.name} is too large")
+        raise CannotCut(f"{tensor.name or 'a constant'} is too large")
     if kind.itemsize == 1 and kind.kind in "iu":
         return np.frombuffer(draws.bytes(math.prod(dims)), kind).reshape(dims)
     if kind.kind in "iub":
         return np.zeros(dims, kind)
     if table and len(dims) == 2:
         return rotary_table(*dims, table).astype(kind)
-    return (draws.standard_normal(dims) / 8).astype(kind)
+    if len(dims) < 2:  # of a norm
+        return (1 + draws.standard_normal(dims) / 8).astype(kind)
+    return (draws.standard_normal(dims) / math.sqrt(max(min(dims[-2], 4096), 1))).astype(kind)
 
 
 def rotary_table(rows: int, width: int, table: str) -> np.ndarray:

@@ -1,0 +1,192 @@
+"""Compares the results of a program's calls with those of dense prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from conformance.base.array_types import Array
+from conformance.model.calls.program import DecoderProgram
+from conformance.model.calls.sequences import CallSequence, ProgramCall
+from conformance.model.run.dense_prompts import DensePrompts, History
+
+#: The largest error of a right result, as a share of the largest result.
+_TOLERANCE: Final[Mapping[str, float]] = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
+#: That of a model whose products quantise their inputs.
+_OF_CODES: Final = 5e-2
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A call whose results are not those of a dense prompt.
+
+    ``number`` is its place among the calls, ``error`` the largest error of ``output``, whose
+    largest element is ``largest``.
+    """
+
+    number: int
+    call: ProgramCall
+    output: str
+    error: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison of calls gave: the first difference, if there is one.
+
+    ``calls`` is the number of calls that could be compared, and ``why`` says why others could not.
+    """
+
+    calls: int
+    difference: Difference | None = None
+    why: str = ""
+
+
+def compared(
+    program: DecoderProgram,
+    run: CallSequence,
+    results: Sequence[Mapping[str, Array]],
+    prompts: DensePrompts,
+) -> Compared:
+    """Compare the ``results`` of each call of a sequence. Raises :class:`NotComputed`."""
+    if program.skeleton.mixes:
+        return Compared(0, why="an operator quantises its input by all tokens of the call")
+    number, why = 0, "no output has a row for each token"
+    for at, (call, got) in enumerate(zip(run.calls, results, strict=False)):
+        found = [*_of_call(program, run, at, got, prompts)]
+        wrong = [each for each in found if isinstance(each, Difference)]
+        if wrong:
+            return Compared(number, max(wrong, key=lambda each: each.error / each.largest))
+        number += any(each is None for each in found)
+        why = next((each for each in found if isinstance(each, str)), why)
+        del call
+    return Compared(number, why="" if number == len(run.calls) else why)
+
+
+def _of_call(
+    program: DecoderProgram,
+    run: CallSequence,
+    number: int,
+    got: Mapping[str, Array],
+    prompts: DensePrompts,
+) -> Iterator[Difference | str | None]:
+    """For each comparable output and sequence: a difference, why it is none, or None if right."""
+    call, longest = run.calls[number], run.longest
+    for row, history in enumerate(call.histories):
+        for name in program.results & got.keys():
+            rows = _rows(call, row, got[name])
+            if rows is None:
+                continue
+            values, places = rows
+            own = prompts.of(history)
+            whole = prompts.of(longest[history])
+            if name not in own or not len(places):
+                continue
+            of_tokens = own[name].shape[1:2] == (len(history),)
+            if of_tokens:
+                yield _judged(program, run, number, name, values, places, history, prompts)
+            elif places[-1] == len(history) - 1:
+                last = (
+                    own[name].reshape(values[-1].shape)
+                    if own[name].size == values[-1].size
+                    else None
+                )
+                if last is not None:
+                    limit = _limit(program, name, whole) + prompts.rounding(history, name)
+                    yield _difference(number, call, name, values[-1:], last[None], limit)
+
+
+def _rows(call: ProgramCall, row: int, array: Array) -> tuple[Array, Array] | None:
+    """The results of one sequence for its real tokens, and their places; None for other values."""
+    if array.dtype.kind not in "fV" or array.ndim < 2 or array.shape[0] != call.batch:
+        return None
+    real = ~call.padding[row]
+    if array.ndim > 2 and array.shape[1] == call.new:
+        return array[row][real].astype(np.float64), call.places[row][real]
+    last = array[row] if array.ndim == 2 else array[row, -1]
+    if (array.ndim == 2 or array.shape[1] == 1) and real[-1]:
+        return last[None].astype(np.float64), call.places[row][-1:]
+    return None
+
+
+def _judged(
+    program: DecoderProgram,
+    run: CallSequence,
+    number: int,
+    name: str,
+    values: Array,
+    places: Array,
+    history: History,
+    prompts: DensePrompts,
+) -> Difference | str | None:
+    """Compare the results of some tokens with those of the longest prompt that continues them.
+
+    Where a graph's results depend on how many tokens follow, as with tables that change with the
+    length, they are compared with the prompt that ends with the call.
+    """
+    call, longest = run.calls[number], run.longest[history]
+    whole = prompts.of(longest)
+
+    def found(of: History) -> Difference | None:
+        limit = _limit(program, name, whole) + prompts.rounding(of, name)
+        return _difference(number, call, name, values, prompts.of(of)[name][0][places], limit)
+
+    wrong = found(longest)
+    if wrong is None or longest == history:
+        return wrong
+    if _agree(program, name, history, longest, prompts) or (program.cached and program.sees_later):
+        return wrong
+    own = found(history)
+    before = [h for c in run.calls[:number] for h in c.histories if history[: len(h)] == h]
+    if own is not None and not all(_agree(program, name, h, history, prompts) for h in before):
+        return "its results depend on the number of all tokens, as with tables for long prompts"
+    return own
+
+
+def _agree(
+    program: DecoderProgram, name: str, short: History, long: History, prompts: DensePrompts
+) -> bool:
+    """Whether two dense prompts give the tokens of the shorter one the same results."""
+    one, two = prompts.of(short)[name][0], prompts.of(long)[name][0][: len(short)]
+    limit = _limit(program, name, prompts.of(long))
+    return bool(np.nanmax(np.abs(one - two), initial=0) <= limit)
+
+
+def _limit(program: DecoderProgram, name: str, whole: Mapping[str, Array]) -> float:
+    """The largest error of a right element of an output."""
+    finite = np.abs(whole[name][np.isfinite(whole[name])])
+    return tolerance_of(program) * float(finite.max(initial=0)) + 1e-6
+
+
+def tolerance_of(program: DecoderProgram) -> float:
+    """The largest error of a right result, as a share of the largest result of its output.
+
+    It follows from the types that attention and its model compute in.
+    """
+    dtypes = {str(group.form.fields["dtype"]) for group in program.groups}
+    by_dtype = max(_TOLERANCE[dtype] for dtype in dtypes)
+    return max(by_dtype, _OF_CODES if program.quantises else 0.0)
+
+
+def _difference(
+    number: int,
+    call: ProgramCall,
+    name: str,
+    got: Array,
+    wanted: Array | float,
+    limit: Array | float,
+) -> Difference | None:
+    """The difference of two arrays; None if no element exceeds its limit, or all are infinite."""
+    want = np.asarray(wanted, np.float64)
+    known = np.isfinite(want)
+    with np.errstate(invalid="ignore"):
+        error = np.where(known, np.abs(got - want), 0.0)
+    error[np.isnan(error)] = np.inf
+    if not (error > limit).any():
+        return None
+    largest = float(np.abs(want[known]).max(initial=0)) or 1.0
+    return Difference(number, call, name, float(error.max()), largest)

@@ -1,0 +1,107 @@
+"""What a program's results must be: those of one prompt, computed with dense attention.
+
+The graph is rewritten (:mod:`conformance.model.rewriting`) and runs on ONNX Runtime's CPU provider,
+in float32. It shares no attention kernel with the targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import onnx
+
+from conformance.base.array_types import Array
+from conformance.graph.shapes import types_of
+from conformance.harness.session import Session
+from conformance.model.calls.feeds import Feeder
+from conformance.model.calls.program import ROWS, DecoderProgram
+from conformance.model.calls.sequences import prompt_of
+from conformance.model.rewriting.dense import dense_model
+from conformance.model.run.jobs import Stopped, run_calls
+
+#: The tokens of one sequence, each with its type.
+History = tuple[tuple[int, int], ...]
+
+
+class NotComputed(ValueError):
+    """The results cannot be computed; the message says why."""
+
+
+class DensePrompts:
+    """The results of prompts by history, each computed once on ``session``."""
+
+    def __init__(self, program: DecoderProgram, session: Session) -> None:
+        self._program, self._session = program, session
+        self._plain: dict[History, Mapping[str, Array]] = {}
+        self._rounded: dict[History, Mapping[str, Array]] = {}
+
+    def prepare(self, histories: Iterable[History]) -> None:
+        """Compute the results of several prompts in one run. Raises :class:`NotComputed`."""
+        missing = [each for each in dict.fromkeys(histories) if each not in self._plain]
+        for rounded, known in ((False, self._plain), *(((True, self._rounded),) * self._is_coded)):
+            if missing:
+                known.update(zip(missing, self._run(self._models[rounded], missing), strict=True))
+
+    def of(self, history: History) -> Mapping[str, Array]:
+        """The outputs of one prompt. Raises :class:`NotComputed`."""
+        self.prepare([history])
+        return self._plain[history]
+
+    def rounding(self, history: History, name: str) -> float:
+        """How far the codes of quantised caches may move an element of an output.
+
+        It is twice the most that rounding without a limit moves one: another kernel may round at
+        other places.
+        """
+        if not self._is_coded:
+            return 0.0
+        self.prepare([history])
+        moved = np.abs(self._plain[history][name] - self._rounded[history][name])
+        return 2 * float(np.nanmax(moved, initial=0.0))
+
+    def values(self, history: History, names: Iterable[str]) -> Mapping[str, Array]:
+        """Values inside of the graph in one prompt. Raises :class:`NotComputed`."""
+        made = {name for node in self._program.skeleton.model.graph.node for name in node.output}
+        model = dense_model(self._program.skeleton.model, keep=sorted({*names} & made))
+        return self._run(model, [history])[0]
+
+    @cached_property
+    def _is_coded(self) -> bool:
+        """Whether a cache is stored as codes."""
+        nodes = self._program.skeleton.model.graph.node
+        codes = any(group.form.fields.get("cache_dtype") for group in self._program.groups)
+        return codes or any(node.op_type == "DequantizeLinear" for node in nodes)
+
+    @cached_property
+    def _models(self) -> Mapping[bool, onnx.ModelProto]:
+        skeleton = self._program.skeleton
+        return {
+            rounded: dense_model(skeleton.model, rounded=rounded, keep=skeleton.results)
+            for rounded in (False, True)[: 1 + self._is_coded]
+        }
+
+    def _run(
+        self, model: onnx.ModelProto, histories: Iterable[History]
+    ) -> list[Mapping[str, Array]]:
+        graph = model.graph
+        fixed = {each.name for each in graph.initializer}
+        types = types_of(graph)
+        inputs = {each.name: types[each.name] for each in graph.input if each.name not in fixed}
+        interface = replace(
+            self._program.interface,
+            inputs=inputs,
+            types={each.name: each.type.tensor_type.elem_type for each in graph.input},
+        )
+        calls = []
+        for history in histories:
+            feeder = Feeder(interface, inputs, max(ROWS, len(history)), prompt_of(history))
+            calls.append(feeder.arrays())
+        files = self._program.skeleton.files
+        done = run_calls(self._session, model.SerializeToString(), calls, files=files)
+        if isinstance(done, Stopped):
+            said = getattr(done.outcome, "message", "") or getattr(done.outcome, "reason", "")
+            raise NotComputed(f"dense attention in its place cannot be run: {said}")
+        return list(done)

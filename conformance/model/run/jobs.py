@@ -1,0 +1,117 @@
+"""Runs the calls of a program on a runner, and reads what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx
+from onnx import numpy_helper
+
+from conformance.base.array_types import Array
+from conformance.harness.jobs import Job
+from conformance.harness.outcomes import Outcome, Ran
+from conformance.harness.protocol import StepFiles
+from conformance.harness.session import Session
+from conformance.model.calls.feeds import tensor_file
+from conformance.model.calls.program import DecoderProgram
+from conformance.model.calls.sequences import CallSequence
+
+#: Seconds for all calls of a job together.
+SECONDS: Final = 60.0
+_MOST_BYTES: Final = 1 << 30
+_READABLE: Final = frozenset([1, 2, 3, 6, 7, 9, 10, 11, 16])
+
+Values = Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Stopped:
+    """Calls that did not all run: the index of the first that did not, and what happened."""
+
+    call: int
+    outcome: Outcome
+
+
+def run_calls(
+    session: Session,
+    model: bytes,
+    calls: Sequence[Values],
+    carried: Mapping[str, str] | None = None,
+    share: Mapping[str, str] | None = None,
+    files: Mapping[str, Path] | None = None,
+) -> list[dict[str, Array]] | Stopped:
+    """The outputs of consecutive ``calls`` with these inputs.
+
+    From the second call on, ``carried`` maps inputs to the outputs of the call before. ``share``
+    maps outputs to the inputs whose memory they use, and ``files`` are those beside the model.
+    """
+    content: dict[str, bytes] = {"model.onnx": model}
+    content |= {name: file.read_bytes() for name, file in (files or {}).items()}
+    plans = []
+    for number, given in enumerate(calls):
+        names = {}
+        for index, (name, array) in enumerate(given.items()):
+            names[name] = f"test_data_set_{number}/input_{index}.pb"
+            content[names[name]] = tensor_file(array, name)
+        carry = dict(carried or {}) if number else {}
+        plans.append(StepFiles(files=names, carry=carry, share=dict(share or {})))
+    job = Job("the model itself", content, tuple(plans), 1, SECONDS, _MOST_BYTES)
+    outcome = session.run(job)
+    if not isinstance(outcome, Ran):
+        return Stopped(getattr(outcome, "step", 0), outcome)
+    return [dict(_arrays(files)) for files in outcome.runs[0]]
+
+
+def _arrays(files: Mapping[str, bytes]) -> Iterator[tuple[str, Array]]:
+    for name, content in files.items():
+        tensor = onnx.TensorProto.FromString(content)
+        if tensor.data_type in _READABLE:
+            yield name, numpy_helper.to_array(tensor)
+
+
+def run_sequence(
+    session: Session, program: DecoderProgram, run: CallSequence, model: bytes | None = None
+) -> list[dict[str, Array]] | Stopped:
+    """The outputs of the calls of a sequence; ``model`` replaces the program's.
+
+    The runner hands the caches on, except where the program changes them between two calls. Raises
+    :class:`CannotFeed`.
+    """
+    given, states = program.arrays(run), program.interface.states
+    states = {past: present for past, present in states.items() if past in program.skeleton.inputs}
+    share = {states[past]: past for past in run.buffers if run.share and past in states}
+    done: list[dict[str, Array]] = []
+    while len(done) < len(run.calls):
+        start = len(done)
+        changes = (n for n in range(start + 1, len(run.calls)) if _is_changed(program, run, n))
+        end = next(changes, len(run.calls))
+        inputs = given[start:end]
+        if start:
+            before, call = done[-1], run.calls[start]
+            caches = {
+                past: program.carried(run, call, past, before[present])
+                for past, present in states.items()
+                if present in before
+            }
+            inputs = [{**inputs[0], **caches}, *inputs[1:]]
+        found = run_calls(
+            session,
+            model or program.skeleton.content,
+            inputs,
+            states,
+            share,
+            program.skeleton.files,
+        )
+        if isinstance(found, Stopped):
+            return Stopped(start + found.call, found.outcome)
+        done += found
+    return done
+
+
+def _is_changed(program: DecoderProgram, run: CallSequence, number: int) -> bool:
+    """Whether the program changes the caches before a call."""
+    call = run.calls[number]
+    return call.kept is not None or (call.order is not None and "order" not in program.kinds)

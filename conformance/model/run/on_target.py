@@ -1,0 +1,245 @@
+"""Whether a target loads the model, and runs it right in each way of calling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.base.array_types import Array
+from conformance.base.explain import reason_of
+from conformance.graph.reading import ReadModel
+from conformance.harness.outcomes import Crashed, Rejected, TimedOut
+from conformance.harness.runner import RunnerFailed
+from conformance.harness.session import Session
+from conformance.model.answer.messages import short
+from conformance.model.calls.feeds import CannotFeed, interface_of
+from conformance.model.calls.groups import Group
+from conformance.model.calls.program import DecoderProgram
+from conformance.model.calls.sequences import CallSequence, Conversation
+from conformance.model.calls.ways import WAYS, Way
+from conformance.model.config.configuration import Configuration
+from conformance.model.run.causes import Cause, cause_of
+from conformance.model.run.comparison import compared, tolerance_of
+from conformance.model.run.dense_prompts import DensePrompts, NotComputed
+from conformance.model.run.jobs import Stopped, run_calls, run_sequence
+from conformance.model.run.skeleton import part, whole, with_weights
+from conformance.report.model_table import AnswerKind
+from conformance.run.target import DescribedTarget
+
+#: ONNX Runtime takes weights as inputs; others want constants.
+_TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-web")
+
+
+_UNKNOWN: Final = Cause("")
+
+
+@dataclass(frozen=True)
+class WayResult:
+    """What a target does in one way of calling.
+
+    ``where`` is the call, or the reason why it was not tried; ``told`` the size of the error, and
+    ``message`` the runtime's. ``tokens`` is the number of tokens of the longest call.
+    """
+
+    way: Way
+    kind: AnswerKind
+    where: str = ""
+    told: str = ""
+    message: str = ""
+    cause: Cause = _UNKNOWN
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """What a target did with the model itself.
+
+    ``load`` is the message with which the target refused to load it. ``unseen`` is the reason why
+    it was not run, "" if it was.
+    """
+
+    load: str = ""
+    unseen: str = ""
+    ways: tuple[WayResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelProgram:
+    """A model as a program runs it. ``why`` is the reason why there is none, "" if there is one.
+
+    ``only_load`` is the model as it is written, if another model is run: one without its many
+    weights, which are inputs there, or one whose activations have fixed scales.
+    """
+
+    program: DecoderProgram | None
+    configuration: Configuration
+    ways: Sequence[Way] = ()
+    only_load: bytes | None = None
+    why: str = ""
+
+
+def program_of(
+    model: ReadModel,
+    groups: Sequence[Group],
+    configuration: Configuration,
+    ways: Sequence[Way] = (),
+    meanings: Mapping[str, str | Array] | None = None,
+    prompt: tuple[int, ...] = (),
+    *,
+    weights: bool = False,
+) -> ModelProgram:
+    """The model of ``groups``, to be called on targets in these ``ways``.
+
+    With ``weights`` it has its own ones. If no runnable part can be cut out of the model, its nodes
+    are only called alone, and ``why`` gives the reason.
+    """
+    nodes = [node for group in groups for node in group.nodes]
+    try:
+        skeleton = with_weights(model, nodes) if weights else whole(model, nodes)
+        only_load = (skeleton.content if skeleton.only_loads else skeleton.as_written) or None
+        skeleton = part(model, nodes) if skeleton.only_loads else skeleton
+        interface = interface_of(model, skeleton, groups, configuration, meanings)
+        program = DecoderProgram(skeleton, interface, groups, prompt)
+        return ModelProgram(program, configuration, ways or [*WAYS.values()], only_load)
+    except Exception as error:
+        return ModelProgram(None, configuration, (), _content(model), why=reason_of(error))
+
+
+def refusal_of(model: ReadModel, ready: DescribedTarget) -> str:
+    """The message with which a target refuses to load the model, "" if it loads it."""
+    return run_model(ModelProgram(None, Configuration(), (), _content(model)), ready, None).load
+
+
+def _content(model: ReadModel) -> bytes | None:
+    """A model that is known to be faulty, to be loaded; None if its fault prevents that."""
+    with suppress(Exception):
+        return whole(model, ()).content
+    return None
+
+
+def run_model(
+    model: ModelProgram, ready: DescribedTarget, prompts: DensePrompts | None
+) -> ModelRun:
+    """Load the model on the target, and call it in each way."""
+    described = ready.reported or ready.described
+    if described is None:
+        return ModelRun(unseen="the target is not available")
+    with Session(ready.target.command, described=described) as session:
+        try:
+            return _seen(model, described.runtime, session, prompts)
+        except (RunnerFailed, OSError) as error:
+            return ModelRun(unseen=f"its runner failed: {error}")
+        except Exception as error:
+            return ModelRun(unseen=reason_of(error))
+
+
+def _seen(
+    model: ModelProgram, runtime: str, session: Session, prompts: DensePrompts | None
+) -> ModelRun:
+    if model.only_load is not None and runtime in _TAKES_WEIGHTS:
+        refusal = _load_refusal(session, model.only_load)
+        if refusal:
+            return ModelRun(load=refusal)
+    program = model.program
+    if program is None:
+        return ModelRun(unseen=model.why)
+    if prompts is None:
+        return ModelRun(unseen="there is nothing to compare its results with")
+    found: list[WayResult] = []
+    for way in model.ways:
+        try:
+            one = _tried(way, program, session, prompts)
+        except CannotFeed as error:
+            refusal = _load_refusal(session, program.skeleton.content)
+            return ModelRun(load=refusal, unseen=str(error))
+        except NotComputed as error:
+            return ModelRun(unseen=str(error))
+        if one.where == _LOADING:
+            return ModelRun(load=one.message)
+        found.append(one)
+        if len(found) == 1 and one.kind not in ("right", "wrong", "untried"):
+            # A program whose chat fails is not called in other ways.
+            steps = _single_tokens(program, session, prompts) if way.name == "chat" else ""
+            found[0] = WayResult(way, one.kind, one.where + steps, message=one.message)
+            if not steps:
+                break
+    return ModelRun(ways=tuple(found))
+
+
+_LOADING: Final = "load"
+
+
+def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePrompts) -> WayResult:
+    """What the target of ``session`` does in one way."""
+    if lacks := way.lacks(program):
+        return WayResult(way, "untried", lacks)
+    runs = [*way.sequences(program)]
+    prompts.prepare(history for run in runs for history in run.longest.values())
+    number, why, tokens = 0, "", 0
+    for at, run in enumerate(runs):
+        results = run_sequence(session, program, run)
+        if isinstance(results, Stopped):
+            return _stopped(way, run, results, first=not at)
+        found = compared(program, run, results, prompts)
+        number, why = number + found.calls, found.why or why
+        if (wrong := found.difference) is not None:
+            scale = tolerance_of(program)
+            cause = cause_of(session, program, run, wrong.number, scale)
+            told = f"the largest error is {wrong.error:.2g} of {wrong.largest:.2g}"
+            return WayResult(way, "wrong", f"for {wrong.call.words}", told, cause=cause)
+        tokens = max(tokens, *(call.total for call in run.calls))
+    if not number:
+        return WayResult(way, "untried", f"not compared: {why}")
+    return WayResult(way, "right", why, tokens=tokens)
+
+
+def _single_tokens(program: DecoderProgram, session: Session, prompts: DensePrompts) -> str:
+    """Half a sentence if the target runs single tokens right, although it refuses prompts."""
+    if not program.cached or program.new is not None:
+        return ""
+    conversation = Conversation(program.source, program.batch or 1)
+    for _ in range(6):
+        conversation.call(*[1] * (program.batch or 1))
+    run = conversation.done()
+    results = run_sequence(session, program, run)
+    if isinstance(results, Stopped) or compared(program, run, results, prompts).difference:
+        return ""
+    return "; single tokens are right"
+
+
+def _stopped(way: Way, run: CallSequence, stopped: Stopped, first: bool) -> WayResult:
+    """The result of calls that did not all run."""
+    outcome, call = stopped.outcome, run.calls[min(stopped.call, len(run.calls) - 1)]
+    message = short(getattr(outcome, "message", ""))
+    where = f"for {call.words}"
+    match outcome:
+        case Rejected(stage="load") if first and not stopped.call:
+            return WayResult(way, "refused", _LOADING, message=message)
+        case Rejected():
+            return WayResult(way, "refused", where, message=message)
+        case Crashed():
+            return WayResult(way, "crash", where, message=message)
+        case TimedOut():
+            return WayResult(way, "timeout", where)
+    said = getattr(outcome, "reason", "") or getattr(outcome, "message", "")
+    return WayResult(way, "untried", said.rstrip(".") or "it gave no answer")
+
+
+def _load_refusal(session: Session, model: bytes) -> str:
+    """The message with which a target refuses to load a model, "" if it loads it.
+
+    The call has no inputs, so a target that loads the model rejects the call.
+    """
+    done = run_calls(session, model, [{}])
+    if isinstance(done, Stopped) and isinstance(done.outcome, Rejected):
+        return short(done.outcome.message) if done.outcome.stage == "load" else ""
+    return ""
+
+
+def waits_for(ways: Sequence[WayResult]) -> Iterator[str]:
+    """The names of the ways that were not tried, each with the reason."""
+    for one in ways:
+        if one.kind == "untried":
+            yield f"{one.way.name} ({one.where})"
