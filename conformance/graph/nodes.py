@@ -183,7 +183,7 @@ def _walk(
     """The nodes of the graph and of its subgraphs, with the types of the values visible to them."""
     made = {name: UNKNOWN for node in graph.node for name in node.output}
     types = {**outer, **made, **types_of(graph)}
-    types |= _sliced_away(graph, types)
+    types |= sliced_away(graph, types)
     for node in graph.node:
         if is_attention(node):
             yield node, types, where
@@ -193,7 +193,7 @@ def _walk(
                 yield from _walk(_alone(inner, types, opsets), types, opsets, place)
 
 
-def _sliced_away(
+def sliced_away(
     graph: onnx.GraphProto, types: Mapping[str, ValueType]
 ) -> Iterator[tuple[str, ValueType]]:
     """The outputs of Slice nodes that take no rows, which shape inference does not report."""

@@ -1,0 +1,474 @@
+"""A model in which every attention node is plain dense attention.
+
+It is the reference for the calls that a program makes of a model: one prompt of the same tokens. A
+node that has keys of its own attends to those; its cache is not looked at. A node without keys
+attends to those of the node, or of the graph's input, that its past comes from. Everything is
+computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from conformance.base.array_types import ONNX
+from conformance.graph.nodes import ATTENTION, attributes_in, is_attention, sliced_away
+from conformance.graph.parts import reached
+from conformance.graph.reading import reads
+from conformance.graph.shapes import UNKNOWN, ValueType, inferred, types_of
+from conformance.graph.walks import inlined, nodes_in, subgraphs
+from conformance.model.rewriting.attention import (
+    AttentionCall,
+    CodeScale,
+    PastUse,
+    inputs_of,
+    is_rewritten,
+    write_attention,
+)
+from conformance.model.rewriting.floats import make_float32
+from conformance.model.rewriting.writer import LOWEST_OPSET, NodeWriter
+
+_CACHES: Final = ("past_key", "past_value")
+#: Their results hold nothing of their inputs' elements.
+_OF_SHAPES: Final = frozenset({"Shape", "Size", "ConstantOfShape", "EyeLike", "SequenceLength"})
+#: Their results are elements of the first input; the others only say which.
+_OF_FIRST: Final = frozenset(
+    {
+        "Cast", "CastLike", "DequantizeLinear", "Expand", "Gather", "GatherElements", "GatherND",
+        "Identity", "Pad", "QuantizeLinear", "Reshape", "SequenceAt", "Slice", "Split",
+        "SplitToSequence", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
+#: Operator sets for a graph that names none, as one without standard operators may.
+_USUAL_OPSET: Final = 17
+#: The deepest nesting of loops; each goes over its body a few times for each of the outer ones.
+_MOST_LOOPS: Final = 4
+
+
+class CannotRewrite(ValueError):
+    """The model has no dense form; the message says why in one sentence."""
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a value's elements come from.
+
+    ``present``: a present of an attention node. ``output``: the output of one. ``given``: an input
+    of the graph, of the ONNX type ``kind``, which is dequantised by ``scale``.
+    """
+
+    present: bool = False
+    output: bool = False
+    given: bool = False
+    kind: int = 0
+    scale: CodeScale | None = None
+
+    def __or__(self, other: _Origin) -> _Origin:
+        return _Origin(
+            self.present or other.present,
+            self.output or other.output,
+            self.given or other.given,
+            self.kind or other.kind,
+            self.scale or other.scale,
+        )
+
+
+_NOTHING: Final = _Origin()
+_OUTPUT, _PRESENT = _Origin(output=True), _Origin(present=True)
+_Scope = MutableMapping[str, _Origin]
+
+
+def dense_model(
+    model: onnx.ModelProto, *, rounded: bool = False, keep: Sequence[str] = ()
+) -> onnx.ModelProto:
+    """The model with standard operators in place of its attention, in float32.
+
+    Args:
+        model: a model with its weights, its nodes in order. It is not changed.
+        rounded: round keys and values to the steps of their cache's codes, without the limits of
+            their range.
+        keep: names of values of the main graph that become outputs, too.
+
+    Returns:
+        A model with the outputs that are no caches, and with the inputs that these are computed
+        from. Fixed sizes of a batch, of tokens and of rows are open. Attention nodes in branches
+        and loops are rewritten there, local functions are inlined.
+
+    Raises:
+        CannotRewrite: the opset is below 13, functions cannot be inlined, weights are missing,
+            there is no value that ``keep`` names, loops are nested deeply, or one carries codes.
+    """
+    dense = onnx.ModelProto()
+    dense.CopyFrom(model)
+    try:
+        dense = inlined(dense, lambda f: is_attention(NodeProto(op_type=f.name, domain=f.domain)))
+    except ValueError as error:
+        raise CannotRewrite(f"Its functions cannot be inlined: {error}.") from None
+    del dense.functions[:]
+    opset = next((o.version for o in dense.opset_import if o.domain in ("", "ai.onnx")), 0)
+    if not opset:
+        opset = _USUAL_OPSET
+        dense.opset_import.append(helper.make_opsetid("", opset))
+    if opset < LOWEST_OPSET:
+        raise CannotRewrite(f"It has operator set {opset}, and {LOWEST_OPSET} is the lowest known.")
+    if _loops(dense.graph) > _MOST_LOOPS:
+        raise CannotRewrite(f"More than {_MOST_LOOPS} loops are one in the other.")
+    types = _types(dense)
+    try:
+        make_float32(dense)
+    except ValueError as error:
+        raise CannotRewrite(f"A weight has no content: {str(error).splitlines()[0]}.") from None
+    graph = dense.graph
+    del graph.value_info[:]
+    names = {name for node in nodes_in(graph) for name in (*node.input, *node.output, node.name)}
+    prefix = "dense/"
+    while any(name.startswith(prefix) for name in names):
+        prefix = f"_{prefix}"
+    rewriting = _Rewriting(types, NodeWriter(opset, prefix), rounded)
+    origins = rewriting.rewrite(graph, ChainMap())
+    graph.initializer.extend(rewriting.write.constants.values())
+    _choose_outputs(graph, origins, keep)
+    _open_sizes(graph.input, rewriting.caches)
+    return dense
+
+
+def other_attention(model: onnx.ModelProto) -> list[str]:
+    """The attention operators of the model that :func:`dense_model` leaves as they are.
+
+    Each name is there once, in the order of the graph. Functions are looked into, too.
+    """
+    places: list[GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    nodes = (node for place in places for node in nodes_in(place))
+    left = (each.op_type for each in nodes if each.op_type in ATTENTION and not is_rewritten(each))
+    return [*dict.fromkeys(left)]
+
+
+@dataclass
+class _Rewriting:
+    """One walk over a model.
+
+    ``caches`` are the inputs of the graph that pasts of nodes come from directly.
+    """
+
+    types: _Types
+    write: NodeWriter
+    rounded: bool
+
+    def __post_init__(self) -> None:
+        self.caches: set[str] = set()
+
+    def rewrite(self, graph: GraphProto, scope: _Scope, outer: bool = True) -> _Scope:
+        """Rewrite the nodes of a graph and of its subgraphs; returns the values' origins."""
+        if outer:
+            for each in graph.input:
+                kind = each.type.tensor_type.elem_type
+                scope[each.name] = _Origin(given=True, kind=kind)
+            for weight in graph.initializer:
+                scope[weight.name] = _NOTHING
+        nodes: list[NodeProto] = []
+        for node in graph.node:
+            made = dict(_made(node, scope))
+            passed = _passed_on(node, scope)
+            if is_rewritten(node):
+                write_attention(node, self._call(node, scope), self.write)
+                nodes += self.write.take()
+            elif passed:
+                nodes.append(helper.make_node("Identity", [passed], node.output, node.name))
+            else:
+                for body, formals in _bodies(node, scope):
+                    inner = self.rewrite(body, ChainMap({**formals}, *_maps(scope)), outer=False)
+                    _open_body(body, inner)
+                nodes.append(node)
+            scope.update(made)
+        _put(graph.node, nodes)
+        return scope
+
+    def _call(self, node: NodeProto, scope: _Scope) -> AttentionCall:
+        inputs, attributes = inputs_of(node), attributes_in(node)
+        types = {name: self.types.get(value, UNKNOWN) for name, value in inputs.items()}
+        origins = {name: scope.get(inputs.get(name, ""), _NOTHING) for name in _CACHES}
+        packed = is_attention(node) and "key" not in inputs and not _borrows(node, types)
+        use: PastUse = "none"
+        if "past_key" in inputs:
+            use = "all" if origins["past_key"].present else _use(packed, types)
+        self.caches.update(inputs[name] for name in _CACHES if name in inputs)
+        codes: dict[str, CodeScale] = {}
+        rounding = {name: of.scale for name, of in origins.items() if of.scale is not None}
+        for name, side in zip(_CACHES, "kv", strict=True):
+            if str(attributes.get(f"{side}_quant_type", "NONE")) != "NONE" and is_attention(node):
+                kind = ONNX.get(types.get(name, UNKNOWN).dtype or "", origins[name].kind)
+                scale = inputs.get(f"{side}_scale", "")
+                many = types[f"{side}_scale"].dims if scale else None
+                flat = many is not None and len(many) == 1 and many[0] != 1
+                dims = (1, int(attributes["kv_num_heads"]), 1, -1) if flat else None
+                rounding[name] = CodeScale(scale, kind, dims)
+                if not origins[name].present:
+                    codes[name] = rounding[name]
+                elif origins[name].given:
+                    raise CannotRewrite("A loop carries a quantised cache.")
+        mask = self.types.kinds.get(inputs.get("attn_mask", ""))
+        return AttentionCall(
+            use,
+            packed,
+            mask == TensorProto.BOOL,
+            {name: len(each.dims) for name, each in types.items() if each.dims is not None},
+            codes,
+            rounding if self.rounded else {},
+        )
+
+
+# What a node attends to
+
+
+def _borrows(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
+    """Whether a node without key and value has none, instead of a query that holds them, too.
+
+    That is so if the query is as wide as the heads of the past (docs/oracle.md).
+    """
+    width, past = types["query"].size(-1), types.get("past_key", UNKNOWN)
+    heads = int(attributes_in(node)["num_heads"])
+    if width is None or width % heads:
+        return False
+    size = width // heads
+    return past.size(3) == ((size + 1) // 2 if past.dtype == "uint8" else size)
+
+
+def _use(packed: bool, types: Mapping[str, ValueType]) -> PastUse:
+    """The use of a past that comes from inputs of the graph only."""
+    if packed:
+        return "none"
+    if "key" not in types:
+        return "all"
+    length, queries = types["key"].dim(1), types["query"].dim(1)
+    if types["key"].dims is not None and len(types["key"].dims) == 4:
+        length, queries = types["key"].dim(2), types["query"].dim(-2)
+    if length == 0:
+        return "all"
+    if isinstance(length, int) or (length is not None and length == queries):
+        return "none"
+    return "without new keys"
+
+
+def _passed_on(node: NodeProto, scope: Mapping[str, _Origin]) -> str:
+    """The value that takes the place of the node's result; "" if it is computed.
+
+    A cache that is an input of the graph is not looked at where new rows are written into it, and
+    presents are not quantised on their way to a node that borrows them.
+    """
+    first = scope.get(node.input[0], _NOTHING) if node.input else _NOTHING
+    if node.op_type == "TensorScatter" and first.given and not first.present:
+        return str(node.input[1])
+    of_present = first.present and not (first.output or first.given)
+    codes = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    return str(node.input[0]) if codes and of_present else ""
+
+
+# Where values come from
+
+
+def _made(node: NodeProto, scope: Mapping[str, _Origin]) -> Iterator[tuple[str, _Origin]]:
+    """The outputs of a node, with their origins."""
+    return zip(node.output, _results(node, scope), strict=False)
+
+
+def _results(node: NodeProto, scope: Mapping[str, _Origin]) -> Sequence[_Origin]:
+    if is_rewritten(node):
+        return [_OUTPUT, _PRESENT, _PRESENT, _OUTPUT]
+    if node.op_type == "TensorScatter":
+        return [_PRESENT]
+    if node.op_type in ATTENTION:
+        return [_OUTPUT] * len(node.output)
+    if node.op_type in _OF_SHAPES:
+        return [_NOTHING] * len(node.output)
+    given = [scope.get(name, _NOTHING) for name in node.input]
+    bodies = _bodies(node, scope)
+    if bodies:
+        return _of_bodies(node, given, bodies, scope)
+    origin = _union(given[:1] if node.op_type in _OF_FIRST else given)
+    if node.op_type == "DequantizeLinear" and origin.kind:
+        attributes = attributes_in(node)
+        if not attributes.get("block_size"):
+            axis = int(attributes.get("axis", 1)) % 4
+            dims = tuple(-1 if at == axis else 1 for at in range(4))
+            origin = replace(origin, scale=CodeScale(node.input[1], origin.kind, dims))
+    return [origin] * len(node.output)
+
+
+def _union(origins: Iterable[_Origin]) -> _Origin:
+    found = _NOTHING
+    for each in origins:
+        found |= each
+    return found
+
+
+def _spread(graph: GraphProto, scope: _Scope) -> list[_Origin]:
+    """The origins of a subgraph's outputs."""
+    for node in graph.node:
+        scope.update(_made(node, scope))
+    return [scope.get(each.name, _NOTHING) for each in graph.output]
+
+
+def _bodies(
+    node: NodeProto, scope: Mapping[str, _Origin]
+) -> list[tuple[GraphProto, dict[str, _Origin]]]:
+    """The subgraphs of a node, each with the origins of its own inputs."""
+    return [(body, _formals(node, body, scope)) for body in subgraphs(node)]
+
+
+def _formals(node: NodeProto, body: GraphProto, scope: Mapping[str, _Origin]) -> dict[str, _Origin]:
+    """The origins of a body's inputs: of what the node gives, and of what a round leaves."""
+    given = [scope.get(name, _NOTHING) for name in node.input]
+    formals = {each.name: of for each, of in zip(body.input, given, strict=False)}
+    carried = _carried(node, body)
+    while carried:
+        left = _spread(body, ChainMap({**formals}, *_maps(scope)))
+        found = {name: formals.get(name, _NOTHING) | left[at] for name, at in carried.items()}
+        if found.items() <= formals.items():
+            break
+        formals |= found
+    return formals
+
+
+def _carried(node: NodeProto, body: GraphProto) -> dict[str, int]:
+    """The inputs of a body that get an output of the round before, by its index."""
+    names = [each.name for each in body.input]
+    if node.op_type == "Loop":
+        return {name: at + 1 for at, name in enumerate(names[2:]) if at + 1 < len(body.output)}
+    if node.op_type == "Scan":
+        states = len(names) - int(attributes_in(node).get("num_scan_inputs", len(names)))
+        return {name: at for at, name in enumerate(names[:states]) if at < len(body.output)}
+    return {}
+
+
+def _of_bodies(
+    node: NodeProto,
+    given: Sequence[_Origin],
+    bodies: Sequence[tuple[GraphProto, dict[str, _Origin]]],
+    scope: Mapping[str, _Origin],
+) -> list[_Origin]:
+    """The origins of what the node's subgraphs return, and of what a loop of no rounds does."""
+    first = 1 if node.op_type == "Loop" else 0
+    found = [_NOTHING] * len(node.output)
+    for body, formals in bodies:
+        left = _spread(body, ChainMap({**formals}, *_maps(scope)))[first:]
+        found = [a | b for a, b in zip(found, [*left, *found[len(left) :]], strict=False)]
+    if node.op_type == "Loop":
+        found = [of | given[at + 2] if at + 2 < len(given) else of for at, of in enumerate(found)]
+    return found
+
+
+def _maps(scope: Mapping[str, _Origin]) -> list[MutableMapping[str, _Origin]]:
+    return scope.maps if isinstance(scope, ChainMap) else [dict(scope)]
+
+
+def _loops(graph: GraphProto) -> int:
+    """The deepest nesting of loops in the graph."""
+    deepest = 0
+    for node in graph.node:
+        inner = max(map(_loops, subgraphs(node)), default=0)
+        deepest = max(deepest, inner + (node.op_type in ("Loop", "Scan")))
+    return deepest
+
+
+# The graph's types, inputs and outputs
+
+
+@dataclass(frozen=True)
+class _Types:
+    """The types of the values of all graphs, and the ONNX types of their elements."""
+
+    known: Mapping[str, ValueType]
+    kinds: Mapping[str, int]
+
+    def get(self, name: str, default: ValueType) -> ValueType:
+        return self.known.get(name, default)
+
+
+def _types(model: onnx.ModelProto) -> _Types:
+    """What inference says; nothing about a name that two branches give to different values."""
+    proto, _ = inferred(model)
+    graphs = [proto.graph]
+    graphs += (inner for node in nodes_in(proto.graph) for inner in subgraphs(node))
+    known: dict[str, ValueType] = {}
+    kinds: dict[str, int] = {}
+    for graph in graphs:
+        own = types_of(graph)
+        own |= sliced_away(graph, own)
+        for name, each in own.items():
+            known[name] = each if known.get(name, each) == each else UNKNOWN
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            kinds[value.name] = value.type.tensor_type.elem_type
+        kinds |= {each.name: each.data_type for each in graph.initializer}
+    return _Types(known, kinds)
+
+
+def _choose_outputs(graph: GraphProto, origins: _Scope, keep: Sequence[str]) -> None:
+    """Keep the outputs that are no caches and those to keep, and what they are computed from."""
+    made = {name for node in graph.node for name in node.output}
+    made |= {each.name for each in graph.input} | {each.name for each in graph.initializer}
+    for name in keep:
+        if name not in made:
+            raise CannotRewrite(f"The graph has no value {name}.")
+    outputs: list[ValueInfoProto] = []
+    for value in graph.output:
+        origin = origins.get(value.name, _NOTHING)
+        if value.name in keep or origin.output or not origin.present:
+            kept = ValueInfoProto(name=value.name)
+            kept.type.CopyFrom(value.type)
+            if kept.type.HasField("tensor_type"):
+                kept.type.tensor_type.ClearField("shape")
+            outputs.append(kept)
+    given = {each.name for each in outputs}
+    outputs += (ValueInfoProto(name=name) for name in dict.fromkeys(keep) if name not in given)
+    makers = {name: node for node in graph.node for name in node.output if name}
+    needed = reached((each.name for each in outputs), lambda n: _read_by(makers.get(n)))
+    _put(graph.output, outputs)
+    _put(graph.node, [each for each in graph.node if not needed.isdisjoint(each.output)])
+    _put(graph.input, [each for each in graph.input if each.name in needed])
+    _put(graph.initializer, [each for each in graph.initializer if each.name in needed])
+
+
+def _put(field: Any, content: Iterable[Any]) -> None:
+    """Make this the content of the field, which it may be a part of."""
+    copies = [type(each).FromString(each.SerializeToString()) for each in content]
+    del field[:]
+    field.extend(copies)
+
+
+def _read_by(node: NodeProto | None) -> Iterable[str]:
+    return () if node is None else reads(node)
+
+
+def _open_sizes(inputs: Iterable[ValueInfoProto], caches: set[str]) -> None:
+    """Open the sizes that differ from call to call; heads and widths stay.
+
+    An input of four dims that is no node's past is a mask if its second dim, the heads, is 1.
+    """
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        open_axes = {0, 1}
+        if len(dims) == 4:
+            is_mask = value.name not in caches and dims[1].dim_value == 1
+            open_axes = {0, 2, 3} if is_mask else {0, 2}
+        for axis in open_axes & {*range(len(dims))}:
+            if dims[axis].HasField("dim_value"):
+                dims[axis].Clear()
+
+
+def _open_body(body: GraphProto, origins: Mapping[str, _Origin]) -> None:
+    """Let the types of a body's values be what its nodes make of them."""
+    del body.value_info[:]
+    for value in body.input:
+        if not value.type.HasField("tensor_type"):
+            continue
+        value.type.tensor_type.ClearField("shape")
+    for value in body.output:
+        if origins.get(value.name, _NOTHING).present:
+            value.ClearField("type")
+        elif value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
