@@ -461,14 +461,11 @@ def _open_sizes(inputs: Iterable[ValueInfoProto], caches: set[str]) -> None:
 
 
 def _open_body(body: GraphProto, origins: Mapping[str, _Origin]) -> None:
-    """Let the types of a body's values be what its nodes make of them."""
+    """Let the types of a body's values be what its nodes make of them; their ranks stay."""
     del body.value_info[:]
-    for value in body.input:
-        if not value.type.HasField("tensor_type"):
-            continue
-        value.type.tensor_type.ClearField("shape")
+    for value in (*body.input, *body.output):
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
     for value in body.output:
         if origins.get(value.name, _NOTHING).present:
             value.ClearField("type")
-        elif value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
