@@ -9,8 +9,8 @@ computed in float32.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import onnx
@@ -31,19 +31,18 @@ from conformance.model.rewriting.attention import (
     write_attention,
 )
 from conformance.model.rewriting.floats import make_float32
+from conformance.model.rewriting.origins import (
+    NOTHING,
+    Origin,
+    Scope,
+    bodies_of,
+    inner_scope,
+    made_by,
+    passed_on,
+)
 from conformance.model.rewriting.writer import LOWEST_OPSET, NodeWriter
 
 _CACHES: Final = ("past_key", "past_value")
-#: Their results hold nothing of their inputs' elements.
-_OF_SHAPES: Final = frozenset({"Shape", "Size", "ConstantOfShape", "EyeLike", "SequenceLength"})
-#: Their results are elements of the first input; the others only say which.
-_OF_FIRST: Final = frozenset(
-    {
-        "Cast", "CastLike", "DequantizeLinear", "Expand", "Gather", "GatherElements", "GatherND",
-        "Identity", "Pad", "QuantizeLinear", "Reshape", "SequenceAt", "Slice", "Split",
-        "SplitToSequence", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-    }
-)  # fmt: skip
 #: Operator sets for a graph that names none, as one without standard operators may.
 _USUAL_OPSET: Final = 17
 #: The deepest nesting of loops; each goes over its body a few times for each of the outer ones.
@@ -52,35 +51,6 @@ _MOST_LOOPS: Final = 4
 
 class CannotRewrite(ValueError):
     """The model has no dense form; the message says why in one sentence."""
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """What a value's elements come from.
-
-    ``present``: a present of an attention node. ``output``: the output of one. ``given``: an input
-    of the graph, of the ONNX type ``kind``, which is dequantised by ``scale``.
-    """
-
-    present: bool = False
-    output: bool = False
-    given: bool = False
-    kind: int = 0
-    scale: CodeScale | None = None
-
-    def __or__(self, other: _Origin) -> _Origin:
-        return _Origin(
-            self.present or other.present,
-            self.output or other.output,
-            self.given or other.given,
-            self.kind or other.kind,
-            self.scale or other.scale,
-        )
-
-
-_NOTHING: Final = _Origin()
-_OUTPUT, _PRESENT = _Origin(output=True), _Origin(present=True)
-_Scope = MutableMapping[str, _Origin]
 
 
 def dense_model(
@@ -162,40 +132,40 @@ class _Rewriting:
     def __post_init__(self) -> None:
         self.caches: set[str] = set()
 
-    def rewrite(self, graph: GraphProto, scope: _Scope, outer: bool = True) -> _Scope:
+    def rewrite(self, graph: GraphProto, scope: Scope, outer: bool = True) -> Scope:
         """Rewrite the nodes of a graph and of its subgraphs; returns the values' origins."""
         if outer:
             for each in graph.input:
                 kind = each.type.tensor_type.elem_type
-                scope[each.name] = _Origin(given=True, kind=kind)
+                scope[each.name] = Origin(given=True, kind=kind)
             for weight in graph.initializer:
-                scope[weight.name] = _NOTHING
+                scope[weight.name] = NOTHING
         nodes: list[NodeProto] = []
         for node in graph.node:
-            made = dict(_made(node, scope))
-            passed = _passed_on(node, scope)
+            made = dict(made_by(node, scope))
+            passed = passed_on(node, scope)
             if is_rewritten(node):
                 write_attention(node, self._call(node, scope), self.write)
                 nodes += self.write.take()
             elif passed:
                 nodes.append(helper.make_node("Identity", [passed], node.output, node.name))
             else:
-                for body, formals in _bodies(node, scope):
-                    inner = self.rewrite(body, ChainMap({**formals}, *_maps(scope)), outer=False)
+                for body, formals in bodies_of(node, scope):
+                    inner = self.rewrite(body, inner_scope(formals, scope), outer=False)
                     _open_body(body, inner)
                 nodes.append(node)
             scope.update(made)
         _put(graph.node, nodes)
         return scope
 
-    def _call(self, node: NodeProto, scope: _Scope) -> AttentionCall:
+    def _call(self, node: NodeProto, scope: Scope) -> AttentionCall:
         inputs, attributes = inputs_of(node), attributes_in(node)
         types = {name: self.types.get(value, UNKNOWN) for name, value in inputs.items()}
-        origins = {name: scope.get(inputs.get(name, ""), _NOTHING) for name in _CACHES}
+        origins = {name: scope.get(inputs.get(name, ""), NOTHING) for name in _CACHES}
         packed = is_attention(node) and "key" not in inputs and not _borrows(node, types)
         use: PastUse = "none"
         if "past_key" in inputs:
-            use = "all" if origins["past_key"].present else _use(packed, types)
+            use = "all" if origins["past_key"].present else _use(node, packed, types)
         self.caches.update(inputs[name] for name in _CACHES if name in inputs)
         codes: dict[str, CodeScale] = {}
         rounding = {name: of.scale for name, of in origins.items() if of.scale is not None}
@@ -238,132 +208,18 @@ def _borrows(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
     return past.size(3) == ((size + 1) // 2 if past.dtype == "uint8" else size)
 
 
-def _use(packed: bool, types: Mapping[str, ValueType]) -> PastUse:
+def _use(node: NodeProto, packed: bool, types: Mapping[str, ValueType]) -> PastUse:
     """The use of a past that comes from inputs of the graph only."""
-    if packed:
-        return "none"
     if "key" not in types:
-        return "all"
-    length, queries = types["key"].dim(1), types["query"].dim(1)
-    if types["key"].dims is not None and len(types["key"].dims) == 4:
-        length, queries = types["key"].dim(2), types["query"].dim(-2)
+        return "none" if packed or not is_attention(node) else "all"
+    key, query = types["key"], types["query"]
+    in_heads = len(key.dims or ()) == 4
+    length, queries = key.dim(2 if in_heads else 1), query.dim(-2)
     if length == 0:
         return "all"
     if isinstance(length, int) or (length is not None and length == queries):
         return "none"
     return "without new keys"
-
-
-def _passed_on(node: NodeProto, scope: Mapping[str, _Origin]) -> str:
-    """The value that takes the place of the node's result; "" if it is computed.
-
-    A cache that is an input of the graph is not looked at where new rows are written into it, and
-    presents are not quantised on their way to a node that borrows them.
-    """
-    first = scope.get(node.input[0], _NOTHING) if node.input else _NOTHING
-    if node.op_type == "TensorScatter" and first.given and not first.present:
-        return str(node.input[1])
-    of_present = first.present and not (first.output or first.given)
-    codes = node.op_type in ("QuantizeLinear", "DequantizeLinear")
-    return str(node.input[0]) if codes and of_present else ""
-
-
-# Where values come from
-
-
-def _made(node: NodeProto, scope: Mapping[str, _Origin]) -> Iterator[tuple[str, _Origin]]:
-    """The outputs of a node, with their origins."""
-    return zip(node.output, _results(node, scope), strict=False)
-
-
-def _results(node: NodeProto, scope: Mapping[str, _Origin]) -> Sequence[_Origin]:
-    if is_rewritten(node):
-        return [_OUTPUT, _PRESENT, _PRESENT, _OUTPUT]
-    if node.op_type == "TensorScatter":
-        return [_PRESENT]
-    if node.op_type in ATTENTION:
-        return [_OUTPUT] * len(node.output)
-    if node.op_type in _OF_SHAPES:
-        return [_NOTHING] * len(node.output)
-    given = [scope.get(name, _NOTHING) for name in node.input]
-    bodies = _bodies(node, scope)
-    if bodies:
-        return _of_bodies(node, given, bodies, scope)
-    origin = _union(given[:1] if node.op_type in _OF_FIRST else given)
-    if node.op_type == "DequantizeLinear" and origin.kind:
-        attributes = attributes_in(node)
-        if not attributes.get("block_size"):
-            axis = int(attributes.get("axis", 1)) % 4
-            dims = tuple(-1 if at == axis else 1 for at in range(4))
-            origin = replace(origin, scale=CodeScale(node.input[1], origin.kind, dims))
-    return [origin] * len(node.output)
-
-
-def _union(origins: Iterable[_Origin]) -> _Origin:
-    found = _NOTHING
-    for each in origins:
-        found |= each
-    return found
-
-
-def _spread(graph: GraphProto, scope: _Scope) -> list[_Origin]:
-    """The origins of a subgraph's outputs."""
-    for node in graph.node:
-        scope.update(_made(node, scope))
-    return [scope.get(each.name, _NOTHING) for each in graph.output]
-
-
-def _bodies(
-    node: NodeProto, scope: Mapping[str, _Origin]
-) -> list[tuple[GraphProto, dict[str, _Origin]]]:
-    """The subgraphs of a node, each with the origins of its own inputs."""
-    return [(body, _formals(node, body, scope)) for body in subgraphs(node)]
-
-
-def _formals(node: NodeProto, body: GraphProto, scope: Mapping[str, _Origin]) -> dict[str, _Origin]:
-    """The origins of a body's inputs: of what the node gives, and of what a round leaves."""
-    given = [scope.get(name, _NOTHING) for name in node.input]
-    formals = {each.name: of for each, of in zip(body.input, given, strict=False)}
-    carried = _carried(node, body)
-    while carried:
-        left = _spread(body, ChainMap({**formals}, *_maps(scope)))
-        found = {name: formals.get(name, _NOTHING) | left[at] for name, at in carried.items()}
-        if found.items() <= formals.items():
-            break
-        formals |= found
-    return formals
-
-
-def _carried(node: NodeProto, body: GraphProto) -> dict[str, int]:
-    """The inputs of a body that get an output of the round before, by its index."""
-    names = [each.name for each in body.input]
-    if node.op_type == "Loop":
-        return {name: at + 1 for at, name in enumerate(names[2:]) if at + 1 < len(body.output)}
-    if node.op_type == "Scan":
-        states = len(names) - int(attributes_in(node).get("num_scan_inputs", len(names)))
-        return {name: at for at, name in enumerate(names[:states]) if at < len(body.output)}
-    return {}
-
-
-def _of_bodies(
-    node: NodeProto,
-    given: Sequence[_Origin],
-    bodies: Sequence[tuple[GraphProto, dict[str, _Origin]]],
-    scope: Mapping[str, _Origin],
-) -> list[_Origin]:
-    """The origins of what the node's subgraphs return, and of what a loop of no rounds does."""
-    first = 1 if node.op_type == "Loop" else 0
-    found = [_NOTHING] * len(node.output)
-    for body, formals in bodies:
-        left = _spread(body, ChainMap({**formals}, *_maps(scope)))[first:]
-        found = [a | b for a, b in zip(found, [*left, *found[len(left) :]], strict=False)]
-    if node.op_type == "Loop":
-        found = [of | given[at + 2] if at + 2 < len(given) else of for at, of in enumerate(found)]
-    return found
-
-
-def _maps(scope: Mapping[str, _Origin]) -> list[MutableMapping[str, _Origin]]:
-    return scope.maps if isinstance(scope, ChainMap) else [dict(scope)]
 
 
 def _loops(graph: GraphProto) -> int:
@@ -402,12 +258,13 @@ def _types(model: onnx.ModelProto) -> _Types:
         for name, each in own.items():
             known[name] = each if known.get(name, each) == each else UNKNOWN
         for value in (*graph.input, *graph.value_info, *graph.output):
-            kinds[value.name] = value.type.tensor_type.elem_type
+            kind = value.type.tensor_type.elem_type
+            kinds[value.name] = kind if kinds.get(value.name, kind) == kind else 0
         kinds |= {each.name: each.data_type for each in graph.initializer}
     return _Types(known, kinds)
 
 
-def _choose_outputs(graph: GraphProto, origins: _Scope, keep: Sequence[str]) -> None:
+def _choose_outputs(graph: GraphProto, origins: Scope, keep: Sequence[str]) -> None:
     """Keep the outputs that are no caches and those to keep, and what they are computed from."""
     made = {name for node in graph.node for name in node.output}
     made |= {each.name for each in graph.input} | {each.name for each in graph.initializer}
@@ -416,7 +273,7 @@ def _choose_outputs(graph: GraphProto, origins: _Scope, keep: Sequence[str]) -> 
             raise CannotRewrite(f"The graph has no value {name}.")
     outputs: list[ValueInfoProto] = []
     for value in graph.output:
-        origin = origins.get(value.name, _NOTHING)
+        origin = origins.get(value.name, NOTHING)
         if value.name in keep or origin.output or not origin.present:
             kept = ValueInfoProto(name=value.name)
             kept.type.CopyFrom(value.type)
@@ -460,12 +317,12 @@ def _open_sizes(inputs: Iterable[ValueInfoProto], caches: set[str]) -> None:
                 dims[axis].Clear()
 
 
-def _open_body(body: GraphProto, origins: Mapping[str, _Origin]) -> None:
+def _open_body(body: GraphProto, origins: Mapping[str, Origin]) -> None:
     """Let the types of a body's values be what its nodes make of them; their ranks stay."""
     del body.value_info[:]
     for value in (*body.input, *body.output):
         for dim in value.type.tensor_type.shape.dim:
             dim.Clear()
     for value in body.output:
-        if origins.get(value.name, _NOTHING).present:
+        if origins.get(value.name, NOTHING).present:
             value.ClearField("type")

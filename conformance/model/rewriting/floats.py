@@ -8,6 +8,8 @@ import numpy as np
 from google.protobuf.message import Message
 from onnx import AttributeProto, TensorProto, TypeProto, numpy_helper
 
+from conformance.graph.nodes import is_empty
+
 _HALVES: Final = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 #: The attributes of any operator that name a type of an element.
 _TYPES: Final = frozenset({"to", "dtype", "output_dtype", "stash_type"})
@@ -23,6 +25,8 @@ def make_float32(message: Message) -> None:
     """
     if isinstance(message, TensorProto):
         if message.data_type in _HALVES:
+            if is_empty(message):
+                raise ValueError(f"{message.name} is in another file")
             numbers = numpy_helper.to_array(message).astype(np.float32)
             message.CopyFrom(numpy_helper.from_array(numbers, message.name))
         return
