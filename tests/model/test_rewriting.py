@@ -178,8 +178,9 @@ def test_a_cache_of_codes_is_borrowed(name: str) -> None:
     compare(*quantised(name, "PER_CHANNEL", 6, 0))
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("rounded", [False, True])
-def test_codes_outside_of_the_node(rounded: bool) -> None:
+def test_codes_outside_of_the_node(rounded: bool, by_hand: bool) -> None:
     """The graph itself quantises the cache, by one scale for each head."""
     text = """
     agraph (float[B, S, 32] query, float[B, S, 16] key, float[B, S, 16] value,
@@ -193,6 +194,10 @@ def test_codes_outside_of_the_node(rounded: bool) -> None:
     }
     """
     inputs, step = prompt(), np.array([0.3, 0.4], np.float32)
+    if by_hand:
+        made = """numbers = Cast <to = 1> (codes) axes = Constant <value_ints = [0, 2, 3]> ()
+                  steps = Unsqueeze (step, axes) past = Mul (steps, numbers)"""
+        text = text.replace("past = DequantizeLinear <axis = 1> (codes, step)", made)
     dense = dense_model(parsed(text), rounded=rounded)
     assert [each.name for each in dense.graph.output] == ["output"]
     got = ran(dense, {**inputs, "step": step})["output"]
@@ -362,9 +367,12 @@ def test_a_decoder_is_what_onnxruntime_makes_of_it(makes: dict[str, Any]) -> Non
         each.name: np.zeros((1, 2, makes.get("rows", 0), 16), np.float32)
         for each in model.graph.input[2:]
     }
+    model.ir_version = 3
     before = model.SerializeToString()
     dense = dense_model(model)
+    assert dense.ir_version == 4
     assert model.SerializeToString() == before
+    model.ir_version = 9
     assert [each.name for each in dense.graph.input] == ["input_ids"]
     right = ran(model, ids | pasts)["logits"]
     np.testing.assert_allclose(ran(dense, ids)["logits"], right, 0, 1e-5)
@@ -541,6 +549,8 @@ def test_what_cannot_be_rewritten() -> None:
         dense_model(parsed(ATTENTION, 12))
     with pytest.raises(CannotRewrite, match="no value nothing"):
         dense_model(parsed(ATTENTION), keep=["nothing"])
+    with pytest.raises(CannotRewrite, match="GroupQueryAttention has no kv_num_heads"):
+        dense_model(parsed(ATTENTION.replace(", kv_num_heads = 1", "")))
     model = parsed(ATTENTION)
     model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT16, dims=[4]).raw_data = b"1"
     with pytest.raises(CannotRewrite, match="A weight has no content"):

@@ -82,7 +82,7 @@ class _Masks:
 
 def inputs_of(node: NodeProto) -> dict[str, str]:
     """The connected inputs of an attention node, by names that all attention operators share."""
-    names = _STANDARD if not node.domain else _MULTI_HEAD
+    names = _MULTI_HEAD if node.domain == DOMAIN else _STANDARD
     return connected(INPUT_NAMES if is_attention(node) else names, node.input)
 
 
@@ -97,6 +97,8 @@ def write_attention(node: NodeProto, call: AttentionCall, write: NodeWriter) -> 
 
     Its outputs are those of the operator, but for the presents: float32 [B, K, T, D], all keys,
     rotated, and all values, not quantised. Lengths, positions and codes are not looked at.
+
+    Raises KeyError for an attribute or input that the operator requires and the node lacks.
     """
     if is_attention(node):
         _write_grouped(node, call, write)

@@ -45,6 +45,8 @@ from conformance.model.rewriting.writer import LOWEST_OPSET, NodeWriter
 _CACHES: Final = ("past_key", "past_value")
 #: Operator sets for a graph that names none, as one without standard operators may.
 _USUAL_OPSET: Final = 17
+#: The first version in which constants need not be inputs.
+_LOWEST_IR: Final = 4
 #: The deepest nesting of loops; each goes over its body a few times for each of the outer ones.
 _MOST_LOOPS: Final = 4
 
@@ -71,7 +73,8 @@ def dense_model(
 
     Raises:
         CannotRewrite: the opset is below 13, functions cannot be inlined, weights are missing,
-            there is no value that ``keep`` names, loops are nested deeply, or one carries codes.
+            there is no value that ``keep`` names, a node lacks what it needs, loops are nested
+            deeply, or one carries codes.
     """
     dense = onnx.ModelProto()
     dense.CopyFrom(model)
@@ -88,6 +91,7 @@ def dense_model(
         raise CannotRewrite(f"It has operator set {opset}, and {LOWEST_OPSET} is the lowest known.")
     if _loops(dense.graph) > _MOST_LOOPS:
         raise CannotRewrite(f"More than {_MOST_LOOPS} loops are one in the other.")
+    dense.ir_version = max(dense.ir_version, _LOWEST_IR)
     types = _types(dense)
     try:
         make_float32(dense)
@@ -145,7 +149,11 @@ class _Rewriting:
             made = dict(made_by(node, scope))
             passed = passed_on(node, scope)
             if is_rewritten(node):
-                write_attention(node, self._call(node, scope), self.write)
+                try:
+                    write_attention(node, self._call(node, scope), self.write)
+                except KeyError as error:
+                    name = node.name or node.op_type
+                    raise CannotRewrite(f"{name} has no {error.args[0]}.") from None
                 nodes += self.write.take()
             elif passed:
                 nodes.append(helper.make_node("Identity", [passed], node.output, node.name))

@@ -104,9 +104,10 @@ def _results(node: NodeProto, scope: Mapping[str, Origin]) -> Sequence[Origin]:
             axis = int(attributes.get("axis", 1)) % 4
             dims = tuple(-1 if at == axis else 1 for at in range(4))
             origin = replace(origin, scale=CodeScale(node.input[1], origin.kind, dims))
-    if node.op_type == "Mul" and origin.kind in _CODES and origin.scale is None:
-        scale = node.input[1 if given[0].kind in _CODES else 0]
-        origin = replace(origin, scale=CodeScale(scale, origin.kind))
+    codes = [at for at, each in enumerate(given) if each.kind in _CODES and each.scale is None]
+    if node.op_type == "Mul" and len(codes) == 1:
+        scale, kind = node.input[1 - codes[0]], given[codes[0]].kind
+        origin = replace(origin, kind=kind, scale=CodeScale(scale, kind))
     return [origin] * len(node.output)
 
 
