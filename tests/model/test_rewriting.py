@@ -551,6 +551,8 @@ def test_what_cannot_be_rewritten() -> None:
         dense_model(parsed(ATTENTION), keep=["nothing"])
     with pytest.raises(CannotRewrite, match="GroupQueryAttention has no kv_num_heads"):
         dense_model(parsed(ATTENTION.replace(", kv_num_heads = 1", "")))
+    with pytest.raises(CannotRewrite, match="GroupQueryAttention has an attribute out of its"):
+        dense_model(parsed(ATTENTION.replace("num_heads = 2", "num_heads = 0")))
     model = parsed(ATTENTION)
     model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT16, dims=[4]).raw_data = b"1"
     with pytest.raises(CannotRewrite, match="A weight has no content"):

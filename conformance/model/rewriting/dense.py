@@ -22,7 +22,7 @@ from conformance.graph.parts import reached
 from conformance.graph.reading import reads
 from conformance.graph.shapes import UNKNOWN, ValueType, inferred, types_of
 from conformance.graph.walks import inlined, nodes_in, subgraphs
-from conformance.model.rewriting.attention import (
+from conformance.model.rewriting.dense_nodes import (
     AttentionCall,
     CodeScale,
     PastUse,
@@ -31,6 +31,7 @@ from conformance.model.rewriting.attention import (
     write_attention,
 )
 from conformance.model.rewriting.floats import make_float32
+from conformance.model.rewriting.node_writer import LOWEST_OPSET, NodeWriter
 from conformance.model.rewriting.origins import (
     NOTHING,
     Origin,
@@ -40,7 +41,6 @@ from conformance.model.rewriting.origins import (
     made_by,
     passed_on,
 )
-from conformance.model.rewriting.writer import LOWEST_OPSET, NodeWriter
 
 _CACHES: Final = ("past_key", "past_value")
 #: Operator sets for a graph that names none, as one without standard operators may.
@@ -149,12 +149,7 @@ class _Rewriting:
             made = dict(made_by(node, scope))
             passed = passed_on(node, scope)
             if is_rewritten(node):
-                try:
-                    write_attention(node, self._call(node, scope), self.write)
-                except KeyError as error:
-                    name = node.name or node.op_type
-                    raise CannotRewrite(f"{name} has no {error.args[0]}.") from None
-                nodes += self.write.take()
+                nodes += self._dense(node, scope)
             elif passed:
                 nodes.append(helper.make_node("Identity", [passed], node.output, node.name))
             else:
@@ -165,6 +160,18 @@ class _Rewriting:
             scope.update(made)
         _put(graph.node, nodes)
         return scope
+
+    def _dense(self, node: NodeProto, scope: Scope) -> list[NodeProto]:
+        name = node.name or node.op_type
+        try:
+            write_attention(node, self._call(node, scope), self.write)
+        except CannotRewrite:
+            raise
+        except KeyError as error:
+            raise CannotRewrite(f"{name} has no {error.args[0]}.") from None
+        except (ArithmeticError, ValueError):
+            raise CannotRewrite(f"{name} has an attribute out of its range.") from None
+        return self.write.take()
 
     def _call(self, node: NodeProto, scope: Scope) -> AttentionCall:
         inputs, attributes = inputs_of(node), attributes_in(node)

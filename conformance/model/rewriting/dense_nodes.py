@@ -16,7 +16,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from conformance.graph.nodes import attributes_in, connected, is_attention
-from conformance.model.rewriting.writer import NodeWriter
+from conformance.model.rewriting.node_writer import NodeWriter
 from conformance.operator.signature import DOMAIN, INPUT_NAMES, OUTPUT_NAMES
 
 #: Which rows of a past are keys: none of them, all, or all if there are no new keys.
@@ -98,7 +98,8 @@ def write_attention(node: NodeProto, call: AttentionCall, write: NodeWriter) -> 
     Its outputs are those of the operator, but for the presents: float32 [B, K, T, D], all keys,
     rotated, and all values, not quantised. Lengths, positions and codes are not looked at.
 
-    Raises KeyError for an attribute or input that the operator requires and the node lacks.
+    Raises KeyError for an attribute or input that the operator requires and the node lacks, and
+    ArithmeticError or ValueError for an attribute with a value that no operator has.
     """
     if is_attention(node):
         _write_grouped(node, call, write)
@@ -114,6 +115,8 @@ def write_attention(node: NodeProto, call: AttentionCall, write: NodeWriter) -> 
 def _write_grouped(node: NodeProto, call: AttentionCall, write: NodeWriter) -> None:
     inputs, attributes = inputs_of(node), attributes_in(node)
     heads, kv_heads = (int(attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    if kv_heads < 1 or heads < 1 or heads % kv_heads:
+        raise ValueError("the numbers of heads")
     every = heads + 2 * kv_heads if call.packed else heads
     query = write.node("Reshape", inputs["query"], write.constant([0, 0, every, -1]))
     size = write.size(query, 3)
@@ -156,7 +159,7 @@ def _write_grouped(node: NodeProto, call: AttentionCall, write: NodeWriter) -> N
     )
     sink = inputs.get("head_sink", "")
     if not sink and attributes.get("smooth_softmax") == 1:
-        sink = write.constant(np.zeros(heads), np.float32)
+        sink = write.number(0.0)
     outputs = connected(OUTPUT_NAMES, node.output)
     output, before, after = _attended(query, key, value, attributes, masks, sink, write)
     if "output" in outputs:
