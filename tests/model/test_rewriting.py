@@ -308,41 +308,66 @@ def test_keys_of_unknown_length(rows: int) -> None:
     np.testing.assert_allclose(ran(dense_model(parsed(text)), inputs)["output"], right, 0, 1e-5)
 
 
+#: A graph that makes one token after the other.
+LOOP = """
+agraph (float[B, S, 16] query, float[B, S, 8] key, float[B, S, 8] value,
+        float[B, 1, P, 8] past_key, float[B, 1, P, 8] past_value, float[B, S, 16] other,
+        int32[B] seqlens_k, int32 total)
+      => (float[S, B, 1, 16] outputs, float[B, 1, T, 8] last_key) {
+  one = Constant <value_ints = [1]> ()
+  zero = Constant <value_ints = [0]> ()
+  always = Constant <value = bool {1}> ()
+  shape = Shape (query)
+  index = Constant <value_int = 1> ()
+  tokens = Gather (shape, index)
+  last_key, last_value, outputs = Loop (tokens, always, past_key, past_value) <body = round (
+      int64 at, bool go, float[B, 1, P, 8] k, float[B, 1, P, 8] v
+    ) => (bool goes, float[B, 1, T, 8] new_k, float[B, 1, T, 8] new_v, float[B, 1, 16] out) {
+      goes = Identity (go)
+      last = Constant <value_ints = [-1]> ()
+      start = Reshape (at, last)
+      end = Add (start, one)
+      q1 = Slice (query, start, end, one)
+      k1 = Slice (key, start, end, one)
+      v1 = Slice (value, start, end, one)
+      BODY
+    }>
+}
+"""
+STEP = """com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1, local_window_size = 3>
+          (q1, k1, v1, k, v, seqlens_k, total)"""
+
+
 def test_a_loop_carries_a_cache() -> None:
-    """A graph that makes one token after the other computes what it does for all at once."""
-    text = """
-    agraph (float[B, S, 16] query, float[B, S, 8] key, float[B, S, 8] value,
-            float[B, 1, P, 8] past_key, float[B, 1, P, 8] past_value,
-            int32[B] seqlens_k, int32 total) => (float[S, B, 1, 16] outputs,
-            float[B, 1, T, 8] last_key) {
-      one = Constant <value_ints = [1]> ()
-      always = Constant <value = bool {1}> ()
-      shape = Shape (query)
-      index = Constant <value_int = 1> ()
-      tokens = Gather (shape, index)
-      last_key, last_value, outputs = Loop (tokens, always, past_key, past_value) <body = round (
-          int64 at, bool go, float[B, 1, P, 8] k, float[B, 1, P, 8] v
-        ) => (bool goes, float[B, 1, T, 8] new_k, float[B, 1, T, 8] new_v, float[B, 1, 16] out) {
-          goes = Identity (go)
-          last = Constant <value_ints = [-1]> ()
-          start = Reshape (at, last)
-          end = Add (start, one)
-          q1 = Slice (query, start, end, one)
-          k1 = Slice (key, start, end, one)
-          v1 = Slice (value, start, end, one)
-          out, new_k, new_v = com.microsoft.GroupQueryAttention
-            <num_heads = 2, kv_num_heads = 1, local_window_size = 3>
-            (q1, k1, v1, k, v, seqlens_k, total)
-        }>
-    }
-    """
-    attributes = "<num_heads = 2, kv_num_heads = 1"
-    whole = ATTENTION.replace(attributes, f"{attributes}, local_window_size = 3")
-    right = computed(whole, arrays())["output"].value
-    dense = dense_model(parsed(text))
+    dense = dense_model(parsed(LOOP.replace("BODY", f"out, new_k, new_v = {STEP}")))
     assert [each.name for each in dense.graph.output] == ["outputs"]
     got = ran(dense, arrays())["outputs"][:, 0, 0]
-    np.testing.assert_allclose(got, right[0], 0, 1e-5)
+    heads = "num_heads = 2, kv_num_heads = 1"
+    whole = ATTENTION.replace(heads, f"{heads}, local_window_size = 3")
+    np.testing.assert_allclose(got, computed(whole, arrays())["output"].value[0], 0, 1e-5)
+
+
+def test_a_branch_in_a_loop_makes_what_is_borrowed() -> None:
+    step = STEP.replace(", local_window_size = 3", "")
+    declared = "float[B, 1, 16] o{0}, float[B, 1, T, 8] k{0}, float[B, 1, T, 8] v{0}"
+    branches = ", ".join(
+        f"{name}_branch = {name} () => ({declared.format(at)}) {{ o{at}, k{at}, v{at} = {step} }}"
+        for name, at in (("then", 8), ("else", 9))
+    )
+    body = f"""first, new_k, new_v = If (go) <{branches}>
+      q2 = Slice (other, start, end, one)
+      none = Slice (key, zero, zero, one)
+      out = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+        (q2, none, none, new_k, new_v, seqlens_k, total)"""
+    got = ran(dense_model(parsed(LOOP.replace("BODY", body))), arrays())["outputs"][:, 0, 0]
+    right = computed(two_layers(BETWEEN["copied"]), arrays())["last"].value[0]
+    np.testing.assert_allclose(got, right, 0, 1e-5)
+
+
+def test_a_loop_carries_no_codes() -> None:
+    quantised = STEP.replace("kv_num_heads = 1", 'kv_num_heads = 1, k_quant_type = "PER_TENSOR"')
+    with pytest.raises(CannotRewrite, match="A loop carries a quantised cache"):
+        dense_model(parsed(LOOP.replace("BODY", f"out, new_k, new_v = {quantised}")))
 
 
 @pytest.mark.parametrize("inside", ["If", "function"])
