@@ -24,9 +24,24 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from twin_decoders import Decoder, graph_of
-from twin_faults import FAULTS, Fault, Files, asked, files_for, text_of, valid_for
-from twin_programs import Truth, established, promised, tolerance
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+from twin_decoders import Decoder, graph_of  # type: ignore[import-not-found]
+from twin_faults import (  # type: ignore[import-not-found]
+    FAULTS,
+    Fault,
+    Files,
+    asked,
+    files_for,
+    text_of,
+    valid_for,
+)
+from twin_programs import (  # type: ignore[import-not-found]
+    Truth,
+    established,
+    promised,
+    tolerance,
+)
 
 #: Ways of calling that are wrong in one chat, if they are wrong.
 CHAT = ("chat", "long", "pipeline")

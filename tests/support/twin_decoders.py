@@ -195,6 +195,12 @@ def drawn(rng: np.random.Generator, needs: dict[str, Any]) -> Decoder:
     raise ValueError(f"nothing sound has {needs}")
 
 
+def usual(**fields: Any) -> Decoder:
+    """A decoder of two layers with what is usual, but for the fields that are given."""
+    first = {name: values[0] for name, values in CHOICES.items()}
+    return Decoder(**{**first, "seed": 5, "layers": 2, "kv": 2, **fields})
+
+
 # What is computed
 
 
