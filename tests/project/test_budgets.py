@@ -33,9 +33,9 @@ BUDGETS = {
     "conformance/targets": 1238,
     "runners": 2684,
     "mutants": 3366,
-    "tests": 22955,
+    "tests": 24391,
     ".ci": 692,
-    "benchmarks": 819,
+    "benchmarks": 1078,
 }
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="not a checkout")

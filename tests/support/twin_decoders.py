@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
@@ -20,6 +20,7 @@ from onnx import numpy_helper as nh
 
 Array = np.ndarray[Any, Any]
 WORDS, WIDTH, ROWS, TABLE, MS = 61, 32, 64, 128, "com.microsoft"
+CACHES = ("int8 tensor", "int8 channel", "qdq", "trimmed", "sliding")
 #: Where LongRoPE and the other scalings begin.
 ORIGINAL = 32
 SHORT, LONG = np.geomspace(1, 2, 16), np.geomspace(1, 30, 16)
@@ -27,40 +28,11 @@ INPUTS = (
     *("query", "key", "value", "past_key", "past_value", "seqlens_k", "total", "cos", "sin"),
     *("position_ids", "bias", "sink", "k_scale", "v_scale", "q_norm", "k_norm"),
 )
-#: What a decoder may have: the usual is named more often.
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "layers": (1, 2, 2, 2, 3, 4),
-    "heads": (4, 4, 8),
-    "kv": (1, 2, 2, 4),
-    "size": (16, 16, 32),
-    "half": (False, False, False, True),
-    "window": (0, 0, 0, 4, 5, 7),
-    "pattern": ("all", "odd", "even"),
-    "rotary": ("node", "node", "node", "op", "op", "hand", "none", "node_ids"),
-    "base": (1e4, 1e4, 5e5, 100.0),
-    "scaling": (*("",) * 8, "linear", "yarn", "llama3", "longrope"),
-    "interleaved": (False, False, False, True),
-    "partial": (1.0, 1.0, 1.0, 0.5),
-    "offset": (0, 0, 0, 3),
-    "packed": (False, False, False, True),
-    "norm": ("", "", "", "before", "after"),
-    "softcap": (0.0, 0.0, 0.0, 2.0),
-    "sink": ("", "", "", "", "sink", "smooth"),
-    "scale": (0.0, 0.0, 0.0, 0.4),
-    "lengths": ("mask", "mask", "mask", "shape", "positions", "given"),
-    "bias": ("", "", "", "", "pad", "causal", "pad causal"),
-    "positions": ("input", "input", "graph"),
-    "cache": (
-        *("growing",) * 7,
-        *("static", "static", "int8 tensor", "int8 channel", "qdq", "trimmed", "sliding"),
-    ),
-    "borrow": (*("",) * 8, "constant", "slice", "identity"),
-    "wrap": (*("",) * 8, "if new", "if past", "loop", "function"),
-    "embeds": (False, False, False, True),
-    "types": (*("",) * 8, "embed", "block"),
-    "beams": (*(False,) * 8, True),
-    "standard": (*(False,) * 8, True),
-}
+
+
+def one_of(*values: Any) -> Any:
+    """A field with these values to draw: the first is usual."""
+    return field(metadata={"values": values})
 
 
 @dataclass(frozen=True)
@@ -69,34 +41,36 @@ class Decoder:
     one branch of an If has in place of the node's attributes."""
 
     seed: int
-    layers: int
-    heads: int
-    kv: int
-    size: int
-    half: bool
-    window: int
-    pattern: str
-    rotary: str
-    base: float
-    scaling: str
-    interleaved: bool
-    partial: float
-    offset: int
-    packed: bool
-    norm: str
-    softcap: float
-    sink: str
-    scale: float
-    lengths: str
-    bias: str
-    positions: str
-    cache: str
-    borrow: str
-    wrap: str
-    embeds: bool
-    types: str
-    beams: bool
-    standard: bool
+    layers: int = one_of(1, 2, 2, 2, 3, 4)
+    heads: int = one_of(4, 4, 8)
+    kv: int = one_of(1, 2, 2, 4)
+    size: int = one_of(16, 16, 32)
+    half: bool = one_of(False, False, False, True)
+    window: int = one_of(0, 0, 0, 4, 5, 7)
+    pattern: str = one_of("all", "odd", "even")
+    rotary: str = one_of("node", "node", "node", "op", "op", "hand", "none", "node_ids")
+    base: float = one_of(1e4, 1e4, 5e5, 100.0)
+    local_base: float = one_of(*(0.0,) * 6, 50.0)
+    unrotated: str = one_of(*("",) * 8, "even", "odd")
+    scaling: str = one_of(*("",) * 8, "linear", "yarn", "llama3", "longrope")
+    interleaved: bool = one_of(False, False, False, True)
+    partial: float = one_of(1.0, 1.0, 1.0, 0.5)
+    offset: int = one_of(0, 0, 0, 3)
+    packed: bool = one_of(False, False, False, True)
+    norm: str = one_of("", "", "", "before", "after")
+    softcap: float = one_of(0.0, 0.0, 0.0, 2.0)
+    sink: str = one_of("", "", "", "", "sink", "smooth")
+    scale: float = one_of(0.0, 0.0, 0.0, 0.4)
+    lengths: str = one_of("mask", "mask", "mask", "shape", "positions", "given")
+    bias: str = one_of("", "", "", "", "pad", "causal", "pad causal")
+    positions: str = one_of("input", "input", "graph")
+    cache: str = one_of(*("growing",) * 7, *("static",) * 2, *CACHES)
+    borrow: str = one_of(*("",) * 8, "constant", "slice", "identity")
+    wrap: str = one_of(*("",) * 8, "if new", "if past", "loop", "function")
+    embeds: bool = one_of(False, False, False, True)
+    types: str = one_of(*("",) * 8, "embed", "block")
+    beams: bool = one_of(*(False,) * 8, True)
+    standard: bool = one_of(*(False,) * 8, True)
     fault: str = ""
     branch: tuple[tuple[str, Any], ...] = ()
     pipeline: bool = False
@@ -124,6 +98,14 @@ class Decoder:
         sees = {"all": True, "odd": layer % 2 == 1, "even": layer % 2 == 0}[self.pattern]
         return self.window if sees else 0
 
+    def turns(self, layer: int) -> bool:
+        """Whether a layer has positions."""
+        return self.rotary != "none" and self.unrotated != ("odd" if layer % 2 else "even")
+
+    def base_of(self, layer: int) -> float:
+        """The base of a layer's angles."""
+        return (self.window_of(layer) and self.local_base) or self.base
+
     def source_of(self, layer: int) -> int:
         """The layer whose cache a layer reads: its own, or in the later half the one before it."""
         half = (self.layers + 1) // 2
@@ -135,6 +117,9 @@ class Decoder:
     def is_standard(self, layer: int) -> bool:
         """Whether a layer is ONNX's Attention."""
         return self.standard and (self.source_of(layer) != layer if self.borrow else layer % 2 == 1)
+
+
+CHOICES = {each.name: each.metadata["values"] for each in fields(Decoder) if each.metadata}
 
 
 def is_sound(d: Decoder) -> bool:
@@ -172,6 +157,16 @@ def is_sound(d: Decoder) -> bool:
         or (d.cache == "growing" and d.lengths == "mask" and by_ids and d.layers > 1),
         not d.standard or not (d.sink or d.wrap or d.types == "block"),
         not (d.standard and d.softcap and d.half),
+        not d.local_base
+        or (
+            (d.window and d.pattern != "all" and d.rotary != "none" and d.layers > 1)
+            and not (d.scaling or d.wrap == "loop" or d.borrow)
+        ),
+        not d.unrotated
+        or (
+            (d.rotary != "none" and d.layers > 1 and not d.borrow)
+            and not (d.wrap == "loop" or d.scaling)
+        ),
         not d.pipeline or (d.cache == "static" and d.lengths == "given" and not d.wrap),
         not d.window or d.pattern != "odd" or last > 0,
     )
@@ -183,22 +178,22 @@ def drawn(rng: np.random.Generator, needs: dict[str, Any]) -> Decoder:
     names = {name: values for name, values in CHOICES.items() if name not in needs}
     for _ in range(200_000):
         usual = rng.random() < 0.5  # half of the time only few things are unusual
-        fields = {
+        chosen = {
             name: values[0]
             if usual and name not in ("layers", "heads", "size") and rng.random() < 0.7
             else values[int(rng.integers(len(values)))]
             for name, values in names.items()
         }
-        decoder = Decoder(seed=int(rng.integers(1 << 30)), **{**fields, **needs})
+        decoder = Decoder(seed=int(rng.integers(1 << 30)), **{**chosen, **needs})
         if is_sound(decoder):
             return decoder
     raise ValueError(f"nothing sound has {needs}")
 
 
-def usual(**fields: Any) -> Decoder:
-    """A decoder of two layers with what is usual, but for the fields that are given."""
+def usual(**others: Any) -> Decoder:
+    """A decoder of two layers with what is usual, but for what is given."""
     first = {name: values[0] for name, values in CHOICES.items()}
-    return Decoder(**{**first, "seed": 5, "layers": 2, "kv": 2, **fields})
+    return Decoder(**{**first, "seed": 5, "layers": 2, "kv": 2, **others})
 
 
 # What is computed
@@ -224,9 +219,9 @@ def weights(d: Decoder) -> dict[str, Array]:
     return {name: each.astype(d.dtype).astype(np.float64) for name, each in made.items()}
 
 
-def frequencies(d: Decoder, long: bool = False) -> tuple[Array, float]:
+def frequencies(d: Decoder, long: bool = False, layer: int = 0) -> tuple[Array, float]:
     """The angle of each pair for one position, and the factor of the tables."""
-    inverse = d.base ** (-np.arange(0, d.rotated, 2) / d.rotated)
+    inverse = d.base_of(layer) ** (-np.arange(0, d.rotated, 2) / d.rotated)
     if d.scaling == "linear":
         return inverse / 4, 1.0
     if d.scaling == "longrope":
@@ -248,9 +243,9 @@ def frequencies(d: Decoder, long: bool = False) -> tuple[Array, float]:
     return inverse, 1.0
 
 
-def tables(d: Decoder, long: bool = False) -> tuple[Array, Array]:
+def tables(d: Decoder, long: bool = False, layer: int = 0) -> tuple[Array, Array]:
     """cos and sin for the positions 0, 1, …"""
-    inverse, factor = frequencies(d, long)
+    inverse, factor = frequencies(d, long, layer)
     angles = np.outer(np.arange(TABLE), inverse)
     return np.cos(angles) * factor, np.sin(angles) * factor
 
@@ -266,10 +261,10 @@ def logits(d: Decoder, w: dict[str, Array], ids: Array, types: Array) -> Array:
     kept: dict[int, tuple[Array, Array]] = {}
     for i in range(d.layers):
         y = _normed(x)
-        q = _positioned(d, (y @ w[f"q{i}"]).reshape(n, d.heads, d.size), w[f"q_norm{i}"], n)
+        q = _positioned(d, (y @ w[f"q{i}"]).reshape(n, d.heads, d.size), w[f"q_norm{i}"], n, i)
         source = d.source_of(i)
         if source == i:
-            k = _positioned(d, (y @ w[f"k{i}"]).reshape(n, d.kv, d.size), w[f"k_norm{i}"], n)
+            k = _positioned(d, (y @ w[f"k{i}"]).reshape(n, d.kv, d.size), w[f"k_norm{i}"], n, i)
             kept[i] = k, (y @ w[f"v{i}"]).reshape(n, d.kv, d.size)
         keys, values = (np.repeat(each, d.heads // d.kv, 1) for each in kept[source])
         scores = np.einsum("ihd,jhd->hij", q, keys) * (d.scale or d.size**-0.5)
@@ -292,12 +287,12 @@ def _normed(x: Array) -> Array:
     return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6))
 
 
-def _positioned(d: Decoder, x: Array, norm: Array, n: int) -> Array:
+def _positioned(d: Decoder, x: Array, norm: Array, n: int, layer: int) -> Array:
     """Heads with norm and rotation: [tokens, heads, size]."""
     if d.norm in ("before", "node"):
         x = _normed(x) * norm
-    if d.rotary != "none":
-        cos, sin = (each[:n, None] for each in tables(d, n > ORIGINAL))
+    if d.turns(layer):
+        cos, sin = (each[:n, None] for each in tables(d, n > ORIGINAL, layer))
         half, y = d.rotated // 2, x.copy()
         one = slice(0, 2 * half, 2) if d.interleaved else slice(0, half)
         two = slice(1, 2 * half, 2) if d.interleaved else slice(half, 2 * half)
@@ -473,13 +468,14 @@ class Graph:
             at = self.once(f"{at}+{more}", lambda: self.op("Add", at, self.const(more)))
         return at
 
-    def tables(self) -> tuple[str, str]:
+    def tables(self, layer: int) -> tuple[str, str]:
         """cos and sin."""
         d = self.d
-        first = 0 if d.in_graph else d.offset
+        first, local = 0 if d.in_graph else d.offset, d.base_of(layer) != d.base
+        names = ("cos_cache_local", "sin_cache_local") if local else ("cos_cache", "sin_cache")
         cos, sin = (
             self.const(each[first:], d.dtype, name)
-            for each, name in zip(tables(d), ("cos_cache", "sin_cache"), strict=True)
+            for each, name in zip(tables(d, False, layer), names, strict=True)
         )
         if d.scaling == "longrope":
 
@@ -507,11 +503,11 @@ class Graph:
             cos, sin = self.once("switched", switched), "sin_now"
         if d.fault == "tables cut at the position":
             end, axis, past = self.const([2**31]), self.const([0]), self.past_rows()
-            cos = self.once("cut cos", lambda: self.op("Slice", cos, past, end, axis))
-            sin = self.once("cut sin", lambda: self.op("Slice", sin, past, end, axis))
+            cos = self.once(f"cut {cos}", lambda: self.op("Slice", cos, past, end, axis))
+            sin = self.once(f"cut {sin}", lambda: self.op("Slice", sin, past, end, axis))
         return (sin, cos) if d.fault == "cos and sin swapped" else (cos, sin)
 
-    def rotation(self, x: str, heads: int, keys: bool) -> str:
+    def rotation(self, x: str, heads: int, keys: bool, layer: int = 0) -> str:
         """Rotation in the graph, by an operator or by hand."""
         d, at = self.d, self.position_ids(keys)
         if d.rotary == "op":
@@ -522,21 +518,22 @@ class Graph:
                 "domain": MS,
                 **part,
             }
-            return self.op("RotaryEmbedding", x, at, *self.tables(), **kinds)
-        inverse, factor = frequencies(d)
+            return self.op("RotaryEmbedding", x, at, *self.tables(layer), **kinds)
+        inverse, factor = frequencies(d, False, layer)
+        at_base = f"{at} {d.base_of(layer)}"
 
         def angles() -> str:
             floats = self.op("Cast", self.op("Unsqueeze", at, self.const([2, 3])), to=T.FLOAT)
             return self.op("Mul", floats, self.const(inverse, np.float32))
 
-        made = self.once(f"angles {at}", angles)
+        made = self.once(f"angles {at_base}", angles)
 
         def table(kind: str) -> str:
             wide = self.op("Mul", self.op(kind, made), self.const(factor, np.float32))
             return self.op("Cast", wide, to=self.element)
 
         cos, sin = (
-            self.once(f"{kind} {at}", lambda kind=kind: table(kind))  # type: ignore[misc]
+            self.once(f"{kind} {at_base}", lambda kind=kind: table(kind))  # type: ignore[misc]
             for kind in ("Cos", "Sin")
         )
         if d.fault == "cos and sin swapped":
@@ -555,7 +552,7 @@ class Graph:
         kinds: dict[str, Any] = {"axis": -1, "epsilon": 1e-6, "stash_type": 1}
         return self.op("SimplifiedLayerNormalization", x, weight, **kinds)
 
-    def positioned(self, x: str, part: str, layer: str) -> str:
+    def positioned(self, x: str, part: str, layer: str, number: int) -> str:
         """Norm and rotation of queries or keys, as far as they are in the graph."""
         d, heads = self.d, self.d.heads if part == "q" else self.d.kv
         order = ("rotation", "norm") if d.norm == "after" else ("norm", "rotation")
@@ -564,13 +561,9 @@ class Graph:
                 four = self.op("Reshape", x, self.const([0, 0, heads, d.size]))
                 four = self.normed(four, self.of_layer(f"{part}_norm", layer))
                 x = self.op("Reshape", four, self.const([0, 0, -1]))
-            turned = d.in_graph or d.fault == "rotated twice"
-            if (
-                step == "rotation"
-                and turned
-                and not (part == "q" and d.fault == "keys alone turned")
-            ):
-                x = self.rotation(x, heads, part == "k")
+            alone = part == "q" and d.fault == "keys alone turned"
+            if step == "rotation" and d.in_graph and d.turns(number) and not alone:
+                x = self.rotation(x, heads, part == "k", number)
         return x
 
     def of_layer(self, what: str, layer: str) -> str:
@@ -726,7 +719,7 @@ class Graph:
             name = f"/model/layers.{layer}/attn/{each}_proj/MatMul"
             part[each] = self.op("MatMul", y, self.of_layer(each, layer), name=name)
             if each in "qk":
-                part[each] = self.positioned(part[each], each, layer)
+                part[each] = self.positioned(part[each], each, layer, number)
         out = f"attn.{layer}"
         if d.is_standard(number):
             if owns:
@@ -747,7 +740,7 @@ class Graph:
             values = dict(zip(INPUTS, part.values(), strict=False))
             values |= {"past_key": reads[0], "past_value": reads[1]}
             values |= dict(zip(("seqlens_k", "total"), self.lengths_made, strict=True))
-            values |= self.more_inputs(layer)
+            values |= self.more_inputs(layer, number)
             self.attend(values, [out, *writes], layer, number)
         self.flush()
         after = self.op("MatMul", out, self.of_layer("o", layer))
@@ -776,11 +769,12 @@ class Graph:
     def nodes_hidden(self, layer: int) -> str:
         return self.hidden[layer]
 
-    def more_inputs(self, layer: str) -> dict[str, str]:
+    def more_inputs(self, layer: str, number: int) -> dict[str, str]:
         d, values = self.d, {}
-        if d.rotary in ("node", "node_ids") or d.fault == "rotated twice":
-            values = dict(zip(("cos", "sin"), self.tables(), strict=True))
-        if d.rotary == "node_ids":
+        in_node = d.turns(number) and d.rotary in ("node", "node_ids")
+        if in_node or d.fault == "rotated twice":
+            values = dict(zip(("cos", "sin"), self.tables(number), strict=True))
+        if in_node and d.rotary == "node_ids":
             values["position_ids"] = "position_ids"
         if d.bias:
             values["bias"] = self.once("bias", self.bias)
@@ -864,7 +858,7 @@ class Graph:
         if d.rotary == "hand":
             self.rotation(self.op("MatMul", x, self.weight("q0")), d.heads, False)
             self.rotation(self.op("MatMul", x, self.weight("k0")), d.kv, True)
-        self.tables()
+        self.tables(0)
         self.new_rows(), self.past_rows(), self.batch()
         outside, self.nodes = self.nodes, []
         first = self.const(0)

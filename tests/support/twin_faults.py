@@ -52,6 +52,7 @@ def in_branch(side: bool, **attributes: Any) -> Change:
 
 
 WINDOW = (4, 5, 7)
+WINDOWED = {"window": WINDOW, "local_base": (0.0,)}
 FLOAT = {"cache": ("growing", "static")}
 GROWING = {"cache": ("growing",), "wrap": ("", "if new", "if past", "function")}
 CACHED = {
@@ -75,14 +76,14 @@ PIPELINE = {
 F = Fault
 FAULTS = (
     # A configuration shows them.
-    F("window lost", "config", {"window": WINDOW, **FLOAT}, to(window=0)),
-    F("window off by one", "config", {"window": WINDOW, **FLOAT},
+    F("window lost", "config", {**WINDOWED, **FLOAT}, to(window=0)),
+    F("window off by one", "config", {**WINDOWED, **FLOAT},
       lambda d: {"window": d.window + 1}),
     F("windows in the other layers", "config",
-      {"window": WINDOW, "pattern": ("even",), "layers": (2, 3, 4), "borrow": ("",), **FLOAT},
+      {**WINDOWED, "pattern": ("even",), "layers": (2, 3, 4), "borrow": ("",), **FLOAT},
       to(pattern="odd")),
     F("window in all layers", "config",
-      {"window": WINDOW, "pattern": ("even", "odd"), "layers": (2, 3, 4), "borrow": ("",), **FLOAT},
+      {**WINDOWED, "pattern": ("even", "odd"), "layers": (2, 3, 4), "borrow": ("",), **FLOAT},
       to(pattern="all")),
     F("other base", "config", {**ROTATED, "base": (1e4,)}, to(base=5e5)),
     F("scale of its own", "config", {"scale": (0.0,)}, to(scale=0.4)),
@@ -98,6 +99,16 @@ FAULTS = (
       {**ONE_KIND, **TURNED, "norm": ("before",), "offset": (0,)}, to(norm="after")),
     F("norm before for after", "config",
       {**ONE_KIND, **TURNED, "norm": ("after",), "offset": (0,)}, to(norm="before")),
+    F("one base for all layers", "config",
+      {"local_base": (50.0,), "rotary": ("node", "op", "hand")}, to(local_base=0.0)),
+    F("bases of the other layers", "config",
+      {"local_base": (50.0,), "base": (1e4,), "rotary": ("node", "op")},
+      to(base=50.0, local_base=1e4)),
+    F("rotated in all layers", "config", {"unrotated": ("even", "odd"), **ONE_KIND},
+      to(unrotated="")),
+    F("rotation lost in some layers", "config",
+      {**ROTATED, **ONE_KIND, "unrotated": ("",), "layers": (2, 4), "borrow": ("",), "wrap": ("",)},
+      to(unrotated="odd")),
     F("never rotated", "config", {**ROTATED, **ONE_KIND, "offset": (0,)}, to(rotary="none")),
     *(F(f"scaling lost: {kind}", "config", {"rotary": ("node", "op"), "scaling": (kind,)},
         to(scaling="")) for kind in ("linear", "yarn", "llama3", "longrope")),
@@ -105,14 +116,14 @@ FAULTS = (
       to(scaling="yarn bare")),
     F("branches of the tables swapped", "config", {"scaling": ("longrope",)}),
     F("borrowed from another layer", "config",
-      {"borrow": ("constant", "slice", "identity"), "layers": (4,), "window": WINDOW,
+      {"borrow": ("constant", "slice", "identity"), "layers": (4,), **WINDOWED,
        "pattern": ("even", "odd")}),
     F("heads of half the size", "config",
       {"rotary": ("none",), "norm": ("",), "sink": ("", "smooth"), "size": (32,), "heads": (4,),
        "borrow": ("",), **FLOAT, "standard": (False,), "wrap": ("", "if new", "function")}),
     F("scale lost in standard layers", "config", {**STANDARD, "scale": (0.4,)}),
     F("window lost in standard layers", "config",
-      {**STANDARD, "window": WINDOW, "pattern": ("all",)}),
+      {**STANDARD, **WINDOWED, "pattern": ("all",)}),
     # Programs show them.
     F("a count for an index", "results", COUNTED),
     F("lengths short by one", "results", COUNTED),
@@ -175,7 +186,7 @@ FAULTS = (
       )),
     *(F(f"{what} in the iterator", "results", {**PIPELINE, **needs}, to(**changes), {}, True)
       for what, needs, changes in (
-          ("window lost", {"window": WINDOW}, {"window": 0}),
+          ("window lost", {**WINDOWED}, {"window": 0}),
           ("other base", {"rotary": ("node", "op"), "base": (1e4,)}, {"base": 100.0}),
           ("scale lost", {"scale": (0.4,)}, {"scale": 0.0}),
           ("softcap dropped", {"softcap": (2.0,)}, {"softcap": 0.0}),
@@ -208,6 +219,8 @@ def config_of(d: Decoder) -> Files | None:
     family = {"before": "qwen3", "after": "hunyuan_v1_dense"}.get(d.norm, "llama")
     family = "gpt_oss" if d.sink else "phi3" if d.scaling == "longrope" else family
     family = "mistral" if family == "llama" and d.window and d.pattern == "all" else family
+    family = "smollm3" if d.unrotated else family
+    named = named and not (d.local_base or (d.unrotated and (d.norm or d.sink)))
     named = named and not (d.sink == "smooth" or d.interleaved or d.softcap)
     types = [
         "sliding_attention" if d.window_of(layer) else "full_attention" for layer in range(d.layers)
@@ -233,6 +246,10 @@ def config_of(d: Decoder) -> Files | None:
         made["rope_theta"] = d.base
     elif named:
         return None
+    if d.local_base:
+        made["rope_local_base_freq"] = d.local_base
+    if d.unrotated:
+        made["no_rope_layers"] = [int(d.turns(layer)) for layer in range(d.layers)]
     if d.partial < 1:
         made["partial_rotary_factor"] = d.partial
     if any(d.window_of(layer) for layer in range(d.layers)):
