@@ -61,6 +61,8 @@ NAMES = {
 }
 BAD = "silently wrong|✗|refused|is wrong|are wrong|wrong if"
 CONTRADICTION = "note|config.json|contradict|mistake|differ"
+#: Notes that say nothing of a model.
+NEUTRAL = "hardly show|does not check"
 
 
 @dataclass
@@ -131,7 +133,9 @@ def problem_of(valid: Twin, wrong: Twin, own: Truth | None) -> str:
     if any(tolerance(d) / 2 < e < tolerance(d) * 2 for e in wrong.truth.errors.values()):
         return "the wrong one is nearly right in a way"
     if wrong.fault.seen == "config":
-        if "config.json" not in wrong.files:
+        config = wrong.files.get("config.json", {})
+        of_family = wrong.fault.name.startswith(("sink", "pairs", "norm"))
+        if not config or (of_family and "model_type" not in config):
             return "no configuration"
         if own and any(own.ways.get(way) != "right" for way in promised(d)):
             return "the wrong one contradicts itself"
@@ -203,7 +207,7 @@ def command_of(twin: Twin, folder: Path, ep: str) -> list[str]:
 
 def judged(twin: Twin, status: int, said: str) -> tuple[str, str]:
     """What an answer in small letters is worth: correct, misleading, or which error it is."""
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in said.splitlines() if line.strip() and not re.search(NEUTRAL, line)]
     bad = [line for line in lines if re.search(BAD, line)]
     notes = [line for line in lines if re.search(CONTRADICTION, line)]
     if re.search("not judged|not compared|was not run|cannot be checked", said) and not bad:
@@ -212,7 +216,10 @@ def judged(twin: Twin, status: int, said: str) -> tuple[str, str]:
     if not twin.by_notes and twin.must_fail and status == 0:
         return ("misleading", "exit 0 with a note") if bad or notes else ("called right", "")
     if twin.by_notes:
-        return ("correct", "") if bad or notes or status else ("called right", "")
+        if twin.fault.seen == "config" and status == 1:
+            return "misleading", "exit 1 where a note is due"
+        seen = [each for each in notes if twin.fault.seen != "config" or "config.json" in each]
+        return ("correct", "") if seen or bad else ("called right", "")
     if status == 1 and not twin.must_fail:
         return "false alarm", "exit 1"
     if twin.valid and false:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnx
@@ -321,9 +322,8 @@ class Graph:
 
     def op(self, kind: str, *inputs: str, out: str = "", **attributes: Any) -> str:
         """A node with one output, which is returned."""
-        return self.ops(kind, *inputs, outs=[out or f"{kind}_{next(self.numbers)}"], **attributes)[
-            0
-        ]
+        outs = [out or f"{kind}_{next(self.numbers)}"]
+        return self.ops(kind, *inputs, outs=outs, **attributes)[0]
 
     def ops(self, kind: str, *inputs: str, outs: Sequence[str], **attributes: Any) -> Sequence[str]:
         name = attributes.pop("name", f"/{outs[0]}")
@@ -333,9 +333,8 @@ class Graph:
     def const(self, array: Any, dtype: Any = np.int64, name: str = "") -> str:
         """An initializer: whole numbers, unless a dtype is given."""
         array = np.asarray(array, dtype)
-        name = name or f"c_{array.dtype}_{array.shape}_{array.tobytes().hex()[:64]}".replace(
-            " ", ""
-        )
+        dims = "x".join(map(str, array.shape))
+        name = name or f"{array.dtype}_{dims}_{crc32(array.tobytes()):08x}"
         self.weights.setdefault(name, nh.from_array(array, name))
         return name
 

@@ -257,6 +257,8 @@ def config_of(d: Decoder) -> Files | None:
         made |= {"use_sliding_window": True} if family == "qwen3" else {}
     if d.borrow:
         made |= {"num_kv_shared_layers": d.layers // 2, "layer_types": types}
+    if made.get("model_type") == "gpt_oss":  # by default, each second layer has a window
+        made["layer_types"] = types
     if d.softcap:
         made["attn_logit_softcapping"] = d.softcap
     if d.scale:
