@@ -33,9 +33,9 @@ BUDGETS = {
     "conformance/targets": 1238,
     "runners": 2684,
     "mutants": 3366,
-    "tests": 22955,
+    "tests": 24392,
     ".ci": 692,
-    "benchmarks": 819,
+    "benchmarks": 1084,
 }
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="not a checkout")
