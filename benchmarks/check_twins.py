@@ -50,9 +50,10 @@ NAMES = {
     "chat": "one chat|single token|conversation|one token on",
     "long": "one chat|single token|conversation|one token on",
     "chunks": "chunk",
-    "right": "padded at the right|right-padded|padding at the right|in batches|ragged",
+    "right": "padded at the right|right-padded|padding at the right|in batches|ragged|^batches ",
     "left": "padded at the left|left-padded|padding at the left",
     "zero": "zero inside|zero in the mask|a zero",
+    "window": "caches of a window",
     "back": "taken back|takes back|take back|going back|rewind",
     "beams": "beam|reorder",
     "shared": "one buffer|shared|fixed length",
@@ -233,8 +234,9 @@ def judged(twin: Twin, status: int, said: str) -> tuple[str, str]:
 
 def names_a_bad_way(twin: Twin, line: str) -> bool:
     """Whether a line that calls something wrong names a way that is not right."""
-    bad = [way for way, answer in twin.truth.ways.items() if answer != "right"]
-    return any(re.search(NAMES[way], line) for way in bad)
+    ways = twin.truth.ways
+    bad = [way for way in NAMES if ways.get(way, "not established") != "right"]
+    return any(re.search(NAMES[way], line.strip()) for way in bad)
 
 
 def parts_of(d: Decoder) -> list[str]:

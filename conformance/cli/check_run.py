@@ -24,7 +24,14 @@ from conformance.expectations.known import TODO
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import load_expectations
 from conformance.model.answer.answer_table import table_of
-from conformance.model.answer.answers import WAY_OF, ModelAnswer, answer, answer_of_model, kind_of
+from conformance.model.answer.answers import (
+    CHAT,
+    WAY_OF,
+    ModelAnswer,
+    answer,
+    answer_of_model,
+    kind_of,
+)
 from conformance.model.answer.headline import blamed, label_of, series_of
 from conformance.model.answer.messages import short
 from conformance.model.answer.similar_defect import Similar, similar_defect
@@ -32,7 +39,7 @@ from conformance.model.calls.groups import Group, layers_of, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
 from conformance.model.run.dense_prompts import DensePrompts
-from conformance.model.run.on_target import ModelProgram, ModelRun, run_model
+from conformance.model.run.on_target import NOT_COMPARED, ModelProgram, ModelRun, run_model
 from conformance.report.model_table import WORDS, AnswerKind, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
@@ -298,7 +305,15 @@ def _of_cause(what: str, first: tuple[str, str], *others: tuple[str, str]) -> st
 
 
 def _not_tried(one: ModelAnswer) -> bool:
-    """Whether no call of a use could be tried, and this is not pinned."""
+    """Whether no call of a use could be tried, and this is not pinned.
+
+    A way in which the model cannot be called is no way of calling it.
+    """
+    if one.group.is_whole:
+        return any(
+            not part.pinned and (part.use == CHAT or part.where.startswith(NOT_COMPARED))
+            for part in one.untried
+        )
     parts = [part for use in one.uses for part in [one.of(use)] if not (part.right or part.bad)]
     return any(not part.pinned for each in parts for part in each.untried)
 

@@ -58,7 +58,7 @@ class AnswerPart:
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
         if self.of_graph:
-            return f"wrong, as the graph is, {self.where}"
+            return f"{WORDS[self.kind]}, as the graph is, {self.where}"
         layers = f" in {layers_with(self.cause.nodes)}" if self.cause.nodes else ""
         if self.kind == "right" or (self.kind == "untried" and not self.results):
             return f"{WORDS[self.kind]}{f' ({self.where})' if self.where else ''}"

@@ -138,7 +138,7 @@ def of_graph(answers: Answers, required: Collection[str]) -> Iterator[tuple[Draw
     needed = {use: part for use, part in wrong.items() if use in required}
     if needed:
         told = "; ".join(dict.fromkeys(_why(use, part) for use, part in needed.items()))
-        yield "wrong", f"The graph is wrong {told}. No runtime can run it right."
+        yield "wrong", f"The graph is wrong {told}."
         return
     if right:
         yield "pass", f"The graph is right {listed(right)}."
@@ -224,7 +224,7 @@ def _in_use(
     alone = [*_failures([one.of(use) for one in groups], where)]
     for part in whole.of(use).bad:
         if part.of_graph:
-            yield "wrong, as the graph is"
+            yield "silently wrong, as the graph is"
         elif not alone:
             yield part.sentence if where else WORDS[part.kind]
     yield from alone

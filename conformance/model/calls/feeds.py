@@ -88,7 +88,8 @@ class Interface:
 
     ``types`` are the TensorProto types of the inputs. ``takers`` maps a value to the attention node
     that takes it directly, the input of the node that it is, and the node's form. ``meanings`` has
-    the meaning of some inputs, or their values, by the user's word or from the graph.
+    the meaning of some inputs, or their values, by the user's word or from the graph. ``scattered``
+    maps caches to the outputs that are the same buffers with new rows.
     """
 
     path: str
@@ -98,6 +99,7 @@ class Interface:
     takers: Mapping[str, tuple[str, AttentionNode, Form]]
     configuration: Configuration
     meanings: Mapping[str, str | Array] = field(default_factory=dict)
+    scattered: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def states(self) -> Mapping[str, str]:
@@ -107,6 +109,7 @@ class Interface:
         if one name contains the other, or if only one of each is left.
         """
         found: dict[str, str] = {}
+        found |= {past: present for past, present in self.scattered.items() if past in self.inputs}
         for name in self.inputs:
             present = next((each for each in self._presents(name) if each in self.outputs), None)
             if present is not None:
@@ -225,6 +228,11 @@ def interface_of(
         },
         configuration=configuration,
         meanings={**dict.fromkeys(_reorders(graph), "order"), **(meanings or {})},
+        scattered={
+            node.input[0]: node.output[0]
+            for node in graph.node
+            if node.op_type == "TensorScatter" and node.input[0] in every
+        },
     )
 
 
@@ -389,7 +397,7 @@ class Feeder:
             embeds = len(declared) == 3 and name not in self.interface.takers
             found = (dim, own, *([named] if embeds else []), self._symbols.get(str(dim)), named)
             size = next((each for each in found if isinstance(each, int)), None)
-            if axis == 2 and name in self.buffers:
+            if axis == len(declared) - 2 and name in self.buffers:
                 size = self.buffers[name]
             if size is None:
                 raise CannotFeed(f"the size of its input {name} cannot be told")

@@ -151,11 +151,21 @@ class DecoderProgram:
     def carried(self, run: CallSequence, call: ProgramCall, past: str, cache: Array) -> Array:
         """A cache as the program passes it on: rows taken back, sequences reordered."""
         if call.order is not None and "order" not in self.kinds:
-            cache = cache[list(call.order)]
+            cache = cache.take(call.order, axis=self._batch_axis(past))
         taken = self.interface.takers.get(past)
         growing = taken is None or taken[2].cache == "growing"
-        if call.kept is not None and cache.ndim == 4 and growing and past not in run.buffers:
+        if call.kept is not None and cache.ndim > 3 and growing and past not in run.buffers:
             before = run.calls[run.calls.index(call) - 1].total
             # A graph may keep only the last rows.
-            cache = cache[:, :, : max(cache.shape[2] - (before - call.kept), 0)]
+            cache = cache[..., : max(cache.shape[-2] - (before - call.kept), 0), :]
         return np.ascontiguousarray(cache)
+
+    def _batch_axis(self, past: str) -> int:
+        """The axis of the sequences in a cache."""
+        dims = self.skeleton.inputs[past].dims or ()
+        of_ids = [
+            known.dim(0)
+            for name, known in self.skeleton.inputs.items()
+            if self.interface.kind(name) in ("ids", "mask", "last")
+        ]
+        return next((dims.index(dim) for dim in of_ids if dim in dims and dim is not None), 0)

@@ -210,6 +210,8 @@ def _lacks_shared(program: DecoderProgram) -> str:
 
 def _lacks_window(program: DecoderProgram) -> str:
     slides = program.interface.configuration.slides
+    if any(group.form.cache == "window" for group in program.groups):
+        return "the graph itself has such caches"
     return "" if slides and program.cached else "no file asks for caches of a window's length"
 
 

@@ -103,6 +103,7 @@ def cause_of(
             *_of_lengths(program, group, node, seen[node.name]),
             *_of_caches(program, node, seen[node.name]),
             *_of_scales(seen[node.name]),
+            *_of_tables(seen[node.name]),
         ):
             found.setdefault(sentence, []).append(node)
     if program.sees_later and program.cached:
@@ -216,6 +217,16 @@ def _of_call(
 def _left_of(call: ProgramCall) -> bool:
     """Whether padding stands before tokens."""
     return bool((~call.columns[:, :-1] & call.columns[:, 1:]).any())
+
+
+def _of_tables(calls: Sequence[_Seen]) -> Iterator[str]:
+    """Whether the calls have different rotary tables."""
+    tables = [seen.values["cos_cache"] for seen in calls if "cos_cache" in seen.values]
+    if any(not np.array_equal(a[: len(b)], b[: len(a)]) for a, b in pairwise(tables)):
+        yield (
+            "cos_cache has other rows in each call; the operator takes the row of each position"
+            " itself, so it must begin with position 0"
+        )
 
 
 def _of_scales(calls: Sequence[_Seen]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, ProgramCall
 from conformance.model.run.dense_prompts import DensePrompts, History
 
+_NO_ROWS: Final = "no output has a row for each token"
 #: The largest error of a right result, as a share of the largest result.
 _TOLERANCE: Final[Mapping[str, float]] = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 #: That of a model whose products quantise their inputs.
@@ -55,7 +56,7 @@ def compared(
     """Compare the ``results`` of each call of a sequence. Raises :class:`NotComputed`."""
     if program.skeleton.mixes:
         return Compared(0, why="an operator quantises its input by all tokens of the call")
-    number, why = 0, "no output has a row for each token"
+    number, why = 0, _NO_ROWS
     for at, (call, got) in enumerate(zip(run.calls, results, strict=False)):
         found = [*_of_call(program, run, at, got, prompts)]
         wrong = [each for each in found if isinstance(each, Difference)]
@@ -80,6 +81,14 @@ def _of_call(
         for name in program.results & got.keys():
             rows = _rows(call, row, got[name])
             if rows is None:
+                first = not call.past and call.batch == 1 and call.columns.all()
+                if first and got[name].dtype.kind == "f":
+                    want = prompts.of(history).get(name, np.zeros(0))
+                    if want.size and want.shape == got[name].shape:
+                        limit = _limit(program, name, prompts.of(history))
+                        limit += prompts.rounding(history, name)
+                        values = got[name].astype(np.float64)
+                        yield _difference(number, call, name, values, want, limit)
                 continue
             values, places = rows
             own = prompts.of(history)

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import onnx
 
 from conformance.base.array_types import Array
-from conformance.graph.shapes import types_of
+from conformance.graph.shapes import ValueType, types_of
 from conformance.harness.session import Session
 from conformance.model.calls.feeds import Feeder
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import prompt_of
 from conformance.model.rewriting.dense import dense_model
 from conformance.model.run.jobs import Stopped, run_calls
+
+_PASTS: Final = ("past_key", "past_value")
 
 #: The tokens of one sequence, each with its type.
 History = tuple[tuple[int, int], ...]
@@ -88,8 +91,13 @@ class DensePrompts:
     ) -> list[Mapping[str, Array]]:
         graph = model.graph
         fixed = {each.name for each in graph.initializer}
-        types = types_of(graph)
-        inputs = {each.name: types[each.name] for each in graph.input if each.name not in fixed}
+        types, known = types_of(graph), self._program.interface
+        inputs = {
+            each.name: self._unpadded(each.name, types[each.name])
+            for each in graph.input
+            if each.name not in fixed
+        }
+        caches = {name for name in inputs if known.is_past(name) or known.taken_as(name) in _PASTS}
         interface = replace(
             self._program.interface,
             inputs=inputs,
@@ -97,7 +105,9 @@ class DensePrompts:
         )
         calls = []
         for history in histories:
-            feeder = Feeder(interface, inputs, max(ROWS, len(history)), prompt_of(history))
+            # A cache of the model itself is empty, and one that only other models fill is full.
+            rows = {name: 0 if known.is_past(name) else len(history) for name in caches}
+            feeder = Feeder(interface, inputs, max(ROWS, len(history)), prompt_of(history), rows)
             calls.append(feeder.arrays())
         files = self._program.skeleton.files
         done = run_calls(self._session, model.SerializeToString(), calls, files=files)
@@ -105,3 +115,13 @@ class DensePrompts:
             said = getattr(done.outcome, "message", "") or getattr(done.outcome, "reason", "")
             raise NotComputed(f"dense attention in its place cannot be run: {said}")
         return list(done)
+
+    def _unpadded(self, name: str, known: ValueType) -> ValueType:
+        """The type of an input for a prompt of any length, with the fixed sizes of states."""
+        own = self._program.skeleton.inputs.get(name, known)
+        if name not in self._program.interface.states or len(own.dims or ()) != len(
+            known.dims or ()
+        ):
+            return known
+        dims = zip(own.dims or (), known.dims or (), strict=True)
+        return ValueType(known.dtype, tuple(o if isinstance(o, int) else k for o, k in dims))

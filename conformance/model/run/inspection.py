@@ -6,6 +6,7 @@ Dense attention uses the graph's own tables and rotation, so that results cannot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from conformance.base.array_types import Array
 from conformance.graph.nodes import AttentionNode, array_of
 from conformance.graph.parts import CannotCut
+from conformance.graph.walks import nodes_in
 from conformance.model.calls.groups import Group, layers_of
 from conformance.model.calls.program import DecoderProgram
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed
@@ -45,12 +47,17 @@ def inspected(program: DecoderProgram, prompts: DensePrompts) -> list[str]:
     except NotComputed:
         return []
     known: dict[str, Array] = dict(got)
+    rotations = [*_tables_in_graph(program)]
+    wanted = {*values, *(name for pair in rotations for name in pair)}
     for tensor in program.skeleton.model.graph.initializer:
-        if tensor.name in values:
-            try:
+        if tensor.name in wanted:
+            with suppress(CannotCut):
                 known[tensor.name] = array_of(tensor)
-            except CannotCut:
-                continue
+    notes = []
+    for pair in dict.fromkeys(rotations):
+        if all(name in known and known[name].ndim == 2 for name in pair):
+            tables = [known[name].astype(float) for name in pair]
+            notes += [f"{pair[0]} and {pair[1]}: {text}." for text in _of_tables(*tables)]
     found: dict[str, list[Group]] = {}
     for group in program.groups:
         node = group.nodes[0]
@@ -62,7 +69,16 @@ def inspected(program: DecoderProgram, prompts: DensePrompts) -> list[str]:
             *_of_rotation(program, group, node, seen),
         ):
             found.setdefault(sentence, []).append(group)
-    return [f"{layers_of(groups).capitalize()}: {text}." for text, groups in found.items()]
+    notes += [f"{layers_of(groups).capitalize()}: {text}." for text, groups in found.items()]
+    return notes
+
+
+def _tables_in_graph(program: DecoderProgram) -> Iterator[tuple[str, str]]:
+    """The tables of cosines and sines with which the graph itself rotates."""
+    for node in nodes_in(program.skeleton.model.graph):
+        if node.op_type == "RotaryEmbedding" and len(node.input) > 3:
+            cos, sin = node.input[2:4] if node.domain else node.input[1:3]
+            yield cos, sin
 
 
 def _of_tables(cos: Array, sin: Array) -> Iterator[str]:

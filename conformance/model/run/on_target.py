@@ -169,6 +169,8 @@ def _seen(
 
 
 _LOADING: Final = "load"
+#: The reason why a way was not tried, if its results cannot be compared.
+NOT_COMPARED: Final = "not compared"
 
 
 def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePrompts) -> WayResult:
@@ -191,8 +193,9 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
             return WayResult(way, "wrong", f"for {wrong.call.words}", told, cause=cause)
         tokens = max(tokens, *(call.total for call in run.calls))
     if not number:
-        return WayResult(way, "untried", f"not compared: {why}")
-    return WayResult(way, "right", why, tokens=tokens)
+        return WayResult(way, "untried", f"{NOT_COMPARED}: {why}")
+    told = f"later calls {NOT_COMPARED}: {why}" if why else ""
+    return WayResult(way, "right", told, tokens=tokens)
 
 
 def _single_tokens(program: DecoderProgram, session: Session, prompts: DensePrompts) -> str:
