@@ -32,9 +32,8 @@ from conformance.model.calls.stages import Lengths
 from conformance.model.calls.subject import NoCalls, subject_of
 from conformance.model.calls.ways import WAYS
 from conformance.model.config.configuration import configuration_beside
-from conformance.model.run.dense_prompts import DensePrompts
 from conformance.model.run.inspection import inspected
-from conformance.model.run.on_target import program_of, refusal_of
+from conformance.model.run.on_target import program_of, prompts_of, refusal_of
 from conformance.results.place import OutputFile
 from conformance.run.engine import PlanRun
 from conformance.run.recording import selection_of
@@ -195,13 +194,14 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
             meanings,
             model.prompt,
             weights=model.weights,
+            files=subject.files,
         )
         prompts = None
         if program.program is not None:
             (reference,) = targets_for(("cpu",), targets.programs)
             session = stack.enter_context(Session(reference.command))
-            prompts = DensePrompts(program.program, session)
-            notes = inspected(program.program, prompts)
+            prompts = prompts_of(program.program, session)
+            notes = [] if subject.files else inspected(program.program, prompts)
             subject = replace(
                 subject,
                 notes=[*subject.notes, *notes],

@@ -94,7 +94,8 @@ def _ways(answers: Answers) -> str:
     names = [way.name for use, way in WAY_OF.items() if use in done]
     left: dict[str, list[str]] = {}
     for use, why in {part.use: part.where for part in parts if part.use not in done}.items():
-        left.setdefault(why, []).append(WAY_OF[use].name)
+        if not WAY_OF[use].rare:
+            left.setdefault(why, []).append(WAY_OF[use].name)
     others = "; ".join(f"{listed(each)} ({why})" for why, each in left.items())
     return f"Tried: {', '.join(names) or 'none'}.{f' Not tried: {others}.' if others else ''}"
 

@@ -139,7 +139,8 @@ class Interface:
         """
         dims = self.inputs[name].dims or ()
         sizes = [other.dims[1:] for other in self.outputs.values() if other.dims]
-        state = len(dims) > 2 and dims[1:] in sizes and all(isinstance(d, int) for d in dims[1:])
+        fixed = all(isinstance(dim, int) for dim in dims[1:])
+        state = len(dims) > 2 and dims[1] != 1 and fixed and dims[1:] in sizes
         return name not in self.takers and (len(dims) > 3 or state)
 
     def _presents(self, name: str) -> Iterator[str]:
@@ -346,7 +347,9 @@ class Feeder:
         call = self.call
         parameter = self.interface.taken_as(name)
         draws = np.random.default_rng([*name.encode()])
-        if parameter in _TABLES:
+        if parameter in _PASTS and array.ndim == 4 and array.dtype.kind == "f":
+            self._cache(array, draws)
+        elif parameter in _TABLES:
             array[...] = rotary_table(array.shape[0], array.shape[1], parameter)
         elif parameter in ("k_scale", "v_scale"):
             array[...] = 0.01
@@ -359,8 +362,6 @@ class Feeder:
             array[..., : call.total] = np.where(seen, bias, _HIDDEN)
         elif array.shape[:2] == call.ids.shape:
             array[...] = draws.uniform(-1, 1, (DIFFERENT, *array.shape[2:]))[call.ids % DIFFERENT]
-        elif parameter in _PASTS and array.ndim == 4 and array.dtype.kind == "f":
-            self._cache(array, draws)
         else:
             batch = array.ndim > 1 and len(array) == call.batch
             array[...] = draws.uniform(-1, 1, array.shape[1 if batch else 0 :])
@@ -399,6 +400,8 @@ class Feeder:
             size = next((each for each in found if isinstance(each, int)), None)
             if axis == len(declared) - 2 and name in self.buffers:
                 size = self.buffers[name]
+            elif axis == len(declared) - 2 and name in self.interface.scattered:
+                size = dim if isinstance(dim, int) else self.rows
             if size is None:
                 raise CannotFeed(f"the size of its input {name} cannot be told")
             shape.append(size)

@@ -24,7 +24,7 @@ class Group:
 
     ``name`` is the name of their entry in a case file. ``sources`` are the layers whose KV cache
     they read, if they borrow one. ``left_out`` says which calls are not tried because they would
-    take long.
+    take long. ``file`` is the name of its file, if the model has several.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Group:
     nodes: tuple[AttentionNode, ...]
     sources: tuple[int, ...] = ()
     left_out: str = ""
+    file: str = ""
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -47,7 +48,9 @@ class Group:
     @property
     def what(self) -> str:
         """The form in a few words: ``sliding window of 512, borrowing the cache of layer 13``."""
-        return "the whole model" if self.is_whole else ", ".join(_words(self))
+        if self.is_whole:
+            return "the whole model"
+        return ", ".join([*_words(self), *([f"in {self.file}"] if self.file else [])])
 
     @property
     def is_whole(self) -> bool:
@@ -84,7 +87,7 @@ def groups_of(
         for form, members in forms.values()
     ]
     groups.sort(key=lambda group: group.layers)
-    return list(_unique(groups)), unclear
+    return unique(groups), unclear
 
 
 def only_layers(groups: Sequence[Group], layers: Collection[int]) -> list[Group]:
@@ -106,13 +109,15 @@ def only_layers(groups: Sequence[Group], layers: Collection[int]) -> list[Group]
     return [group for group in kept if group.nodes]
 
 
-def _unique(groups: Sequence[Group]) -> Iterator[Group]:
+def unique(groups: Sequence[Group]) -> list[Group]:
     """The groups, each with a unique name."""
     total, seen = Counter(group.name for group in groups), Counter[str]()
+    made = []
     for group in groups:
         seen[group.name] += 1
         number = f"_{seen[group.name]}" if total[group.name] > 1 else ""
-        yield replace(group, name=group.name + number)
+        made.append(replace(group, name=group.name + number))
+    return made
 
 
 def _name(form: Form) -> str:

@@ -36,6 +36,11 @@ class DecoderProgram:
     groups: Sequence[Group]
     prompt: tuple[int, ...] = ()
 
+    @property
+    def in_files(self) -> bool:
+        """Whether it is a pipeline of several files."""
+        return False
+
     @cached_property
     def new(self) -> int | None:
         """The number of new tokens, if the graph fixes it."""
@@ -152,13 +157,18 @@ class DecoderProgram:
         """A cache as the program passes it on: rows taken back, sequences reordered."""
         if call.order is not None and "order" not in self.kinds:
             cache = cache.take(call.order, axis=self._batch_axis(past))
-        taken = self.interface.takers.get(past)
-        growing = taken is None or taken[2].cache == "growing"
-        if call.kept is not None and cache.ndim > 3 and growing and past not in run.buffers:
+        cuts = call.kept is not None and cache.ndim > 3 and past not in run.buffers
+        if cuts and self.grows(past):
             before = run.calls[run.calls.index(call) - 1].total
             # A graph may keep only the last rows.
             cache = cache[..., : max(cache.shape[-2] - (before - call.kept), 0), :]
         return np.ascontiguousarray(cache)
+
+    def grows(self, past: str) -> bool:
+        """Whether a cache has more rows after each call."""
+        taken = self.interface.takers.get(past)
+        growing = taken is None or taken[2].cache == "growing"
+        return growing and past not in self.interface.scattered
 
     def _batch_axis(self, past: str) -> int:
         """The axis of the sequences in a cache."""

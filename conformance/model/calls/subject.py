@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from conformance.base.explain import reason_of
+from conformance.base.paths import shown
+from conformance.base.text import visible
 from conformance.base.words import plural
 from conformance.case.case import misfits
 from conformance.case.steps import steps_of
-from conformance.graph.nodes import nodes_of
+from conformance.graph.nodes import is_attention, nodes_of
 from conformance.graph.reading import ModelError, ReadModel, as_model_errors, read_model
+from conformance.graph.walks import nodes_in
 from conformance.model.calls.entries import case_file_of
 from conformance.model.calls.forms import Form
-from conformance.model.calls.groups import Group, groups_of, layers_of, only_layers
+from conformance.model.calls.groups import Group, groups_of, layers_of, only_layers, unique
 from conformance.model.calls.stages import (
     Lengths,
     NodeCall,
@@ -23,7 +26,7 @@ from conformance.model.calls.stages import (
     possible_stages_of,
     stages_of,
 )
-from conformance.model.config.configuration import configuration_beside
+from conformance.model.config.configuration import FILES, configuration_beside
 from conformance.model.config.notes import notes_on
 from conformance.operator.call import checked_call
 
@@ -34,6 +37,7 @@ class Subject:
 
     ``faults`` maps the names of nodes without cases to the reason, and ``notes`` are sentences on
     contradictions between the graph and its configuration (``contradicts``).
+    ``files`` are those of a pipeline; ``model`` is the first of them with attention.
     """
 
     model: ReadModel
@@ -43,6 +47,7 @@ class Subject:
     notes: Sequence[str]
     cases: str
     contradicts: bool = False
+    files: tuple[ReadModel, ...] = ()
 
 
 def subject_of(
@@ -68,11 +73,19 @@ def _subject_of(
     dtype: str | None,
     layers: tuple[int, ...],
 ) -> Subject:
-    model = read_model(path)
+    files = _pipeline(path)
+    model = next((each for each in files if _attends(each)), None) or read_model(path)
     found = nodes_of(model)
     beside = configuration_beside(model.path).overridden(head_size, dtype)
     groups, unclear = groups_of(found.nodes, beside)
     faults = dict(unclear)
+    if files:
+        groups = []
+        for each in filter(_attends, files):
+            own, unclear = groups_of(nodes_of(each).nodes, beside)
+            groups += [replace(group, file=each.path.name) for group in own]
+            faults |= unclear
+        groups = unique(groups)
     if not groups:
         raise NoCalls(model, faults)
     groups = only_layers(groups, layers)
@@ -96,7 +109,25 @@ def _subject_of(
             faults |= {node.name: why for node in group.nodes}
     if not every:
         raise NoCalls(model, faults)
-    return Subject(model, every, stages, faults, notes, case_file_of(model, every, stages))
+    cases = case_file_of(model, every, stages)
+    return Subject(model, every, stages, faults, notes, cases, files=tuple(files))
+
+
+def _pipeline(path: Path) -> list[ReadModel]:
+    """The files of a folder whose genai_config.json has a pipeline; none for other paths."""
+    if not path.is_dir():
+        return []
+    stages = configuration_beside(path / FILES[0]).pipeline
+    missing = next((each.file for each in stages if not (path / each.file).is_file()), None)
+    if missing is not None:
+        raise ModelError(
+            f"{shown(path)}: genai_config.json names {visible(missing)}, which is not there."
+        )
+    return [read_model(path / each.file) for each in stages]
+
+
+def _attends(model: ReadModel) -> bool:
+    return any(map(is_attention, nodes_in(model.proto.graph)))
 
 
 class NoCalls(ModelError):

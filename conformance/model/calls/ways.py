@@ -22,7 +22,7 @@ class Way:
 
     ``use`` is its name in tables, and ``words`` follow "right" or "wrong" in a sentence. ``lacks``
     says why a program cannot be called so, "" if it can. ``asked``: the files beside the model say
-    that programs call it so.
+    that programs call it so. ``rare``: few models can be called so.
     """
 
     name: str
@@ -31,15 +31,21 @@ class Way:
     lacks: Callable[[DecoderProgram], str]
     sequences: Callable[[DecoderProgram], Iterator[CallSequence]]
     asked: Callable[[Configuration], bool] = lambda configuration: False
+    rare: bool = False
 
 
-def tried_ways(names: Sequence[str] = ()) -> list[Way]:
-    """The ways with these names, or all of them."""
-    return [WAYS[name] for name in names] if names else [*WAYS.values()]
+def lacks(way: Way, program: DecoderProgram) -> str:
+    """Why a program cannot be called in a way, "" if it can."""
+    if program.in_files and way.name not in ("chat", "pipeline"):
+        return "the model is a pipeline of files"
+    return way.lacks(program)
 
 
 def _chat(program: DecoderProgram) -> Iterator[CallSequence]:
     new, batch, most = program.new, program.batch or 1, program.most
+    if program.in_files:
+        yield _run(program, [new or 6, 1, 1], batch)
+        return
     if program.prompt:
         news = [len(program.prompt), *[1] * (4 if program.cached else 0)]
         yield _run(program, news, batch)
@@ -107,7 +113,7 @@ def _back(program: DecoderProgram) -> Iterator[CallSequence]:
     prompts = [6, *([program.window + 4] if program.window else [])]
     for prompt in prompts:
         conversation = Conversation(program.source, batch)
-        for new in (prompt, 1, 1):
+        for new in (prompt, 1, 1) if program.new is None else [1] * prompt:
             conversation.call(*[new] * batch)
         conversation.call(*[1] * batch, back=3)
         conversation.call(*[1] * batch)
@@ -145,6 +151,12 @@ def _window(program: DecoderProgram) -> Iterator[CallSequence]:
     for new in (6, 1, window.rows, 1, 1):
         conversation.call(new)
     yield replace(conversation.done(), buffers=rows)
+
+
+def _pipeline(program: DecoderProgram) -> Iterator[CallSequence]:
+    new = program.new or 6
+    chunks = [new] * max(min(3, (program.most - 3) // new), 1)
+    yield _run(program, [*chunks, 1, 1, 1], program.batch or 1)
 
 
 def _types(program: DecoderProgram) -> Iterator[CallSequence]:
@@ -204,8 +216,13 @@ def _lacks_beams(program: DecoderProgram) -> str:
 def _lacks_shared(program: DecoderProgram) -> str:
     if why := _lacks_chunks(program):
         return why
-    growing = all(group.form.cache == "growing" for group in program.groups)
-    return "" if growing else "the graph itself has its caches in buffers"
+    if any(group.form.cache != "growing" for group in program.groups):
+        return "the graph itself has its caches in buffers"
+    known = program.interface
+    presents = {name for _, node, _ in known.takers.values() for name in node.outputs.values()}
+    states = known.states.items()
+    of_nodes = all(past in known.takers and present in presents for past, present in states)
+    return "" if of_nodes else "the graph makes its caches by other operators"
 
 
 def _lacks_window(program: DecoderProgram) -> str:
@@ -255,6 +272,16 @@ WAYS: Final[Mapping[str, Way]] = {
             _lacks_window,
             _window,
             lambda configuration: configuration.slides is not None,
+            rare=True,
+        ),
+        Way(
+            "pipeline",
+            "a pipeline",
+            "as a pipeline of files",
+            lambda program: "" if program.in_files else "the model is one file",
+            _pipeline,
+            lambda configuration: bool(configuration.pipeline),
+            rare=True,
         ),
         Way(
             "types",
@@ -262,6 +289,7 @@ WAYS: Final[Mapping[str, Way]] = {
             "with tokens of two types",
             lambda program: "" if "types" in program.kinds else "the graph has no token types",
             _types,
+            rare=True,
         ),
     )
 }

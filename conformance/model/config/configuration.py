@@ -62,6 +62,15 @@ class SlidingCaches:
 
 
 @dataclass(frozen=True)
+class PipelineStage:
+    """A file of a pipeline, and whether it runs for prompts and for single tokens."""
+
+    file: str
+    on_prompt: bool
+    on_tokens: bool
+
+
+@dataclass(frozen=True)
 class Configuration:
     """Facts that the graph may leave out; None: unknown.
 
@@ -73,7 +82,7 @@ class Configuration:
     ``provider_options`` are those that GenAI sets, and ``context`` is the largest number of tokens.
     ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to the
     names in the graph, with ``%d`` for the number of a layer. ``slides``: GenAI keeps the caches
-    of some layers in buffers of a window's length.
+    of some layers in buffers of a window's length. ``pipeline``: the files that a model has.
     """
 
     head_size: int | None = None
@@ -93,6 +102,7 @@ class Configuration:
     vocabulary: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     slides: SlidingCaches | None = None
+    pipeline: tuple[PipelineStage, ...] = ()
 
     def overridden(self, head_size: int | None, dtype: str | None) -> Configuration:
         """This configuration with the user's values in place of its own."""
@@ -139,8 +149,21 @@ def configuration_beside(model: Path) -> Configuration:
             for word, name in section(decoder, side).items()
             if isinstance(name, str)
         },
+        pipeline=tuple(_pipeline(decoder.get("pipeline"))),
         slides=_slides(section(decoder, "sliding_window"), integer(decoder, "num_hidden_layers")),
     )
+
+
+def _pipeline(stages: object) -> Iterator[PipelineStage]:
+    """The files of a model in the order in which they run."""
+    for each in stages if isinstance(stages, list) else []:
+        for stage in each.values() if isinstance(each, dict) else ():
+            if isinstance(stage, dict) and isinstance(file := stage.get("filename"), str):
+                yield PipelineStage(
+                    file,
+                    stage.get("run_on_prompt") is not False,
+                    stage.get("run_on_token_gen") is not False,
+                )
 
 
 def _slides(window: Mapping[str, Any], number: int | None) -> SlidingCaches | None:

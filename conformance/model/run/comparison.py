@@ -64,8 +64,20 @@ def compared(
             return Compared(number, max(wrong, key=lambda each: each.error / each.largest))
         number += any(each is None for each in found)
         why = next((each for each in found if isinstance(each, str)), why)
-        del call
+        if _adds_more(program, call, got):
+            return Compared(number, why="a call adds more rows to the cache than it has tokens")
     return Compared(number, why="" if number == len(run.calls) else why)
+
+
+def _adds_more(program: DecoderProgram, call: ProgramCall, got: Mapping[str, Array]) -> bool:
+    """Whether a growing cache has more rows after a call than the program gave tokens."""
+    for past, present in program.interface.states.items():
+        known, cache = program.skeleton.inputs.get(past), got.get(present)
+        if known is None or cache is None or cache.ndim < 4 or not program.grows(past):
+            continue
+        if isinstance(known.dim(-2), str) and cache.shape[-2] > call.total:
+            return True
+    return False
 
 
 def _of_call(

@@ -18,12 +18,13 @@ from conformance.model.calls.feeds import CannotFeed, interface_of
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, Conversation
-from conformance.model.calls.ways import WAYS, Way
+from conformance.model.calls.ways import WAYS, Way, lacks
 from conformance.model.config.configuration import Configuration
 from conformance.model.run.causes import Cause, cause_of
 from conformance.model.run.comparison import compared, tolerance_of
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed
 from conformance.model.run.jobs import Stopped, run_calls, run_sequence
+from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pipeline_program
 from conformance.model.run.skeleton import part, whole, with_weights
 from conformance.report.model_table import AnswerKind
 from conformance.run.target import DescribedTarget
@@ -89,22 +90,33 @@ def program_of(
     prompt: tuple[int, ...] = (),
     *,
     weights: bool = False,
+    files: Sequence[ReadModel] = (),
 ) -> ModelProgram:
     """The model of ``groups``, to be called on targets in these ``ways``.
 
-    With ``weights`` it has its own ones. If no runnable part can be cut out of the model, its nodes
-    are only called alone, and ``why`` gives the reason.
+    With ``weights`` it has its own ones. ``files`` are those of a pipeline. If no runnable part can
+    be cut out of the model, its nodes are only called alone, and ``why`` gives the reason.
     """
     nodes = [node for group in groups for node in group.nodes]
+    ways = ways or [*WAYS.values()]
     try:
+        if files:
+            return ModelProgram(pipeline_program(files, groups, configuration), configuration, ways)
         skeleton = with_weights(model, nodes) if weights else whole(model, nodes)
         only_load = (skeleton.content if skeleton.only_loads else skeleton.as_written) or None
         skeleton = part(model, nodes) if skeleton.only_loads else skeleton
         interface = interface_of(model, skeleton, groups, configuration, meanings)
         program = DecoderProgram(skeleton, interface, groups, prompt)
-        return ModelProgram(program, configuration, ways or [*WAYS.values()], only_load)
+        return ModelProgram(program, configuration, ways, only_load)
     except Exception as error:
         return ModelProgram(None, configuration, (), _content(model), why=reason_of(error))
+
+
+def prompts_of(program: DecoderProgram, session: Session) -> DensePrompts:
+    """The results that the program must have; ``session`` is one of ONNX Runtime's CPU provider."""
+    if isinstance(program, PipelineProgram):
+        return PipelinePrompts(program, session)
+    return DensePrompts(program, session)
 
 
 def refusal_of(model: ReadModel, ready: DescribedTarget) -> str:
@@ -175,20 +187,22 @@ NOT_COMPARED: Final = "not compared"
 
 def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePrompts) -> WayResult:
     """What the target of ``session`` does in one way."""
-    if lacks := way.lacks(program):
-        return WayResult(way, "untried", lacks)
+    if why := lacks(way, program):
+        return WayResult(way, "untried", why)
     runs = [*way.sequences(program)]
     prompts.prepare(history for run in runs for history in run.longest.values())
     number, why, tokens = 0, "", 0
     for at, run in enumerate(runs):
-        results = run_sequence(session, program, run)
+        results = _run(session, program, run)
         if isinstance(results, Stopped):
             return _stopped(way, run, results, first=not at)
         found = compared(program, run, results, prompts)
         number, why = number + found.calls, found.why or why
         if (wrong := found.difference) is not None:
             scale = tolerance_of(program)
-            cause = cause_of(session, program, run, wrong.number, scale)
+            cause = _UNKNOWN
+            if not isinstance(program, PipelineProgram):
+                cause = cause_of(session, program, run, wrong.number, scale)
             told = f"the largest error is {wrong.error:.2g} of {wrong.largest:.2g}"
             return WayResult(way, "wrong", f"for {wrong.call.words}", told, cause=cause)
         tokens = max(tokens, *(call.total for call in run.calls))
@@ -196,6 +210,14 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
         return WayResult(way, "untried", f"{NOT_COMPARED}: {why}")
     told = f"later calls {NOT_COMPARED}: {why}" if why else ""
     return WayResult(way, "right", told, tokens=tokens)
+
+
+def _run(
+    session: Session, program: DecoderProgram, run: CallSequence
+) -> list[dict[str, Array]] | Stopped:
+    if isinstance(program, PipelineProgram):
+        return program.run(session, run)
+    return run_sequence(session, program, run)
 
 
 def _single_tokens(program: DecoderProgram, session: Session, prompts: DensePrompts) -> str:
