@@ -38,6 +38,7 @@ from conformance.results.place import OutputFile
 from conformance.run.engine import PlanRun
 from conformance.run.recording import selection_of
 from conformance.run.target import target_plans
+from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import Target, targets_for
 
 
@@ -198,7 +199,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         )
         prompts = None
         if program.program is not None:
-            (reference,) = targets_for(("cpu",), targets.programs)
+            (reference,) = targets_for(("cpu",), OptionValues())
             session = stack.enter_context(Session(reference.command))
             prompts = prompts_of(program.program, session)
             notes = [] if subject.files else inspected(program.program, prompts)

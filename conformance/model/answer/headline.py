@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from conformance.base.versions import ordered_version
 from conformance.base.words import listed, plural
-from conformance.model.answer.answers import WAY_OF, AnswerPart, ModelAnswer, why_untried
+from conformance.model.answer.answers import CHAT, WAY_OF, AnswerPart, ModelAnswer, why_untried
 from conformance.model.calls.groups import layers_of, layers_with
 from conformance.report.history import since_words
 from conformance.report.model_table import LOADING, NO_GPU, WORDS
@@ -110,18 +110,21 @@ def blamed(answers: Answers) -> dict[str, list[ModelAnswer]]:
     right = {
         part.use for those in answers.values() for part in those[0].parts if part.kind == "right"
     }
-    made = {}
+    made: dict[str, list[ModelAnswer]] = {}
     for name, (whole, *groups) in answers.items():
-        nodes_wrong = any(part.kind == "wrong" for one in groups for part in one.bad)
+        kinds = {part.kind for one in groups for part in one.bad}
         parts = []
         for part in whole.parts:
-            cause = part.cause
+            cause, kind = part.cause, part.kind
             if part.kind == "wrong" and part.use in right:
                 sentence = "" if cause.fault == "graph" else cause.sentence
                 cause = replace(cause, fault="target", sentence=sentence)
             elif part.kind == "wrong" and not cause.fault:
-                cause = replace(cause, fault="target" if nodes_wrong else "graph")
-            parts.append(replace(part, cause=cause))
+                of_target = not kinds.isdisjoint(("wrong", "software"))
+                cause = replace(cause, fault="target" if of_target else "graph")
+            if kind == "wrong" and cause.fault == "target" and "software" in kinds:
+                kind = "software"
+            parts.append(replace(part, cause=cause, kind=kind))
         made[name] = [replace(whole, parts=tuple(parts)), *groups]
     return made
 
@@ -141,7 +144,8 @@ def of_graph(answers: Answers, required: Collection[str]) -> Iterator[tuple[Draw
         yield "wrong", f"The graph is wrong {told}."
         return
     if right:
-        yield "pass", f"The graph is right {listed(right)}."
+        known = "" if WAY_OF[CHAT].words in right else "As far as these targets show, "
+        yield "pass", f"{known or 'T'}{'t' if known else ''}he graph is right {listed(right)}."
     causes: dict[str, list[str]] = {}
     for use, part in wrong.items():
         causes.setdefault(part.cause.sentence, []).append(WAY_OF[use].words)

@@ -157,8 +157,8 @@ class DecoderProgram:
         """A cache as the program passes it on: rows taken back, sequences reordered."""
         if call.order is not None and "order" not in self.kinds:
             cache = cache.take(call.order, axis=self._batch_axis(past))
-        cuts = call.kept is not None and cache.ndim > 3 and past not in run.buffers
-        if cuts and self.grows(past):
+        growing = cache.ndim > 3 and past not in run.buffers and self.grows(past)
+        if call.kept is not None and growing:
             before = run.calls[run.calls.index(call) - 1].total
             # A graph may keep only the last rows.
             cache = cache[..., : max(cache.shape[-2] - (before - call.kept), 0), :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from conformance.base.array_types import Array
@@ -41,7 +41,8 @@ class WayResult:
     """What a target does in one way of calling.
 
     ``where`` is the call, or the reason why it was not tried; ``told`` the size of the error, and
-    ``message`` the runtime's. ``tokens`` is the number of tokens of the longest call.
+    ``message`` the runtime's. ``tokens`` is the number of tokens of the longest call. ``loads``:
+    the model was loaded; a runtime may load it anew for the lengths of each call.
     """
 
     way: Way
@@ -51,6 +52,7 @@ class WayResult:
     message: str = ""
     cause: Cause = _UNKNOWN
     tokens: int = 0
+    loads: bool = True
 
 
 @dataclass(frozen=True)
@@ -168,19 +170,18 @@ def _seen(
             return ModelRun(load=refusal, unseen=str(error))
         except NotComputed as error:
             return ModelRun(unseen=str(error))
-        if one.where == _LOADING:
-            return ModelRun(load=one.message)
         found.append(one)
         if len(found) == 1 and one.kind not in ("right", "wrong", "untried"):
             # A program whose chat fails is not called in other ways.
             steps = _single_tokens(program, session, prompts) if way.name == "chat" else ""
-            found[0] = WayResult(way, one.kind, one.where + steps, message=one.message)
+            found[0] = replace(one, where=one.where + steps, loads=one.loads or bool(steps))
+            if not found[0].loads:
+                return ModelRun(load=one.message)
             if not steps:
                 break
     return ModelRun(ways=tuple(found))
 
 
-_LOADING: Final = "load"
 #: The reason why a way was not tried, if its results cannot be compared.
 NOT_COMPARED: Final = "not compared"
 
@@ -195,7 +196,7 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
     for at, run in enumerate(runs):
         results = _run(session, program, run)
         if isinstance(results, Stopped):
-            return _stopped(way, run, results, first=not at)
+            return _stopped(way, run, results, first=not at and not results.call)
         found = compared(program, run, results, prompts)
         number, why = number + found.calls, found.why or why
         if (wrong := found.difference) is not None:
@@ -240,10 +241,9 @@ def _stopped(way: Way, run: CallSequence, stopped: Stopped, first: bool) -> WayR
     message = short(getattr(outcome, "message", ""))
     where = f"for {call.words}"
     match outcome:
-        case Rejected(stage="load") if first and not stopped.call:
-            return WayResult(way, "refused", _LOADING, message=message)
         case Rejected():
-            return WayResult(way, "refused", where, message=message)
+            loads = not (first and outcome.stage == "load")
+            return WayResult(way, "refused", where, message=message, loads=loads)
         case Crashed():
             return WayResult(way, "crash", where, message=message)
         case TimedOut():
