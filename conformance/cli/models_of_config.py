@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from conformance.base.text import clean, deep_clean
-from conformance.base.words import plural
+from conformance.base.words import listed, plural
 from conformance.cli.common import Status
 from conformance.cli.console import make_console
 from conformance.cli.models import document, draw_rows, targets_of
@@ -25,6 +25,8 @@ from conformance.report.model_pages import Models, RecordedModel
 
 #: The number of models with similar calls that are named.
 _NEAREST = 3
+#: The most names of settings.
+_MOST_NAMES = 8
 
 
 def print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bool) -> Status:
@@ -43,13 +45,22 @@ def print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bo
             for call, same, like in matches
         ]
         rows = [row for row in known.rows if any(row in same for _, same, _ in matches)]
-        fields = {**document(known, rows, runtimes), "model_type": model.model_type, "calls": calls}
+        fields = {
+            **document(known, rows, runtimes),
+            **{"model_type": model.model_type, "calls": calls},
+            **{"others": model.others, "unread": model.unread},
+        }
         click.echo(json.dumps(deep_clean(fields), ensure_ascii=False))
         return Status.AS_EXPECTED
     console = make_console()
     print_line = partial(console.print, highlight=False, soft_wrap=True, markup=False)
     number = plural(sum(call.layers for call in model.calls), "layer")
-    print_line(f"{clean(str(path))}: {clean(model.model_type or 'a decoder')}, {number}")
+    if model.others:
+        number += f" of attention; {listed(model.others)}, which this suite does not test"
+    print_line(f"{clean(str(path))}: {clean(model.model_type or 'a decoder')}, {clean(number)}")
+    if model.unread:
+        names = listed([clean(name) for name in model.unread[:_MOST_NAMES]])
+        print_line(f"  not read, so that calls may differ: {names}")
     shown: dict[str, RecordedModel] = {}
     for call, same, like in matches:
         print_line(f"  {plural(call.layers, 'layer')}: {call.what}")
@@ -59,8 +70,9 @@ def print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bo
             print_line(f"    the same call as in {', '.join(names)}")
         elif like:
             print_line("    nobody has tried this call; the nearest recorded ones:")
-            for row, words in like[:_NEAREST]:
-                print_line(f"      {row.family}: {', '.join(words)}")
+            lines = dict.fromkeys(f"{row.family}: {', '.join(words)}" for row, words in like)
+            for line in [*lines][:_NEAREST]:
+                print_line(f"      {line}")
             shown |= {row.graph: row for row, _ in like[:1]}
         else:
             print_line("    nobody has tried this call, nor one with the same features")

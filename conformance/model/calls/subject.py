@@ -35,7 +35,8 @@ class Subject:
     """A model with its groups of nodes, and the case files of their stages.
 
     ``faults`` maps the names of nodes without cases to the reason, and ``notes`` are sentences on
-    contradictions between the graph and its configuration.
+    the graph and its configuration. ``contradicts``: by one of them, the graph computes something
+    else than its configuration says.
     """
 
     model: ReadModel
@@ -44,6 +45,7 @@ class Subject:
     faults: Mapping[str, str]
     notes: Sequence[str]
     files: CaseFiles
+    contradicts: bool = False
 
 
 def subject_of(
@@ -77,7 +79,9 @@ def _subject_of(
     if not groups:
         raise NoCalls(model, faults)
     groups = only_layers(groups, layers)
-    notes = [*notes_on(model, groups, beside)]
+    found_notes = [*notes_on(model, groups, beside)]
+    notes = [note.text for note in found_notes]
+    contradicts = any(note.contradicts for note in found_notes)
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
     stages: dict[str, list[NodeCall]] = {}
@@ -105,7 +109,8 @@ def _subject_of(
             notes.append(f"Not tested, {layers_of([cut])} as one graph: {why}.")
         if stages[cut.name]:
             every.append(cut)
-    return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
+    files = case_files_of(model, every, stages)
+    return Subject(model, every, stages, faults, notes, files, contradicts)
 
 
 class NoCalls(ModelError):

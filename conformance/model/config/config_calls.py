@@ -9,26 +9,31 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from conformance.base.paths import shown
 from conformance.graph.reading import ModelError
-from conformance.model.config.configuration import (
-    FAMILIES,
-    FILES,
-    Family,
-    dtype_of,
-    integer,
-    of_decoder,
-    read_object,
-    section,
+from conformance.model.config.configuration import FILES, dtype_of, read_object
+from conformance.model.config.layers import (
+    MOST_LAYERS,
+    ExpectedLayer,
+    count_of,
+    layers_of_config,
+    others_in_words,
 )
-
-#: The largest size, and the most heads and layers, that a configuration can have.
-_MOST: Final = 1 << 17
+from conformance.model.config.settings import (
+    HEADS,
+    LAYERS,
+    MOST,
+    Settings,
+    flat,
+    integer,
+    section,
+    unread,
+)
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,17 @@ class ConfiguredCall:
 
 @dataclass(frozen=True)
 class ConfiguredModel:
-    """The content of a configuration: the model's type, its dtype if it has one, and its calls."""
+    """The content of a configuration.
+
+    ``calls`` are those of the layers with this operator's attention; ``others`` names the rest, and
+    ``unread`` the settings that sound like attention and are not read.
+    """
 
     model_type: str
     dtype: str
     calls: Sequence[ConfiguredCall]
+    others: Sequence[str] = ()
+    unread: Sequence[str] = ()
 
 
 def read_configuration(path: Path) -> ConfiguredModel:
@@ -74,78 +85,62 @@ def read_configuration(path: Path) -> ConfiguredModel:
     data = read_object(path)
     genai = section(data, "model")
     decoder = section(genai, "decoder")
-    config = _in_words_of_transformers(decoder, path) if decoder else of_decoder(data)
-    layers = Counter(tuple(layer.items()) for layer in _layers(config, path))
+    config = _in_words_of_transformers(decoder, genai, path) if decoder else flat(data)
+    count = _checked(count_of(config), LAYERS[0], MOST_LAYERS, path)
+    layers = layers_of_config({**config, LAYERS[0]: count})
+    features = Counter(tuple(_features(layer, path).items()) for layer in layers if not layer.mixer)
     return ConfiguredModel(
-        str(genai.get("type", "") if decoder else config.get("model_type", "")),
+        str(config.get("model_type", "")),
         dtype_of(config),
-        tuple(ConfiguredCall(number, dict(items)) for items, number in layers.items()),
+        tuple(ConfiguredCall(number, dict(items)) for items, number in features.items()),
+        others_in_words(layers),
+        [] if decoder else unread(config),
     )
 
 
-def _in_words_of_transformers(decoder: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _in_words_of_transformers(decoder: Settings, genai: Settings, path: Path) -> dict[str, Any]:
     """The decoder of a ``genai_config.json`` as ``config.json`` would describe it."""
     names = ("num_attention_heads", "num_hidden_layers", "head_size")
-    heads, number, size = (_required(decoder, name, path) for name in names)
+    heads, number, size = (
+        _checked(integer(decoder, name), name, limit, path)
+        for name, limit in zip(names, (MOST, MOST_LAYERS, MOST), strict=True)
+    )
     window = section(decoder, "sliding_window")
     local = window.get("layers")
     if not isinstance(local, list):  # all have the window, if there is one
-        local = [*range(number)]
+        local = [*range(number)] if window else []
+    kinds = [f"{'sliding' if layer in local else 'full'}_attention" for layer in range(number)]
     return {
+        "model_type": genai.get("type", ""),
         "num_attention_heads": heads,
         "num_key_value_heads": decoder.get("num_key_value_heads"),
         "num_hidden_layers": number,
         "head_dim": size,
         "sliding_window": window.get("window_size"),
-        "layer_types": ["sliding_attention" if n in local else "" for n in range(number)],
+        "layer_types": kinds,
     }
 
 
-def _layers(config: Mapping[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """The features of each layer."""
-    heads = _required(config, "num_attention_heads", path)
-    kv_heads = integer(config, "num_key_value_heads") or heads
-    size = integer(config, "head_dim") or _required(config, "hidden_size", path) // heads
-    number = _required(config, "num_hidden_layers", path)
-    family = _family(config)
-    borrowing = integer(config, "num_kv_shared_layers") or 0
-    for layer, local in enumerate(_kinds(config, number)):
-        kv_heads_of_global = integer(config, "num_global_key_value_heads") or kv_heads
-        yield {
-            "num_heads": heads,
-            "kv_num_heads": kv_heads if local else kv_heads_of_global,
-            "head_size": size if local else integer(config, "global_head_dim") or size,
-            "window": integer(config, "sliding_window") if local else None,
-            "borrows": layer >= number - borrowing,
-            "softcap": bool(config.get("attn_logit_softcapping", family.softcap)),
-            "sink": family.sink,
-        }
+def _features(layer: ExpectedLayer, path: Path) -> dict[str, Any]:
+    """The features of a layer with attention, as in recorded calls."""
+    heads = _checked(layer.num_heads, HEADS[1], MOST, path)
+    return {
+        "num_heads": heads,
+        "kv_num_heads": layer.kv_num_heads or heads,
+        "head_size": _checked(layer.head_size, "hidden_size", MOST, path),
+        "window": layer.window or None,
+        "borrows": layer.source is not None,
+        "softcap": bool(layer.softcap),
+        "sink": bool(layer.sink),
+    }
 
 
-def _family(config: Mapping[str, Any]) -> Family:
-    return FAMILIES.get(str(config.get("model_type", "")), Family())
-
-
-def _kinds(config: Mapping[str, Any], number: int) -> list[bool]:
-    """For each layer, whether it has the window."""
-    types = config.get("layer_types")
-    if isinstance(types, list) and len(types) == number:
-        return [kind == "sliding_attention" for kind in types]
-    window, context = (integer(config, n) for n in ("sliding_window", "max_position_embeddings"))
-    unused = config.get("use_sliding_window") is False or not window
-    if unused or (window and context and window >= context):
-        return [False] * number
-    every = integer(config, "sliding_window_pattern") or _family(config).period
-    first = integer(config, "max_window_layers") if config.get("use_sliding_window") else 0
-    return [(layer + 1) % every != 0 if every else layer >= (first or 0) for layer in range(number)]
-
-
-def _required(data: Mapping[str, Any], name: str, path: Path) -> int:
-    found = integer(data, name)
+def _checked(found: int | None, name: str, most: int, path: Path) -> int:
+    """The number. Raises :class:`ModelError` if the configuration has none, or too large a one."""
     if found is None:
         raise ModelError(f"{shown(path)}: it has no {name}, so it does not describe a decoder.")
-    if found > _MOST:
-        raise ModelError(f"{shown(path)}: its {name} is {found:,}, and at most {_MOST:,} is read.")
+    if found > most:
+        raise ModelError(f"{shown(path)}: its {name} is {found:,}, and at most {most:,} is read.")
     return found
 
 

@@ -1,0 +1,192 @@
+"""The frequencies of a rotary embedding, by the forms of scaling that config.json has for them.
+
+The forms and their settings are those of Transformers 5.24.0 (`modeling_rope_utils.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from conformance.model.config.settings import (
+    CONTEXT,
+    MOST,
+    ORIGINAL,
+    Settings,
+    integer,
+    number,
+    numbers,
+)
+
+Array = np.ndarray
+
+#: Turns within the original context between which YaRN scales a pair in part.
+_BETA_FAST, _BETA_SLOW = 32.0, 1.0
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What the rotary tables of a layer contain.
+
+    ``frequencies``: the angle of position 1 for each pair of elements, in radians. Cosines and
+    sines are multiplied by ``factor``. With ``long_frequencies`` and ``long_factor`` the tables are
+    others if there are more than ``original`` tokens. ``scaling`` is the form in words, ``8
+    (linear)``; empty if there is none.
+    """
+
+    frequencies: tuple[float, ...]
+    factor: float = 1.0
+    scaling: str = ""
+    original: int | None = None
+    long_frequencies: tuple[float, ...] = ()
+    long_factor: float = 1.0
+
+
+def rotation_of(settings: Settings, base: float, width: int, head_size: int) -> Rotation | None:
+    """The rotation by ``settings``, which has those of its form and those of the model.
+
+    ``width`` is the number of elements that rotate, of a head of ``head_size``. None if the form is
+    not known, or if its settings have no meaning.
+    """
+    form = form_of(settings)
+    if form not in _FORMS or not 2 <= width <= head_size <= MOST or base <= 0:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            made = _FORMS[form](settings, base, width, head_size)
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    every = [*made.frequencies, *made.long_frequencies, made.factor, made.long_factor]
+    return made if np.isfinite(every).all() else None
+
+
+def form_of(settings: Settings) -> str:
+    """The form of scaling that the settings name, ``default`` if they name none."""
+    form = str(settings.get("rope_type") or settings.get("type") or "default")
+    return {"su": "longrope", "mrope": "default", "axial": "default"}.get(form, form)
+
+
+def _needed(settings: Settings, name: str) -> float:
+    found = number(settings, name)
+    if found is None:
+        raise ValueError(name)
+    return found
+
+
+def _plain(base: float, width: int) -> Array:
+    return np.asarray(base ** (-np.arange(0, width, 2) / width), np.float64)
+
+
+def _told(settings: Settings, factor: float | None = None) -> str:
+    by = number(settings, "factor") or factor
+    return f"{by:g} ({form_of(settings)})" if by else form_of(settings)
+
+
+def _context(settings: Settings) -> float:
+    """The number of tokens that the model was trained with before its positions were scaled."""
+    found = number(settings, ORIGINAL) or number(settings, *CONTEXT)
+    if found is None:
+        raise ValueError(ORIGINAL)
+    return found
+
+
+def _default(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
+    return Rotation(tuple(_plain(base, width)))
+
+
+def _linear(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
+    by = _needed(settings, "factor")
+    return Rotation(tuple(_plain(base, width) / by), scaling=_told(settings))
+
+
+def _dynamic(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
+    """Up to the context of the model nothing is scaled, unless there is an ``alpha``."""
+    alpha = number(settings, "alpha")
+    if alpha is None:
+        return Rotation(tuple(_plain(base, width)))
+    frequencies = _plain(base * alpha ** (width / (width - 2)), width)
+    return Rotation(tuple(frequencies), scaling=f"{alpha:g} (dynamic, alpha)")
+
+
+def _proportional(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
+    """The exponents are those of a whole head, and pairs beyond ``width`` do not turn."""
+    turning = _plain(base, head_size)[: width // 2]
+    still = np.zeros(head_size // 2 - turning.size)
+    by = number(settings, "factor") or 1.0
+    scaling = _told(settings) if by != 1 else ""
+    return Rotation(tuple(np.concatenate((turning, still)) / by), scaling=scaling)
+
+
+def _llama3(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
+    plain, context = _plain(base, width), _context(settings)
+    factor = _needed(settings, "factor")
+    low, high = (_needed(settings, f"{which}_freq_factor") for which in ("low", "high"))
+    turns = context * plain / (2 * math.pi)
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return Rotation(tuple(plain * (kept + (1 - kept) / factor)), scaling=_told(settings))
+
+
+def _yarn(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
+    plain, original = _plain(base, width), _context(settings)
+    factor = number(settings, "factor") or _needed(settings, CONTEXT[0]) / original
+
+    def pair(turns: float) -> float:
+        """The pair that makes so many turns within the original context."""
+        return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low = pair(number(settings, "beta_fast") or _BETA_FAST)
+    high = pair(number(settings, "beta_slow") or _BETA_SLOW)
+    if settings.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
+    scaled = np.clip((np.arange(plain.size) - low) / (high - low or 0.001), 0, 1)
+    return Rotation(
+        tuple(plain * (scaled / factor + 1 - scaled)),
+        _yarn_factor(settings, factor),
+        _told(settings, factor),
+    )
+
+
+def _yarn_factor(settings: Settings, factor: float) -> float:
+    def growth(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
+
+    weight, all_weight = (number(settings, name) for name in ("mscale", "mscale_all_dim"))
+    given = number(settings, "attention_factor")
+    if given is not None:
+        return given
+    return growth(weight) / growth(all_weight) if weight and all_weight else growth(1)
+
+
+def _longrope(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
+    plain, original = _plain(base, width), _context(settings)
+    short, long = (numbers(settings, f"{which}_factor", plain.size) for which in ("short", "long"))
+    if short is None or long is None:
+        raise ValueError("short_factor")
+    by = number(settings, "factor") or _needed(settings, CONTEXT[0]) / original
+    factor = number(settings, "attention_factor")
+    if factor is None:
+        factor = math.sqrt(1 + math.log(by) / math.log(original)) if by > 1 else 1.0
+    return Rotation(
+        tuple(plain / short),
+        number(settings, "short_mscale") or factor,
+        _told(settings, by),
+        integer(settings, ORIGINAL),
+        tuple(plain / long),
+        number(settings, "long_mscale") or factor,
+    )
+
+
+_FORMS: Final[dict[str, Callable[[Settings, float, int, int], Rotation]]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "proportional": _proportional,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+}

@@ -1,0 +1,420 @@
+"""The table of the layers that a config.json describes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.model.config.families import Family, family_of
+from conformance.model.config.frequencies import Rotation, rotation_of
+from conformance.model.config.settings import (
+    BASE,
+    CONTEXT,
+    HEAD_SIZE,
+    HEADS,
+    HIDDEN,
+    KINDS,
+    KV_HEADS,
+    LAYERS,
+    LOCAL_BASE,
+    ORIGINAL,
+    SHARE,
+    WINDOW,
+    Settings,
+    flags,
+    indices,
+    integer,
+    number,
+    of_layer,
+    section,
+    size,
+)
+
+#: The most layers that are read.
+MOST_LAYERS: Final = 1 << 12
+_FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+_SCALES: Final = ("query_pre_attn_scalar", "attention_multiplier", "softmax_scale")
+_LINEAR: Final = "linear_attention"
+#: The words of configurations for a layer, in the words of layer_types.
+_SAME: Final[Mapping[object, str]] = {
+    **dict.fromkeys(("attention", "global", "hybrid", "*", "A"), _FULL),
+    **dict.fromkeys(("local", "L"), _SLIDING),
+    **dict.fromkeys(("mamba", "mamba2", "M"), "Mamba"),
+    **dict.fromkeys(("-", "mlp", "moe", "E"), "no attention"),
+    "G": _FULL, "conv": "short convolution", "recurrent": "RG-LRU",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExpectedLayer:
+    """A layer as the configuration has it; None: not known.
+
+    ``mixer``: what it has in place of this operator's attention, "" for attention. ``window`` is
+    the number of tokens of its local window, 0 for none; with ``maybe_window`` only some of the
+    layers have it. ``source`` is the layer whose cache it reads. ``scale`` multiplies the products
+    of query and key, if it is another than that of the head size; ``scale_of_family``: config.json
+    leaves it to the family. ``softcap`` is 0 for none.
+    ``norm`` is that of :class:`Family`. ``rotates`` is about queries and keys; ``rotation`` has
+    their angles, ``base`` those of the unscaled ones, and ``share`` is the part of the head that
+    rotates. ``rotation_set`` is the setting that says that the layer does not rotate.
+    """
+
+    mixer: str = ""
+    num_heads: int | None = None
+    kv_num_heads: int | None = None
+    head_size: int | None = None
+    window: int | None = None
+    maybe_window: bool = False
+    source: int | None = None
+    scale: float | None = None
+    scale_of_family: bool = False
+    softcap: float | None = None
+    sink: bool | None = None
+    norm: str | None = None
+    rotates: bool | None = None
+    rotation_set: str = ""
+    style: str = ""
+    base: float | None = None
+    share: float | None = None
+    rotation: Rotation | None = None
+
+
+def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
+    """The layers of a flat ``config.json``, empty if it does not say how many there are."""
+    family = family_of(str(config.get("model_type", "")))
+    written = config.keys()
+    config = {**family.settings, **config} if family else config
+    count = count_of(config)
+    if count is None or count > MOST_LAYERS:
+        return ()
+    kinds = _kinds(config, family, count)
+    rotations: dict[tuple[object, ...], Rotation | None] = {}
+    first_shared = count - min(size(config, "num_kv_shared_layers") or 0, count)
+    made = []
+    for layer, kind in enumerate(kinds):
+        own = of_layer(config, layer, count)
+        if (mixer := _mixer(own, kind, layer, count)) or (family and family.mixer):
+            made.append(ExpectedLayer(mixer=mixer or (family.mixer if family else "")))
+            continue
+        source = None
+        if layer >= first_shared:
+            source = next((n for n in reversed(range(first_shared)) if kinds[n] == kind), None)
+        made.append(_Attention(own, written, family, kind, layer, count).layer(source, rotations))
+    return tuple(made)
+
+
+def count_of(config: Settings) -> int | None:
+    """The number of layers; without a setting, that of a list with an entry for each layer."""
+    listed = [config.get(name) for name in (*KINDS, "hybrid_override_pattern", "block_configs")]
+    lengths = [len(each) for each in listed if isinstance(each, list | str) and each]
+    return next((n for n in (integer(config, name) for name in LAYERS) if n), None) or next(
+        iter(lengths), None
+    )
+
+
+def _kinds(config: Settings, family: Family | None, count: int) -> list[str]:
+    """The kind of each layer: ``full_attention``, ``sliding_attention``, or what it has instead."""
+    kinds = [_SAME.get(kind, kind) for kind in _listed_kinds(config, count)]
+    linear = family.linear if family else "linear attention"
+    kinds = [linear if kind == _LINEAR else kind for kind in kinds]
+    if _SLIDING in kinds or (isinstance(config.get("layer_types"), list) and _FULL in kinds):
+        return kinds
+    windowed = _windowed(config, family, count)
+    return [
+        _SLIDING if kind == _FULL and has_window else kind
+        for kind, has_window in zip(kinds, windowed, strict=True)
+    ]
+
+
+def _listed_kinds(config: Settings, count: int) -> list[str]:
+    """The kinds of the layers in the words of the configuration."""
+    for name in (*KINDS, "hybrid_override_pattern"):
+        listed = config.get(name)
+        if isinstance(listed, list | str) and len(listed) >= count:
+            return [str(kind)[:60] for kind in listed[:count]]
+    blocks = config.get("block_types")
+    if isinstance(blocks, list) and blocks:
+        return [str(blocks[layer % len(blocks)])[:60] for layer in range(count)]
+    if (pairs := config.get("attention_types")) and isinstance(pairs, list):
+        words = [str(w) for p in pairs if _is_repeated(p, count) for w in [*p[0]] * p[1]]
+        if len(words) == count:
+            return words
+    with_attention = _layers_with_attention(config, count)
+    return [_FULL if layer in with_attention else _LINEAR for layer in range(count)]
+
+
+def _is_repeated(found: object, count: int) -> bool:
+    """Whether it is a list of kinds and how often they come."""
+    return (
+        isinstance(found, list)
+        and len(found) == 2
+        and isinstance(found[0], list)
+        and isinstance(found[1], int)
+        and 0 < len(found[0]) * found[1] <= count
+    )
+
+
+def _layers_with_attention(config: Settings, count: int) -> set[int]:
+    """The numbers of the layers with attention, in a model that has other layers as well."""
+    every = set(range(count))
+    for name in ("attn_layer_indices", "full_attn_idxs", "hybrid_layer_ids"):
+        if (found := indices(config, name, count)) is not None:
+            return found
+    from_1 = indices(section(config, "linear_attn_config"), "full_attn_layers", count)
+    if from_1 is not None:
+        return {layer - 1 for layer in from_1}
+    types = config.get("attn_type_list")
+    if isinstance(types, list) and types:
+        return {layer for layer in every if types[layer % len(types)] == 1}
+    if period := size(config, "attn_layer_period"):
+        offset = size(config, "attn_layer_offset") or 0
+        return {layer for layer in every if layer % period == offset}
+    if period := size(config, "full_attention_interval"):
+        return {layer for layer in every if (layer + 1) % period == 0}
+    return every
+
+
+def _windowed(config: Settings, family: Family | None, count: int) -> list[bool]:
+    """For each layer, whether it has a window, if the configuration has no list of that."""
+    chosen = flags(config, "hybrid_layer_pattern", count)
+    if chosen is not None:
+        return chosen
+    if not _window(config) or config.get("use_sliding_window") is False:
+        return [False] * count
+    for name in ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"):
+        pattern = config.get(name)
+        if isinstance(pattern, str) and pattern:
+            return [pattern[layer % len(pattern)] == "L" for layer in range(count)]
+        if period := size(config, name):
+            last = 0 if family and family.first_is_global else period - 1
+            return [layer % period != last for layer in range(count)]
+    first = size(config, "max_window_layers") if config.get("use_sliding_window") else 0
+    return [layer >= (first or 0) for layer in range(count)]
+
+
+def _window(config: Settings) -> int:
+    """The length of the local windows, 0 without one or if it is no shorter than the context."""
+    both = size(config, "local_attention")  # to both sides
+    found = size(config, *WINDOW) or (both or 0) // 2
+    context = number(config, *CONTEXT)
+    return 0 if context and found >= context else found
+
+
+def _mixer(config: Settings, kind: str, layer: int, count: int) -> str:
+    """What a layer has instead of this operator's attention, in words; "" if it has attention."""
+    blocks = config.get("block_configs")
+    if isinstance(blocks, list) and len(blocks) == count and isinstance(blocks[layer], dict):
+        attention = section(blocks[layer], "attention")
+        if attention.get("no_op") or attention.get("replace_with_linear"):
+            return "no attention"
+    if kind not in (_FULL, _SLIDING, _CHUNKED):
+        return kind.replace("_", " ")
+    if size(config, "kv_lora_rank"):
+        return "multi-head latent attention"
+    every = size(config, "dense_attention_every_n_layers")
+    if every and (layer + 1) % every:
+        return "block-sparse attention"
+    values, keys = size(config, "v_head_dim"), size(config, *HEAD_SIZE)
+    return "attention with values of another size" if values and keys and values != keys else ""
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """The settings of a layer with attention, by which its features are found.
+
+    ``written`` are the names in config.json itself.
+    """
+
+    config: Settings
+    written: Collection[str]
+    family: Family | None
+    kind: str
+    number: int
+    count: int
+
+    def layer(
+        self, source: int | None, rotations: dict[tuple[object, ...], Rotation | None]
+    ) -> ExpectedLayer:
+        """The expected layer; ``rotations`` has the ones of the layers before."""
+        config, family = self.config, self.family
+        heads, kv_heads, head_size = self._heads()
+        rotates, rotation_set = self._rotates()
+        settings, base = self._rotary_settings()
+        share = self._share(settings, head_size)
+        key = (self.kind, head_size, base, share, str(settings) if share else "")
+        if key not in rotations:
+            width = int(head_size * share + 1e-9) if head_size and share else 0
+            rotations[key] = rotation_of(settings, base, width, head_size or 0) if base else None
+        proportional = settings.get("rope_type") == "proportional"
+        norm = (family.norm if family else None) if self._has_norm() else ""
+        return ExpectedLayer(
+            num_heads=heads,
+            kv_num_heads=kv_heads,
+            head_size=head_size,
+            window=self._window(),
+            maybe_window=family is None and not self._has_kinds(),
+            source=source,
+            scale=self._scale(head_size),
+            scale_of_family=not any(name in self.written for name in _SCALES),
+            softcap=number(config, "attn_logit_softcapping") or (0.0 if family else None),
+            sink=self._sink(),
+            norm=norm,
+            rotates=rotates,
+            rotation_set=rotation_set,
+            style=family.style if family else "",
+            base=base if rotates else None,
+            share=(1.0 if proportional else share) if rotates else None,
+            rotation=rotations[key] if rotates else None,
+        )
+
+    def _heads(self) -> tuple[int | None, int | None, int | None]:
+        """The numbers of heads and of heads of the cache, and the size of a head."""
+        config = self.config
+        local, whole = self.kind == _SLIDING, self.kind == _FULL
+        own = size(config, "swa_num_attention_heads", "num_sliding_attention_heads")
+        heads = (own if local else None) or size(config, *HEADS)
+        kv_heads = size(config, "swa_num_key_value_heads") if local else None
+        if whole and config.get("attention_k_eq_v") is not False:
+            kv_heads = size(config, "num_global_key_value_heads")
+        kv_heads = kv_heads or self._kv_heads(heads)
+        head_size = size(config, "global_head_dim") if whole else None
+        head_size = (size(config, "swa_head_dim") if local else head_size) or head_size_of(
+            config, heads
+        )
+        return heads, kv_heads, head_size
+
+    def _kv_heads(self, heads: int | None) -> int | None:
+        config = self.config
+        blocks = config.get("block_configs")
+        if isinstance(blocks, list) and len(blocks) == self.count:
+            block = blocks[self.number] if isinstance(blocks[self.number], dict) else {}
+            if shared := size(section(block, "attention"), "n_heads_in_group"):
+                return heads // shared if heads else None
+        one = config.get("multi_query") is True and not config.get("new_decoder_architecture")
+        if one or config.get("multi_query_attention") is False:
+            return 1 if one else heads
+        return size(config, *KV_HEADS) or (heads if self.family else None)
+
+    def _window(self) -> int | None:
+        if self.kind == _CHUNKED:
+            return None
+        return _window(self.config) if self.kind == _SLIDING else 0
+
+    def _has_kinds(self) -> bool:
+        """Whether the configuration says which layers have a window."""
+        listed = self.config.get("layer_types")
+        chosen = ("sliding_window_pattern", "use_sliding_window", "hybrid_layer_pattern")
+        return isinstance(listed, list) or any(name in self.config for name in chosen)
+
+    def _scale(self, head_size: int | None) -> float | None:
+        config, formula = self.config, self.family.scale if self.family else ""
+        scalar = number(config, _SCALES[0])
+        if formula == "one" or config.get("scale_attn_weights") is False:
+            return 1.0
+        if formula == "half" and head_size:
+            return float((head_size / 2) ** -0.5)
+        if formula == "phi3small" and head_size and config.get("mup_use_scaling") is not False:
+            return (number(config, "mup_attn_multiplier") or 1.0) / head_size
+        if scalar is not None:
+            return float(scalar**-0.5)
+        return number(config, *_SCALES[1:])
+
+    def _sink(self) -> bool | None:
+        name = "swa" if self.kind == _SLIDING else "full"
+        told = self.config.get(f"add_{name}_attention_sink_bias")
+        if isinstance(told, bool):
+            return told
+        sink = self.family.sink if self.family else None
+        return None if sink is None else sink == "all" or (sink == "sliding" and name == "swa")
+
+    def _has_norm(self) -> bool:
+        name = self.family.norm_if if self.family else ""
+        return not name or bool(self.config.get(name))
+
+    def _rotates(self) -> tuple[bool | None, str]:
+        """Whether the layer rotates, and the setting that says so if it does not."""
+        config, family = self.config, self.family
+        kind = config.get("position_embedding_type")
+        if isinstance(kind, str) and kind not in ("rope", "rotary"):
+            return False, "position_embedding_type"
+        if config.get("alibi") is True or section(config, "alibi"):
+            return False, "alibi"
+        if config.get("no_rope_layers"):
+            chosen = flags(config, "no_rope_layers", self.count)
+            return (None, "") if chosen is None else (chosen[self.number], "no_rope_layers")
+        if period := size(config, "no_rope_layer_interval"):
+            return (self.number + 1) % period != 0, "no_rope_layer_interval"
+        bases = config.get("layer_rope_theta")
+        if isinstance(bases, list) and len(bases) == self.count:
+            return bool(bases[self.number]), "layer_rope_theta"
+        parameters = section(config, "rope_parameters")
+        if parameters.get(self.kind, ...) is None:
+            return False, "rope_parameters"
+        if config.get("use_mem_rope") is False or (family and not family.style):
+            return False, "model_type"
+        if family and family.rotated == "sliding" and _window(config):
+            return self.kind == _SLIDING, "model_type"
+        if family is None:
+            nested = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
+            return (
+                (True, "") if any(number(each, *BASE) for each in (config, *nested)) else (None, "")
+            )
+        return True, ""
+
+    def _rotary_settings(self) -> tuple[dict[str, Any], float | None]:
+        """The settings of the rotary embedding of the layer, and its base."""
+        config, local = self.config, self.kind == _SLIDING
+        parameters = section(config, "rope_parameters")
+        by_kind = section(parameters, self.kind) or (section(parameters, "main"))
+        scaling = section(config, "rope_scaling")
+        local_base = number(config, *LOCAL_BASE) if local else None
+        if local_base or (local and self._only_global_layers_scale()):
+            scaling = {}  # is that of the other layers
+        own = by_kind or parameters or scaling
+        model = {name: config[name] for name in (*CONTEXT, ORIGINAL) if name in config}
+        settings = {**model, **own}
+        if not by_kind and ORIGINAL in config:
+            settings[ORIGINAL] = config[ORIGINAL]
+        if CONTEXT[0] not in settings and (context := number(config, *CONTEXT)):
+            settings[CONTEXT[0]] = context
+        base = number(own, *BASE) or local_base or self._own_base() or number(config, *BASE)
+        if base is None and self.family:
+            base = 10000.0
+        ratio = number(config, "rope_ratio")
+        return settings, base * ratio if base and ratio else base
+
+    def _only_global_layers_scale(self) -> bool:
+        return str(self.config.get("model_type", "")).startswith("olmo3")
+
+    def _own_base(self) -> float | None:
+        bases = self.config.get("layer_rope_theta")
+        if isinstance(bases, list) and len(bases) == self.count:
+            return number({"base": bases[self.number]}, "base")
+        return None
+
+    def _share(self, settings: Settings, head_size: int | None) -> float | None:
+        """The part of a head that rotates, at most 1."""
+        width = size(self.config, "rotary_dim")
+        if width and head_size:
+            return min(width / head_size, 1.0)
+        share = min(number(settings, *SHARE) or number(self.config, *SHARE) or 1.0, 1.0)
+        return int(head_size * share + 1e-9) / head_size if head_size else share
+
+
+def head_size_of(config: Settings, heads: int | None) -> int | None:
+    """The size of a head, if need be of the model's width."""
+    found, hidden = size(config, *HEAD_SIZE), size(config, *HIDDEN)
+    return found or (hidden // heads or None if hidden and heads else None)
+
+
+def others_in_words(layers: Sequence[ExpectedLayer]) -> list[str]:
+    """``24 of linear attention``: the layers without attention of this operator."""
+    counts: dict[str, int] = {}
+    for layer in layers:
+        if layer.mixer:
+            counts[layer.mixer] = counts.get(layer.mixer, 0) + 1
+    return [
+        f"{number} without attention" if mixer == "no attention" else f"{number} of {mixer}"
+        for mixer, number in counts.items()
+    ]

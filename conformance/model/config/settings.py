@@ -1,0 +1,171 @@
+"""Settings of a configuration under the names that families of models use for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+#: The largest size, and the most heads, that a configuration can have.
+MOST: Final = 1 << 17
+
+Settings = Mapping[str, Any]
+
+LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
+HEADS: Final = (
+    *("num_attention_heads_per_layer", "num_attention_heads", "n_head", "n_heads", "num_heads"),
+    *("attention_heads", "num_query_heads"),
+)
+KV_HEADS: Final = (
+    *("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num"),
+    "num_query_groups",
+)
+HEAD_SIZE: Final = ("head_dim", "attention_head_dim", "kv_channels", "head_size", "d_head")
+HIDDEN: Final = ("attention_hidden_size", "hidden_size", "n_embd", "d_model", "model_dim")
+CONTEXT: Final = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_context_length"),
+    "model_max_length",
+)
+WINDOW: Final = ("sliding_window", "sliding_window_size", "attention_window_size", "window_size")
+BASE: Final = ("rope_theta", "rotary_emb_base", "rope_freq_constant", "global_rope_theta")
+LOCAL_BASE: Final = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
+SHARE: Final = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percentage")
+ORIGINAL: Final = "original_max_position_embeddings"
+#: Names of lists with the kind of each layer.
+KINDS: Final = ("layer_types", "layers_block_type", "attention_layers")
+#: Names of objects with more settings of attention, and of the decoder of a model for images.
+SECTIONS: Final = ("attn_config", "attention_config")
+DECODERS: Final = ("text_config", "llm_config", "language_config")
+
+#: Names that the table of layers reads besides those above.
+_OTHERS: Final = frozenset(
+    (
+        "_sliding_window_pattern", "add_full_attention_sink_bias", "add_swa_attention_sink_bias",
+        "alibi", "attention_chunk_size", "attention_k_eq_v", "attention_multiplier",
+        "attention_types", "attn_layer_indices", "attn_layer_offset", "attn_layer_period",
+        "attn_logit_softcapping", "attn_type_list", "block_configs", "block_types",
+        "dense_attention_every_n_layers", "full_attention_interval", "full_attn_idxs",
+        "global_attn_every_n_layers", "global_head_dim", "hybrid_layer_ids",
+        "hybrid_layer_pattern", "hybrid_override_pattern", "kv_lora_rank", "linear_attn_config",
+        "local_attention", "max_window_layers", "multi_query", "multi_query_attention",
+        "new_decoder_architecture", "no_rope_layer_interval", "no_rope_layers",
+        "num_global_key_value_heads", "num_kv_shared_layers", "num_sliding_attention_heads",
+        "per_layer_config", "position_embedding_type", "qk_layernorm", "qk_norm",
+        "query_pre_attn_scalar", "rope_base", "rope_parameters", "rope_ratio", "rope_scaling",
+        "rotary_dim", "scale_attn_weights", "sliding_window_pattern", "swa_head_dim",
+        "swa_num_attention_heads", "swa_num_key_value_heads", "use_mem_rope", "use_qk_norm",
+        "use_rope", "use_sliding_window", "v_head_dim",
+    )
+)  # fmt: skip
+_LIKE_ATTENTION: Final = re.compile(
+    r"attn|attention|rope|rotary|window|head|kv|sliding|nope|mixer|layer_type|pattern|alibi|sink"
+    r"|position_embedding|softcap"
+)
+#: Names of other parts of a model, of training, and of how attention is computed.
+_IRRELEVANT: Final = re.compile(
+    r"dropout|pdrop|bias|^_attn|_implementation$|attn_impl|initializer|^(lm|num_lm)_head|word_embed"
+    r"|mamba|linear_(num|key|value|conv)|ssm|^index|lora|nope_head_dim|rope_head_dim|rope_interleave"
+    r"|qk_head_dim|mlp|mtp|nextn|sparsity_pattern|final_logit|router|max_position_emb|flash|fp32"
+    r"|vision|audio|image|pretrain|output_attentions|in_multiplier|out_multiplier|_eps$|chunk_size"
+    r"|floor_scale|first_k_|share|cross_attention|^parallel_attn$|pad_head|headdim|cross_attn"
+)
+
+
+def unread(config: Settings) -> list[str]:
+    """The names of settings that sound like attention and that the table of layers does not read.
+
+    Settings that are off (null, false, 0 or empty) are left out.
+    """
+    spelled = {*LAYERS, *HEADS, *KV_HEADS, *HEAD_SIZE, *HIDDEN, *CONTEXT, *WINDOW, *BASE}
+    known = spelled | {*LOCAL_BASE, *SHARE, ORIGINAL, *KINDS, *SECTIONS, *DECODERS} | _OTHERS
+    return sorted(
+        name
+        for name, value in config.items()
+        if value and name not in known and _LIKE_ATTENTION.search(name)
+        if not _IRRELEVANT.search(name)
+    )
+
+
+def section(data: Settings, name: str) -> dict[str, Any]:
+    """The object called ``name`` in another one; empty if there is none."""
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def integer(data: Settings, name: str) -> int | None:
+    """The positive whole number called ``name``; None if there is none."""
+    found = data.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
+def number(data: Settings, *names: str) -> float | None:
+    """The first positive number below a billion with one of the names; None if there is none."""
+    for name in names:
+        found = data.get(name)
+        if isinstance(found, int | float) and not isinstance(found, bool) and 0 < found < 1e9:
+            return float(found)
+    return None
+
+
+def numbers(data: Settings, name: str, count: int) -> list[float] | None:
+    """The list of ``count`` positive finite numbers called ``name``; None if it is none."""
+    found = data.get(name)
+    if not isinstance(found, list) or len(found) != count:
+        return None
+    real = [each for each in found if isinstance(each, int | float) and 0 < each < 1e9]
+    return [*map(float, real)] if len(real) == count else None
+
+
+def size(data: Settings, *names: str) -> int | None:
+    """The first positive whole number with one of the names, at most :data:`MOST`."""
+    for name in names:
+        found = integer(data, name)
+        if found is not None:
+            return found if found <= MOST else None
+    return None
+
+
+def flags(data: Settings, name: str, count: int) -> list[bool] | None:
+    """The list of ``count`` values 0 and 1 called ``name``; None if it is none."""
+    found = data.get(name)
+    if not isinstance(found, list) or len(found) != count:
+        return None
+    return [bool(each) for each in found] if all(each in (0, 1) for each in found) else None
+
+
+def of_layer(config: Settings, layer: int, layers: int) -> dict[str, Any]:
+    """The settings of one layer: a list with one number for each layer stands for that number.
+
+    Objects with settings of single layers, and of attention, come before the others.
+    """
+    own = {
+        name: value[layer] if isinstance(value, list) and len(value) == layers else value
+        for name, value in config.items()
+        if name in HEADS or name in KV_HEADS or name in HEAD_SIZE or name in BASE or name in SHARE
+    }
+    return {**config, **own, **_override(config, layer)}
+
+
+def _override(config: Settings, layer: int) -> dict[str, Any]:
+    """The settings that ``per_layer_config`` has for a layer; its names are numbers as texts."""
+    for name, value in section(config, "per_layer_config").items():
+        if name.isdecimal() and len(name) < 8 and int(name) == layer and isinstance(value, dict):
+            return value
+    return {}
+
+
+def flat(config: Settings) -> dict[str, Any]:
+    """The settings of a ``config.json``, with those of its decoder and of its attention."""
+    made = dict(config)
+    for names in (DECODERS, SECTIONS):
+        for name in names:
+            made |= section(made, name)
+    return made
+
+
+def indices(data: Settings, name: str, layers: int) -> set[int] | None:
+    """The numbers of layers in a list; None if there is none."""
+    found = data.get(name)
+    if not isinstance(found, list) or not found or len(found) > layers:
+        return None
+    return {each for each in found if isinstance(each, int)}
