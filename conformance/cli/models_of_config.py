@@ -59,8 +59,8 @@ def print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bo
         number += f" of attention; {listed(model.others)}, which this suite does not test"
     print_line(f"{clean(str(path))}: {clean(model.model_type or 'a decoder')}, {clean(number)}")
     if model.unread:
-        names = listed([clean(name) for name in model.unread[:_MOST_NAMES]])
-        print_line(f"  not read, so that calls may differ: {names}")
+        unread = listed([clean(name) for name in model.unread[:_MOST_NAMES]])
+        print_line(f"  not read, so that calls may differ: {unread}")
     shown: dict[str, RecordedModel] = {}
     for call, same, like in matches:
         print_line(f"  {plural(call.layers, 'layer')}: {call.what}")

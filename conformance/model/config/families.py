@@ -124,9 +124,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "jamba": _family("", linear="Mamba", attn_layer_period=8, attn_layer_offset=4),
     "jetmoe": _family(kv_channels=128),
     "laguna": _family(norm="before"),
-    "lfm2": _family(norm="before", rope_theta=1e6),
-    "lfm2_moe": _family(norm="before", rope_theta=1e6),
-    "lfm3": _family(norm="before"),
+    "lfm2": _family(norm="before", linear="short convolution", rope_theta=1e6),
+    "lfm2_moe": _family(norm="before", linear="short convolution", rope_theta=1e6),
+    "lfm3": _family(norm="before", linear="short convolution"),
     "llama": _family(),
     "llama4_text": _family(
         "pairs",
@@ -201,12 +201,13 @@ FAMILIES: Final[Mapping[str, Family]] = {
     # nvidia/Llama-3_3-Nemotron-Super-49B-v1, modeling_openelm.py of apple/OpenELM-3B,
     # modeling_internlm2.py of internlm/internlm2_5-7b-chat, modeling_exaone.py of
     # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct, modeling_phi3_small.py of
-    # microsoft/Phi-3-small-8k-instruct
+    # microsoft/Phi-3-small-8k-instruct, modeling_minimax_text_01.py of MiniMaxAI/MiniMax-Text-01
     "chatglm": _family("pairs", partial_rotary_factor=0.5),
     "exaone": _family(),
     "internlm2": _family(),
     "nemotron-nas": _family(),
-    "openelm": _family(norm="before"),
+    "openelm": _family(norm="before", norm_if="normalize_qk_projections"),
+    "minimax_text_01": _family(linear="lightning attention"),
     "phi3small": _family(scale="phi3small", dense_attention_every_n_layers=2),
 }
 

@@ -98,6 +98,8 @@ def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
             made.append(ExpectedLayer(mixer=mixer or (family.mixer if family else "")))
             continue
         source = None
+        if (every := size(config, "cla_share_factor")) and config.get("use_cla") is True:
+            source = layer - layer % every if layer % every else None
         if layer >= first_shared:
             source = next((n for n in reversed(range(first_shared)) if kinds[n] == kind), None)
         made.append(_Attention(own, written, family, kind, layer, count).layer(source, rotations))
@@ -292,6 +294,7 @@ class _Attention:
             if shared := size(section(block, "attention"), "n_heads_in_group"):
                 return heads // shared if heads else None
         one = config.get("multi_query") is True and not config.get("new_decoder_architecture")
+        one = one or config.get("attn_type") == "multiquery_attention"
         if one or config.get("multi_query_attention") is False:
             return 1 if one else heads
         return size(config, *KV_HEADS) or (heads if self.family else None)

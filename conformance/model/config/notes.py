@@ -24,6 +24,8 @@ _OF_NORMS: Final = NORMS | {
     "SkipLayerNormalization",
     "ReduceMean",
 }
+#: The smallest heads of models that people use.
+_LEAST_SIZE: Final = 32
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,9 @@ def _contradictions(
     layer_of = {node.name: node.layer for group in groups for node in group.nodes}
     windows = {group.form.window for group in groups}
     reader = TableReader(model)
-    is_whole = any(node.op_type in _OF_NORMS for node in nodes_in(model.proto.graph))
+    least = min((group.form.fields["head_size"] for group in groups), default=0)
+    has_norms = any(node.op_type in _OF_NORMS for node in nodes_in(model.proto.graph))
+    is_whole = has_norms and least >= _LEAST_SIZE
     told: dict[str, set[int]] = {}
     for group in groups:
         for node in group.nodes:
@@ -159,8 +163,8 @@ class _Compared:
     """A node of the graph and what config.json says of its layer.
 
     ``layer_of`` has the layers of nodes by their names, and ``windows`` those of all nodes.
-    ``is_whole``: the graph has norms. One without is a part or a sketch of a model, to which not
-    all that is known of the family applies.
+    ``is_whole``: the graph has norms, and heads of a usual size. Another one is a part or a sketch
+    of a model, to which not all that is known of its family applies.
     """
 
     expected: ExpectedLayer

@@ -27,7 +27,13 @@ CONTEXT: Final = (
     "model_max_length",
 )
 WINDOW: Final = ("sliding_window", "sliding_window_size", "attention_window_size", "window_size")
-BASE: Final = ("rope_theta", "rotary_emb_base", "rope_freq_constant", "global_rope_theta")
+BASE: Final = (
+    "rope_theta",
+    "rotary_emb_base",
+    "rope_freq_constant",
+    "global_rope_theta",
+    "rope_embedding_base",
+)
 LOCAL_BASE: Final = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 SHARE: Final = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percentage")
 ORIGINAL: Final = "original_max_position_embeddings"
@@ -43,23 +49,24 @@ _OTHERS: Final = frozenset(
         "_sliding_window_pattern", "add_full_attention_sink_bias", "add_swa_attention_sink_bias",
         "alibi", "attention_chunk_size", "attention_k_eq_v", "attention_multiplier",
         "attention_types", "attn_layer_indices", "attn_layer_offset", "attn_layer_period",
-        "attn_logit_softcapping", "attn_type_list", "block_configs", "block_types",
-        "dense_attention_every_n_layers", "full_attention_interval", "full_attn_idxs",
-        "global_attn_every_n_layers", "global_head_dim", "hybrid_layer_ids",
-        "hybrid_layer_pattern", "hybrid_override_pattern", "kv_lora_rank", "linear_attn_config",
-        "local_attention", "max_window_layers", "multi_query", "multi_query_attention",
+        "attn_logit_softcapping", "attn_type", "attn_type_list", "block_configs", "block_types",
+        "cla_share_factor", "dense_attention_every_n_layers", "full_attention_interval",
+        "full_attn_idxs", "global_attn_every_n_layers", "global_head_dim", "hybrid_layer_ids",
+        "hybrid_layer_pattern", "hybrid_override_pattern", "kv_lora_rank", "layer_rope_theta",
+        "linear_attn_config", "local_attention", "max_window_layers", "multi_query",
+        "multi_query_attention", "mup_attn_multiplier", "mup_use_scaling",
         "new_decoder_architecture", "no_rope_layer_interval", "no_rope_layers",
         "num_global_key_value_heads", "num_kv_shared_layers", "num_sliding_attention_heads",
-        "per_layer_config", "position_embedding_type", "qk_layernorm", "qk_norm",
-        "query_pre_attn_scalar", "rope_base", "rope_parameters", "rope_ratio", "rope_scaling",
-        "rotary_dim", "scale_attn_weights", "sliding_window_pattern", "swa_head_dim",
-        "swa_num_attention_heads", "swa_num_key_value_heads", "use_mem_rope", "use_qk_norm",
-        "use_rope", "use_sliding_window", "v_head_dim",
+        "per_layer_config", "position_embedding_type", "qk_layernorm", "query_pre_attn_scalar",
+        "rope_parameters", "rope_ratio", "rope_scaling", "rotary_dim", "scale_attn_weights",
+        "sliding_window_pattern", "swa_head_dim", "swa_num_attention_heads",
+        "swa_num_key_value_heads", "use_cla", "use_mem_rope", "use_qk_norm", "use_sliding_window",
+        "v_head_dim",
     )
 )  # fmt: skip
 _LIKE_ATTENTION: Final = re.compile(
     r"attn|attention|rope|rotary|window|head|kv|sliding|nope|mixer|layer_type|pattern|alibi|sink"
-    r"|position_embedding|softcap"
+    r"|position_embedding|softcap|^mup_|^use_cla|^cla_"
 )
 #: Names of other parts of a model, of training, and of how attention is computed.
 _IRRELEVANT: Final = re.compile(
@@ -67,7 +74,7 @@ _IRRELEVANT: Final = re.compile(
     r"|mamba|linear_(num|key|value|conv)|ssm|^index|lora|nope_head_dim|rope_head_dim|rope_interleave"
     r"|qk_head_dim|mlp|mtp|nextn|sparsity_pattern|final_logit|router|max_position_emb|flash|fp32"
     r"|vision|audio|image|pretrain|output_attentions|in_multiplier|out_multiplier|_eps$|chunk_size"
-    r"|floor_scale|first_k_|share|cross_attention|^parallel_attn$|pad_head|headdim|cross_attn"
+    r"|attn_scale|^rotary$|^mla_|clip_qkv|first_k_|share|cross_attention|^parallel_attn$|pad_head|headdim|cross_attn"
 )
 
 
