@@ -156,7 +156,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "nemotron_h": _family("", linear="Mamba"),
     "olmo": _family(),
     "olmo2": _family(norm="before"),
-    "olmo3": _family(norm="before", rope_theta=5e5, sliding_window_pattern=4),
+    "olmo3": _family(
+        norm="before", rope_local_base_freq=5e5, rope_theta=5e5, sliding_window_pattern=4
+    ),
     "olmo_hybrid": _family(norm="before", full_attention_interval=4),
     "olmoe": _family(norm="before"),
     "opt": _family(""),

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from conformance.model.config import settings as named
 from conformance.model.config.families import Family, family_of
 from conformance.model.config.frequencies import Rotation, rotation_of
 from conformance.model.config.settings import (
-    BASE,
-    CONTEXT,
-    HEAD_SIZE,
-    HEADS,
-    HIDDEN,
-    KINDS,
-    KV_HEADS,
-    LAYERS,
-    LOCAL_BASE,
-    ORIGINAL,
-    SHARE,
-    WINDOW,
     Settings,
     flags,
     indices,
     integer,
     number,
     of_layer,
+    overrides,
     section,
     size,
-)
+)  # fmt: skip
 
 #: The most layers that are read.
 MOST_LAYERS: Final = 1 << 12
@@ -84,18 +75,19 @@ def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
     """The layers of a flat ``config.json``, empty if it does not say how many there are."""
     family = family_of(str(config.get("model_type", "")))
     written = config.keys()
-    config = {**family.settings, **config} if family else config
+    config = {**family.settings, **config} if family else {**config}
     count = count_of(config)
     if count is None or count > MOST_LAYERS:
         return ()
     kinds = _kinds(config, family, count)
-    rotations: dict[tuple[object, ...], Rotation | None] = {}
+    rotations: dict[object, Rotation | None] = {}
     first_shared = count - min(size(config, "num_kv_shared_layers") or 0, count)
+    single = overrides(config)
     made = []
     for layer, kind in enumerate(kinds):
-        own = of_layer(config, layer, count)
-        if (mixer := _mixer(own, kind, layer, count)) or (family and family.mixer):
-            made.append(ExpectedLayer(mixer=mixer or (family.mixer if family else "")))
+        own = ChainMap(single.get(layer, {}), of_layer(config, kind, layer, count))
+        if mixer := _mixer(own, family, kind, layer):
+            made.append(ExpectedLayer(mixer))
             continue
         source = None
         if (every := size(config, "cla_share_factor")) and config.get("use_cla") is True:
@@ -108,9 +100,11 @@ def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
 
 def count_of(config: Settings) -> int | None:
     """The number of layers; without a setting, that of a list with an entry for each layer."""
-    listed = [config.get(name) for name in (*KINDS, "hybrid_override_pattern", "block_configs")]
+    listed = [
+        config.get(name) for name in (*named.KINDS, "hybrid_override_pattern", "block_configs")
+    ]
     lengths = [len(each) for each in listed if isinstance(each, list | str) and each]
-    return next((n for n in (integer(config, name) for name in LAYERS) if n), None) or next(
+    return next((n for n in (integer(config, name) for name in named.LAYERS) if n), None) or next(
         iter(lengths), None
     )
 
@@ -131,7 +125,7 @@ def _kinds(config: Settings, family: Family | None, count: int) -> list[str]:
 
 def _listed_kinds(config: Settings, count: int) -> list[str]:
     """The kinds of the layers in the words of the configuration."""
-    for name in (*KINDS, "hybrid_override_pattern"):
+    for name in (*named.KINDS, "hybrid_override_pattern"):
         listed = config.get(name)
         if isinstance(listed, list | str) and len(listed) >= count:
             return [str(kind)[:60] for kind in listed[:count]]
@@ -198,18 +192,16 @@ def _windowed(config: Settings, family: Family | None, count: int) -> list[bool]
 def _window(config: Settings) -> int:
     """The length of the local windows, 0 without one or if it is no shorter than the context."""
     both = size(config, "local_attention")  # to both sides
-    found = size(config, *WINDOW) or (both or 0) // 2
-    context = number(config, *CONTEXT)
+    found = size(config, *named.WINDOW) or (both or 0) // 2
+    context = number(config, *named.CONTEXT)
     return 0 if context and found >= context else found
 
 
-def _mixer(config: Settings, kind: str, layer: int, count: int) -> str:
+def _mixer(config: Settings, family: Family | None, kind: str, layer: int) -> str:
     """What a layer has instead of this operator's attention, in words; "" if it has attention."""
-    blocks = config.get("block_configs")
-    if isinstance(blocks, list) and len(blocks) == count and isinstance(blocks[layer], dict):
-        attention = section(blocks[layer], "attention")
-        if attention.get("no_op") or attention.get("replace_with_linear"):
-            return "no attention"
+    block = section(section(config, "block_configs"), "attention")
+    if block.get("no_op") or block.get("replace_with_linear"):
+        return "no attention"
     if kind not in (_FULL, _SLIDING, _CHUNKED):
         return kind.replace("_", " ")
     if size(config, "kv_lora_rank"):
@@ -217,8 +209,10 @@ def _mixer(config: Settings, kind: str, layer: int, count: int) -> str:
     every = size(config, "dense_attention_every_n_layers")
     if every and (layer + 1) % every:
         return "block-sparse attention"
-    values, keys = size(config, "v_head_dim"), size(config, *HEAD_SIZE)
-    return "attention with values of another size" if values and keys and values != keys else ""
+    values, keys = size(config, "v_head_dim"), size(config, *named.HEAD_SIZE)
+    if values and keys and values != keys:
+        return "attention with values of another size"
+    return family.mixer if family else ""
 
 
 @dataclass(frozen=True)
@@ -235,24 +229,22 @@ class _Attention:
     number: int
     count: int
 
-    def layer(
-        self, source: int | None, rotations: dict[tuple[object, ...], Rotation | None]
-    ) -> ExpectedLayer:
+    def layer(self, source: int | None, rotations: dict[object, Rotation | None]) -> ExpectedLayer:
         """The expected layer; ``rotations`` has the ones of the layers before."""
         config, family = self.config, self.family
-        heads, kv_heads, head_size = self._heads()
+        heads = size(config, *named.HEADS)
+        head_size = head_size_of(config, heads)
         rotates, rotation_set = self._rotates()
-        settings, base = self._rotary_settings()
+        settings, base, key_of_settings = self._rotary_settings()
         share = self._share(settings, head_size)
-        key = (self.kind, head_size, base, share, str(settings) if share else "")
-        if key not in rotations:
-            width = int(head_size * share + 1e-9) if head_size and share else 0
-            rotations[key] = rotation_of(settings, base, width, head_size or 0) if base else None
+        key = (head_size, base, share, key_of_settings)
+        if head_size and base and key not in rotations:
+            rotations[key] = rotation_of(settings, base, int(head_size * share + 1e-9), head_size)
         proportional = settings.get("rope_type") == "proportional"
         norm = (family.norm if family else None) if self._has_norm() else ""
         return ExpectedLayer(
             num_heads=heads,
-            kv_num_heads=kv_heads,
+            kv_num_heads=self._kv_heads(heads),
             head_size=head_size,
             window=self._window(),
             maybe_window=family is None and not self._has_kinds(),
@@ -267,37 +259,20 @@ class _Attention:
             style=family.style if family else "",
             base=base if rotates else None,
             share=(1.0 if proportional else share) if rotates else None,
-            rotation=rotations[key] if rotates else None,
+            rotation=rotations.get(key) if rotates else None,
         )
-
-    def _heads(self) -> tuple[int | None, int | None, int | None]:
-        """The numbers of heads and of heads of the cache, and the size of a head."""
-        config = self.config
-        local, whole = self.kind == _SLIDING, self.kind == _FULL
-        own = size(config, "swa_num_attention_heads", "num_sliding_attention_heads")
-        heads = (own if local else None) or size(config, *HEADS)
-        kv_heads = size(config, "swa_num_key_value_heads") if local else None
-        if whole and config.get("attention_k_eq_v") is not False:
-            kv_heads = size(config, "num_global_key_value_heads")
-        kv_heads = kv_heads or self._kv_heads(heads)
-        head_size = size(config, "global_head_dim") if whole else None
-        head_size = (size(config, "swa_head_dim") if local else head_size) or head_size_of(
-            config, heads
-        )
-        return heads, kv_heads, head_size
 
     def _kv_heads(self, heads: int | None) -> int | None:
         config = self.config
-        blocks = config.get("block_configs")
-        if isinstance(blocks, list) and len(blocks) == self.count:
-            block = blocks[self.number] if isinstance(blocks[self.number], dict) else {}
-            if shared := size(section(block, "attention"), "n_heads_in_group"):
-                return heads // shared if heads else None
+        block = section(section(config, "block_configs"), "attention")
+        if heads and (shared := size(block, "n_heads_in_group")):
+            return heads // shared
         one = config.get("multi_query") is True and not config.get("new_decoder_architecture")
-        one = one or config.get("attn_type") == "multiquery_attention"
-        if one or config.get("multi_query_attention") is False:
-            return 1 if one else heads
-        return size(config, *KV_HEADS) or (heads if self.family else None)
+        if one or config.get("attn_type") == "multiquery_attention":
+            return 1
+        if config.get("multi_query_attention") is False:
+            return heads
+        return size(config, *named.KV_HEADS) or (heads if self.family else None)
 
     def _window(self) -> int | None:
         if self.kind == _CHUNKED:
@@ -348,9 +323,8 @@ class _Attention:
             return (None, "") if chosen is None else (chosen[self.number], "no_rope_layers")
         if period := size(config, "no_rope_layer_interval"):
             return (self.number + 1) % period != 0, "no_rope_layer_interval"
-        bases = config.get("layer_rope_theta")
-        if isinstance(bases, list) and len(bases) == self.count:
-            return bool(bases[self.number]), "layer_rope_theta"
+        if config.get("layer_rope_theta") == 0:
+            return False, "layer_rope_theta"
         parameters = section(config, "rope_parameters")
         if parameters.get(self.kind, ...) is None:
             return False, "rope_parameters"
@@ -361,53 +335,40 @@ class _Attention:
         if family is None:
             nested = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
             return (
-                (True, "") if any(number(each, *BASE) for each in (config, *nested)) else (None, "")
+                (True, "")
+                if any(number(each, *named.BASE) for each in (config, *nested))
+                else (None, "")
             )
         return True, ""
 
-    def _rotary_settings(self) -> tuple[dict[str, Any], float | None]:
-        """The settings of the rotary embedding of the layer, and its base."""
-        config, local = self.config, self.kind == _SLIDING
-        parameters = section(config, "rope_parameters")
-        by_kind = section(parameters, self.kind) or (section(parameters, "main"))
-        scaling = section(config, "rope_scaling")
-        local_base = number(config, *LOCAL_BASE) if local else None
-        if local_base or (local and self._only_global_layers_scale()):
-            scaling = {}  # is that of the other layers
-        own = by_kind or parameters or scaling
-        model = {name: config[name] for name in (*CONTEXT, ORIGINAL) if name in config}
-        settings = {**model, **own}
-        if not by_kind and ORIGINAL in config:
-            settings[ORIGINAL] = config[ORIGINAL]
-        if CONTEXT[0] not in settings and (context := number(config, *CONTEXT)):
-            settings[CONTEXT[0]] = context
-        base = number(own, *BASE) or local_base or self._own_base() or number(config, *BASE)
-        if base is None and self.family:
-            base = 10000.0
-        ratio = number(config, "rope_ratio")
-        return settings, base * ratio if base and ratio else base
+    def _rotary_settings(self) -> tuple[Settings, float | None, int]:
+        """The settings of the rotary embedding of the layer, its base, and what tells them apart
+        from those of other layers.
+        """
+        config, parameters = self.config, section(self.config, "rope_parameters")
+        by_kind = section(parameters, self.kind) or section(parameters, "main")
+        own = by_kind or parameters or section(config, "rope_scaling")
+        original = None if by_kind else config.get(named.ORIGINAL)
+        first = {named.ORIGINAL: original} if original else {}
+        context = {named.CONTEXT[0]: number(config, *named.CONTEXT)}
+        base = number(own, *named.BASE) or number(config, *named.BASE)
+        base = base or (10000.0 if self.family else None)
+        base = base and base * (number(config, "rope_ratio") or 1.0)
+        return ChainMap(first, own, context), base, id(own) if own else 0
 
-    def _only_global_layers_scale(self) -> bool:
-        return str(self.config.get("model_type", "")).startswith("olmo3")
-
-    def _own_base(self) -> float | None:
-        bases = self.config.get("layer_rope_theta")
-        if isinstance(bases, list) and len(bases) == self.count:
-            return number({"base": bases[self.number]}, "base")
-        return None
-
-    def _share(self, settings: Settings, head_size: int | None) -> float | None:
+    def _share(self, settings: Settings, head_size: int | None) -> float:
         """The part of a head that rotates, at most 1."""
-        width = size(self.config, "rotary_dim")
-        if width and head_size:
-            return min(width / head_size, 1.0)
-        share = min(number(settings, *SHARE) or number(self.config, *SHARE) or 1.0, 1.0)
-        return int(head_size * share + 1e-9) / head_size if head_size else share
+        config = self.config
+        share = number(settings, *named.SHARE) or number(config, *named.SHARE) or 1.0
+        if not head_size:
+            return min(share, 1.0)
+        width = size(config, "rotary_dim") or int(head_size * share + 1e-9)
+        return min(width / head_size, 1.0)
 
 
 def head_size_of(config: Settings, heads: int | None) -> int | None:
     """The size of a head, if need be of the model's width."""
-    found, hidden = size(config, *HEAD_SIZE), size(config, *HIDDEN)
+    found, hidden = size(config, *named.HEAD_SIZE), size(config, *named.HIDDEN)
     return found or (hidden // heads or None if hidden and heads else None)
 
 

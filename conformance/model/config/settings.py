@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,13 +29,13 @@ CONTEXT: Final = (
 )
 WINDOW: Final = ("sliding_window", "sliding_window_size", "attention_window_size", "window_size")
 BASE: Final = (
+    "layer_rope_theta",
     "rope_theta",
     "rotary_emb_base",
     "rope_freq_constant",
     "global_rope_theta",
     "rope_embedding_base",
 )
-LOCAL_BASE: Final = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 SHARE: Final = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percentage")
 ORIGINAL: Final = "original_max_position_embeddings"
 #: Names of lists with the kind of each layer.
@@ -43,6 +44,22 @@ KINDS: Final = ("layer_types", "layers_block_type", "attention_layers")
 SECTIONS: Final = ("attn_config", "attention_config")
 DECODERS: Final = ("text_config", "llm_config", "language_config")
 
+#: By the kind of a layer, the names of its own settings, and of those that they replace.
+OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {
+    "sliding_attention": {
+        "swa_num_attention_heads": "num_attention_heads",
+        "num_sliding_attention_heads": "num_attention_heads",
+        "swa_num_key_value_heads": "num_key_value_heads",
+        "swa_head_dim": "head_dim",
+        "rope_local_base_freq": "rope_theta",
+        "local_rope_theta": "rope_theta",
+        "swa_rope_theta": "rope_theta",
+    },
+    "full_attention": {
+        "global_head_dim": "head_dim",
+        "num_global_key_value_heads": "num_key_value_heads",
+    },
+}
 #: Names that the table of layers reads besides those above.
 _OTHERS: Final = frozenset(
     (
@@ -51,16 +68,16 @@ _OTHERS: Final = frozenset(
         "attention_types", "attn_layer_indices", "attn_layer_offset", "attn_layer_period",
         "attn_logit_softcapping", "attn_type", "attn_type_list", "block_configs", "block_types",
         "cla_share_factor", "dense_attention_every_n_layers", "full_attention_interval",
-        "full_attn_idxs", "global_attn_every_n_layers", "global_head_dim", "hybrid_layer_ids",
-        "hybrid_layer_pattern", "hybrid_override_pattern", "kv_lora_rank", "layer_rope_theta",
+        "full_attn_idxs", "global_attn_every_n_layers", "hybrid_layer_ids",
+        "hybrid_layer_pattern", "hybrid_override_pattern", "kv_lora_rank", 
         "linear_attn_config", "local_attention", "max_window_layers", "multi_query",
         "multi_query_attention", "mup_attn_multiplier", "mup_use_scaling",
         "new_decoder_architecture", "no_rope_layer_interval", "no_rope_layers",
-        "num_global_key_value_heads", "num_kv_shared_layers", "num_sliding_attention_heads",
+        "num_kv_shared_layers", 
         "per_layer_config", "position_embedding_type", "qk_layernorm", "query_pre_attn_scalar",
         "rope_parameters", "rope_ratio", "rope_scaling", "rotary_dim", "scale_attn_weights",
-        "sliding_window_pattern", "swa_head_dim", "swa_num_attention_heads",
-        "swa_num_key_value_heads", "use_cla", "use_mem_rope", "use_qk_norm", "use_sliding_window",
+        "sliding_window_pattern", 
+        "use_cla", "use_mem_rope", "use_qk_norm", "use_sliding_window",
         "v_head_dim",
     )
 )  # fmt: skip
@@ -84,7 +101,8 @@ def unread(config: Settings) -> list[str]:
     Settings that are off (null, false, 0 or empty) are left out.
     """
     spelled = {*LAYERS, *HEADS, *KV_HEADS, *HEAD_SIZE, *HIDDEN, *CONTEXT, *WINDOW, *BASE}
-    known = spelled | {*LOCAL_BASE, *SHARE, ORIGINAL, *KINDS, *SECTIONS, *DECODERS} | _OTHERS
+    known = spelled | {*SHARE, ORIGINAL, *KINDS, *SECTIONS, *DECODERS} | _OTHERS
+    known |= {name for names in OF_KIND.values() for name in names}
     return sorted(
         name
         for name, value in config.items()
@@ -140,25 +158,35 @@ def flags(data: Settings, name: str, count: int) -> list[bool] | None:
     return [bool(each) for each in found] if all(each in (0, 1) for each in found) else None
 
 
-def of_layer(config: Settings, layer: int, layers: int) -> dict[str, Any]:
-    """The settings of one layer: a list with one number for each layer stands for that number.
+def of_layer(config: dict[str, Any], kind: str, layer: int, layers: int) -> ChainMap[str, Any]:
+    """The settings of one layer, as if they were those of all layers.
 
-    Objects with settings of single layers, and of attention, come before the others.
+    A list with a value for each layer stands for that value, and settings of the kind of the layer
+    come before the others.
     """
-    own = {
-        name: value[layer] if isinstance(value, list) and len(value) == layers else value
-        for name, value in config.items()
-        if name in HEADS or name in KV_HEADS or name in HEAD_SIZE or name in BASE or name in SHARE
+    own: dict[str, Any] = {}
+    for name in (*HEADS, *KV_HEADS, *HEAD_SIZE, *BASE, *SHARE, "block_configs"):
+        value = config.get(name)
+        if isinstance(value, list) and len(value) == layers:
+            own[name] = value[layer]
+    for name, replaced in OF_KIND.get(kind, {}).items():
+        is_used = (
+            name != "num_global_key_value_heads" or config.get("attention_k_eq_v") is not False
+        )
+        if config.get(name) and is_used:
+            own[replaced] = config[name]
+            if replaced == "rope_theta":  # a base of its own is not scaled
+                own["rope_scaling"] = None
+    return ChainMap(own, config)
+
+
+def overrides(config: Settings) -> dict[int, dict[str, Any]]:
+    """The settings of single layers in ``per_layer_config``, whose names are numbers as texts."""
+    return {
+        int(name): value
+        for name, value in section(config, "per_layer_config").items()
+        if name.isdecimal() and len(name) < 8 and isinstance(value, dict)
     }
-    return {**config, **own, **_override(config, layer)}
-
-
-def _override(config: Settings, layer: int) -> dict[str, Any]:
-    """The settings that ``per_layer_config`` has for a layer; its names are numbers as texts."""
-    for name, value in section(config, "per_layer_config").items():
-        if name.isdecimal() and len(name) < 8 and int(name) == layer and isinstance(value, dict):
-            return value
-    return {}
 
 
 def flat(config: Settings) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from conformance.graph.rotation import RotaryTables
 from conformance.model.config.frequencies import Rotation
-from conformance.model.config.graph_rotation import RotaryTables
 from conformance.model.config.layers import ExpectedLayer
 
 Array = np.ndarray
