@@ -66,15 +66,12 @@ def configuration_beside(model: Path) -> Configuration:
     decoder = section(section(genai, "model"), "decoder")
     layers = layers_of_config(transformers)
     # Without a number of layers, the first one still tells its size and whether it rotates.
-    some = [
-        each
-        for each in layers or layers_of_config({**transformers, LAYERS[0]: 1})
-        if each.rotates is not None
-    ]
+    some = layers or layers_of_config({**transformers, LAYERS[0]: 1})
+    some = tuple(layer for layer in some if not layer.mixer)
+    sizes = [integer(decoder, "head_size"), *(layer.head_size for layer in some)]
     dtype = dtype_of(transformers)
     return Configuration(
-        head_size=integer(decoder, "head_size")
-        or next((n for n in (each.head_size for each in some) if n), None),
+        head_size=next(filter(None, sizes), None),
         dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
         shared_buffer=section(genai, "search").get("past_present_share_buffer") is True,
         cache_slack=integer(section(decoder, "sliding_window"), "cache_slack") or 0,
@@ -85,7 +82,7 @@ def configuration_beside(model: Path) -> Configuration:
         or integer(transformers, "pad_token_id"),
         context=integer(section(genai, "model"), "context_length")
         or integer(transformers, "max_position_embeddings"),
-        rotates=bool(some) and all(each.rotates for each in some),
+        rotates=bool(some) and all(layer.rotates for layer in some),
         model_type=str(transformers.get("model_type", "")),
         layers=layers,
         unread=tuple(unread(transformers)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from conformance.model.config import settings as named
@@ -133,8 +134,8 @@ def _listed_kinds(config: Settings, count: int) -> list[str]:
     if isinstance(blocks, list) and blocks:
         return [str(blocks[layer % len(blocks)])[:60] for layer in range(count)]
     if (pairs := config.get("attention_types")) and isinstance(pairs, list):
-        words = [str(w) for p in pairs if _is_repeated(p, count) for w in [*p[0]] * p[1]]
-        if len(words) == count:
+        every = (str(w) for p in pairs if _is_repeated(p, count) for w in [*p[0]] * p[1])
+        if len(words := [*islice(every, count + 1)]) == count:
             return words
     with_attention = _layers_with_attention(config, count)
     return [_FULL if layer in with_attention else _LINEAR for layer in range(count)]
