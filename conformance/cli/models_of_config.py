@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,12 +16,7 @@ from conformance.base.words import listed, plural
 from conformance.cli.common import Status
 from conformance.cli.console import make_console
 from conformance.cli.models import document, draw_rows, targets_of
-from conformance.model.config.config_calls import (
-    ConfiguredCall,
-    differences,
-    is_like,
-    read_configuration,
-)
+from conformance.model.config.config_calls import ConfiguredCall, read_configuration
 from conformance.report.model_pages import Models, RecordedModel
 
 #: The number of models with similar calls that are named.
@@ -99,3 +95,40 @@ def rows_for(
         elif words:
             similar.append((row, min(words, key=len)))
     return same, sorted(similar, key=lambda item: len(item[1]))
+
+
+def differences(call: ConfiguredCall, features: Mapping[str, Any]) -> list[str]:
+    """How a recorded call differs, in words: ``heads of 256, not 128``; empty if it does not.
+
+    Whether queries and keys are normalised inside the call is the exporter's choice and is not
+    compared.
+    """
+    mine = call.features
+    told = []
+    if mine["head_size"] != features["head_size"]:
+        told.append(f"heads of {features['head_size']}, not {mine['head_size']}")
+    pairs = ((f["num_heads"], f["kv_num_heads"]) for f in (features, mine))
+    its, own = (f"{heads}:{kv_heads} heads" for heads, kv_heads in pairs)
+    if its != own:
+        told.append(f"{its}, not {own}")
+    if mine["window"] != features["window"]:
+        its, own = (
+            f"a window of {w}" if w else "no window" for w in (features["window"], mine["window"])
+        )
+        told.append(f"{its}, not {own}")
+    for name, words in (
+        ("borrows", "a borrowed cache"),
+        ("softcap", "a softcap"),
+        ("sink", "a sink"),
+    ):
+        if mine[name] != features[name]:
+            told.append(words if features[name] else f"no {words.removeprefix('a ')}")
+    return told
+
+
+def is_like(call: ConfiguredCall, features: Mapping[str, Any]) -> bool:
+    """Whether a recorded call has the same features as this one; sizes may differ."""
+    mine = call.features
+    return bool(mine["window"]) == bool(features["window"]) and all(
+        mine[name] == features[name] for name in ("borrows", "softcap", "sink")
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections import ChainMap, Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from conformance.model.config import settings as named
@@ -26,7 +26,10 @@ from conformance.model.config.settings import (
 #: The most layers that are read.
 MOST_LAYERS: Final = 1 << 12
 _FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-_SCALES: Final = ("query_pre_attn_scalar", "attention_multiplier", "softmax_scale")
+#: Settings that say which layers have a window.
+_KNOW_KINDS: Final = frozenset(
+    ("layer_types", "sliding_window_pattern", "use_sliding_window", "hybrid_layer_pattern")
+)
 _LINEAR: Final = "linear_attention"
 #: The words of configurations for a layer, in the words of layer_types.
 _SAME: Final[Mapping[object, str]] = {
@@ -75,7 +78,6 @@ class ExpectedLayer:
 def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
     """The layers of a flat ``config.json``, empty if it does not say how many there are."""
     family = family_of(str(config.get("model_type", "")))
-    written = config.keys()
     config = {**family.settings, **config} if family else {**config}
     count = count_of(config)
     if count is None or count > MOST_LAYERS:
@@ -95,61 +97,39 @@ def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
             source = layer - layer % every if layer % every else None
         if layer >= first_shared:
             source = next((n for n in reversed(range(first_shared)) if kinds[n] == kind), None)
-        made.append(_Attention(own, written, family, kind, layer, count).layer(source, rotations))
+        made.append(_Attention(own, family, kind, layer, count).layer(source, rotations))
     return tuple(made)
 
 
 def count_of(config: Settings) -> int | None:
     """The number of layers; without a setting, that of a list with an entry for each layer."""
-    listed = [
-        config.get(name) for name in (*named.KINDS, "hybrid_override_pattern", "block_configs")
-    ]
-    lengths = [len(each) for each in listed if isinstance(each, list | str) and each]
-    return next((n for n in (integer(config, name) for name in named.LAYERS) if n), None) or next(
-        iter(lengths), None
-    )
+    numbers = (integer(config, name) for name in named.LAYERS)
+    lists = (config.get(name) for name in (*named.KINDS, "block_configs"))
+    lengths = (len(each) for each in lists if isinstance(each, list | str) and each)
+    return next(filter(None, numbers), None) or next(lengths, None)
 
 
 def _kinds(config: Settings, family: Family | None, count: int) -> list[str]:
     """The kind of each layer: ``full_attention``, ``sliding_attention``, or what it has instead."""
-    kinds = [_SAME.get(kind, kind) for kind in _listed_kinds(config, count)]
-    linear = family.linear if family else "linear attention"
-    kinds = [linear if kind == _LINEAR else kind for kind in kinds]
+    same = {**_SAME, _LINEAR: family.linear if family else "linear attention"}
+    kinds = [same.get(kind, kind) for kind in _listed_kinds(config, count)]
     if _SLIDING in kinds or (isinstance(config.get("layer_types"), list) and _FULL in kinds):
         return kinds
-    windowed = _windowed(config, family, count)
-    return [
-        _SLIDING if kind == _FULL and has_window else kind
-        for kind, has_window in zip(kinds, windowed, strict=True)
-    ]
+    has_window = _windowed(config, family, count)
+    return [_SLIDING if k == _FULL and has_window[n] else k for n, k in enumerate(kinds)]
 
 
 def _listed_kinds(config: Settings, count: int) -> list[str]:
     """The kinds of the layers in the words of the configuration."""
-    for name in (*named.KINDS, "hybrid_override_pattern"):
+    for name in named.KINDS:
         listed = config.get(name)
         if isinstance(listed, list | str) and len(listed) >= count:
             return [str(kind)[:60] for kind in listed[:count]]
     blocks = config.get("block_types")
     if isinstance(blocks, list) and blocks:
         return [str(blocks[layer % len(blocks)])[:60] for layer in range(count)]
-    if (pairs := config.get("attention_types")) and isinstance(pairs, list):
-        every = (str(w) for p in pairs if _is_repeated(p, count) for w in [*p[0]] * p[1])
-        if len(words := [*islice(every, count + 1)]) == count:
-            return words
     with_attention = _layers_with_attention(config, count)
     return [_FULL if layer in with_attention else _LINEAR for layer in range(count)]
-
-
-def _is_repeated(found: object, count: int) -> bool:
-    """Whether it is a list of kinds and how often they come."""
-    return (
-        isinstance(found, list)
-        and len(found) == 2
-        and isinstance(found[0], list)
-        and isinstance(found[1], int)
-        and 0 < len(found[0]) * found[1] <= count
-    )
 
 
 def _layers_with_attention(config: Settings, count: int) -> set[int]:
@@ -218,13 +198,9 @@ def _mixer(config: Settings, family: Family | None, kind: str, layer: int) -> st
 
 @dataclass(frozen=True)
 class _Attention:
-    """The settings of a layer with attention, by which its features are found.
-
-    ``written`` are the names in config.json itself.
-    """
+    """The settings of a layer with attention, by which its features are found."""
 
     config: Settings
-    written: Collection[str]
     family: Family | None
     kind: str
     number: int
@@ -235,33 +211,34 @@ class _Attention:
         config, family = self.config, self.family
         heads = size(config, *named.HEADS)
         head_size = head_size_of(config, heads)
-        rotates, rotation_set = self._rotates()
+        unrotated = self._unrotated()
         settings, base, key_of_settings = self._rotary_settings()
         share = self._share(settings, head_size)
         key = (head_size, base, share, key_of_settings)
         if head_size and base and key not in rotations:
             rotations[key] = rotation_of(settings, base, int(head_size * share + 1e-9), head_size)
-        proportional = settings.get("rope_type") == "proportional"
-        norm = (family.norm if family else None) if self._has_norm() else ""
-        return ExpectedLayer(
+        has_norm = not (family and family.norm_if) or config.get(family.norm_if)
+        whole = settings.get("rope_type") == "proportional"
+        expected = ExpectedLayer(
             num_heads=heads,
             kv_num_heads=self._kv_heads(heads),
             head_size=head_size,
             window=self._window(),
-            maybe_window=family is None and not self._has_kinds(),
+            maybe_window=family is None and not _KNOW_KINDS & config.keys(),
             source=source,
             scale=self._scale(head_size),
-            scale_of_family=not any(name in self.written for name in _SCALES),
+            scale_of_family=family is not None and family.scale != "head",
             softcap=number(config, "attn_logit_softcapping") or (0.0 if family else None),
             sink=self._sink(),
-            norm=norm,
-            rotates=rotates,
-            rotation_set=rotation_set,
+            norm=(family.norm if has_norm else "") if family else None,
+            rotates=None if unrotated is None else not unrotated,
+            rotation_set=unrotated or "",
             style=family.style if family else "",
-            base=base if rotates else None,
-            share=(1.0 if proportional else share) if rotates else None,
-            rotation=rotations.get(key) if rotates else None,
         )
+        if not expected.rotates:
+            return expected
+        share = 1.0 if whole else share
+        return replace(expected, base=base, share=share, rotation=rotations.get(key))
 
     def _kv_heads(self, heads: int | None) -> int | None:
         config = self.config
@@ -280,67 +257,48 @@ class _Attention:
             return None
         return _window(self.config) if self.kind == _SLIDING else 0
 
-    def _has_kinds(self) -> bool:
-        """Whether the configuration says which layers have a window."""
-        listed = self.config.get("layer_types")
-        chosen = ("sliding_window_pattern", "use_sliding_window", "hybrid_layer_pattern")
-        return isinstance(listed, list) or any(name in self.config for name in chosen)
-
     def _scale(self, head_size: int | None) -> float | None:
         config, formula = self.config, self.family.scale if self.family else ""
-        scalar = number(config, _SCALES[0])
+        scalar = number(config, "query_pre_attn_scalar")
         if formula == "one" or config.get("scale_attn_weights") is False:
             return 1.0
         if formula == "half" and head_size:
             return float((head_size / 2) ** -0.5)
         if formula == "phi3small" and head_size and config.get("mup_use_scaling") is not False:
             return (number(config, "mup_attn_multiplier") or 1.0) / head_size
-        if scalar is not None:
-            return float(scalar**-0.5)
-        return number(config, *_SCALES[1:])
+        return scalar**-0.5 if scalar else number(config, "attention_multiplier", "softmax_scale")
 
     def _sink(self) -> bool | None:
-        name = "swa" if self.kind == _SLIDING else "full"
-        told = self.config.get(f"add_{name}_attention_sink_bias")
-        if isinstance(told, bool):
-            return told
-        sink = self.family.sink if self.family else None
-        return None if sink is None else sink == "all" or (sink == "sliding" and name == "swa")
+        local, sink = self.kind == _SLIDING, self.family.sink if self.family else None
+        told = self.config.get(f"add_{'swa' if local else 'full'}_attention_sink_bias")
+        if isinstance(told, bool) or sink is None:
+            return told if isinstance(told, bool) else None
+        return sink == "all" or (sink == "sliding" and local)
 
-    def _has_norm(self) -> bool:
-        name = self.family.norm_if if self.family else ""
-        return not name or bool(self.config.get(name))
-
-    def _rotates(self) -> tuple[bool | None, str]:
-        """Whether the layer rotates, and the setting that says so if it does not."""
+    def _unrotated(self) -> str | None:
+        """The setting by which the layer does not rotate; "" if it does, None if unknown."""
         config, family = self.config, self.family
         kind = config.get("position_embedding_type")
-        if isinstance(kind, str) and kind not in ("rope", "rotary"):
-            return False, "position_embedding_type"
-        if config.get("alibi") is True or section(config, "alibi"):
-            return False, "alibi"
-        if config.get("no_rope_layers"):
-            chosen = flags(config, "no_rope_layers", self.count)
-            return (None, "") if chosen is None else (chosen[self.number], "no_rope_layers")
-        if period := size(config, "no_rope_layer_interval"):
-            return (self.number + 1) % period != 0, "no_rope_layer_interval"
-        if config.get("layer_rope_theta") == 0:
-            return False, "layer_rope_theta"
         parameters = section(config, "rope_parameters")
+        if isinstance(kind, str) and kind not in ("rope", "rotary"):
+            return "position_embedding_type"
+        if config.get("alibi") is True:
+            return "alibi"
+        if config.get("no_rope_layers"):
+            rotated = flags(config, "no_rope_layers", self.count)
+            return None if rotated is None else "" if rotated[self.number] else "no_rope_layers"
+        if period := size(config, "no_rope_layer_interval"):
+            return "" if (self.number + 1) % period else "no_rope_layer_interval"
+        if config.get("layer_rope_theta") == 0:
+            return "layer_rope_theta"
         if parameters.get(self.kind, ...) is None:
-            return False, "rope_parameters"
-        if config.get("use_mem_rope") is False or (family and not family.style):
-            return False, "model_type"
-        if family and family.rotated == "sliding" and _window(config):
-            return self.kind == _SLIDING, "model_type"
+            return "rope_parameters"
         if family is None:
-            nested = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
-            return (
-                (True, "")
-                if any(number(each, *named.BASE) for each in (config, *nested))
-                else (None, "")
-            )
-        return True, ""
+            every = [config, parameters, *map(partial(section, parameters), parameters)]
+            return "" if any(number(each, *named.BASE) for each in every) else None
+        only_local = family.rotated == "sliding" and _window(config) and self.kind != _SLIDING
+        unused = config.get("use_mem_rope") is False or not family.style
+        return "model_type" if unused or only_local else ""
 
     def _rotary_settings(self) -> tuple[Settings, float | None, int]:
         """The settings of the rotary embedding of the layer, its base, and what tells them apart
@@ -375,11 +333,6 @@ def head_size_of(config: Settings, heads: int | None) -> int | None:
 
 def others_in_words(layers: Sequence[ExpectedLayer]) -> list[str]:
     """``24 of linear attention``: the layers without attention of this operator."""
-    counts: dict[str, int] = {}
-    for layer in layers:
-        if layer.mixer:
-            counts[layer.mixer] = counts.get(layer.mixer, 0) + 1
-    return [
-        f"{number} without attention" if mixer == "no attention" else f"{number} of {mixer}"
-        for mixer, number in counts.items()
-    ]
+    counts = Counter(layer.mixer for layer in layers if layer.mixer)
+    none = "no attention"
+    return [f"{n} without attention" if m == none else f"{n} of {m}" for m, n in counts.items()]

@@ -39,7 +39,7 @@ BASE: Final = (
 SHARE: Final = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percentage")
 ORIGINAL: Final = "original_max_position_embeddings"
 #: Names of lists with the kind of each layer.
-KINDS: Final = ("layer_types", "layers_block_type", "attention_layers")
+KINDS: Final = ("layer_types", "layers_block_type", "attention_layers", "hybrid_override_pattern")
 #: Names of objects with more settings of attention, and of the decoder of a model for images.
 SECTIONS: Final = ("attn_config", "attention_config")
 DECODERS: Final = ("text_config", "llm_config", "language_config")
