@@ -24,16 +24,7 @@ from conformance.model.config.layers import (
     layers_of_config,
     others_in_words,
 )
-from conformance.model.config.settings import (
-    HEADS,
-    LAYERS,
-    MOST,
-    Settings,
-    flat,
-    integer,
-    section,
-    unread,
-)
+from conformance.model.config.settings import MOST, NAMES, Settings, flat, integer, section, unread
 
 
 @dataclass(frozen=True)
@@ -86,8 +77,8 @@ def read_configuration(path: Path) -> ConfiguredModel:
     genai = section(data, "model")
     decoder = section(genai, "decoder")
     config = _in_words_of_transformers(decoder, genai, path) if decoder else flat(data)
-    count = _checked(count_of(config), LAYERS[0], MOST_LAYERS, path)
-    layers = layers_of_config({**config, LAYERS[0]: count})
+    count = _checked(count_of(config), NAMES["layers"][0], MOST_LAYERS, path)
+    layers = layers_of_config({**config, NAMES["layers"][0]: count})
     features = Counter(tuple(_features(layer, path).items()) for layer in layers if not layer.mixer)
     return ConfiguredModel(
         str(config.get("model_type", "")),
@@ -123,7 +114,7 @@ def _in_words_of_transformers(decoder: Settings, genai: Settings, path: Path) ->
 
 def _features(layer: ExpectedLayer, path: Path) -> dict[str, Any]:
     """The features of a layer with attention, as in recorded calls."""
-    heads = _checked(layer.num_heads, HEADS[1], MOST, path)
+    heads = _checked(layer.num_heads, "num_attention_heads", MOST, path)
     return {
         "num_heads": heads,
         "kv_num_heads": layer.kv_num_heads or heads,

@@ -14,7 +14,7 @@ from conformance.base.paths import shown
 from conformance.base.text import deep_clean, safe_name
 from conformance.graph.reading import ModelError
 from conformance.model.config.layers import ExpectedLayer, layers_of_config
-from conformance.model.config.settings import LAYERS, flat, integer, section, unread
+from conformance.model.config.settings import NAMES, flat, integer, section, unread
 
 #: Written by transformers, and by ONNX Runtime GenAI.
 FILES: Final = ("config.json", "genai_config.json")
@@ -66,7 +66,7 @@ def configuration_beside(model: Path) -> Configuration:
     decoder = section(section(genai, "model"), "decoder")
     layers = layers_of_config(transformers)
     # Without a number of layers, the first one still tells its size and whether it rotates.
-    some = layers or layers_of_config({**transformers, LAYERS[0]: 1})
+    some = layers or layers_of_config({**transformers, NAMES["layers"][0]: 1})
     some = tuple(layer for layer in some if not layer.mixer)
     sizes = [integer(decoder, "head_size"), *(layer.head_size for layer in some)]
     dtype = dtype_of(transformers)
@@ -81,7 +81,7 @@ def configuration_beside(model: Path) -> Configuration:
         padding=integer(section(genai, "model"), "pad_token_id")
         or integer(transformers, "pad_token_id"),
         context=integer(section(genai, "model"), "context_length")
-        or integer(transformers, "max_position_embeddings"),
+        or integer(transformers, "context"),
         rotates=bool(some) and all(layer.rotates for layer in some),
         model_type=str(transformers.get("model_type", "")),
         layers=layers,

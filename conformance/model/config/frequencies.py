@@ -12,17 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from conformance.model.config.settings import (
-    CONTEXT,
-    MOST,
-    ORIGINAL,
-    Settings,
-    integer,
-    number,
-    numbers,
-)
-
-Array = np.ndarray
+from conformance.base.array_types import Array
+from conformance.model.config.settings import MOST, Settings, integer, number, numbers
 
 #: Turns within the original context between which YaRN scales a pair in part.
 _BETA_FAST, _BETA_SLOW = 32.0, 1.0
@@ -88,9 +79,9 @@ def _told(settings: Settings, factor: float | None = None) -> str:
 
 def _context(settings: Settings) -> float:
     """The number of tokens that the model was trained with before its positions were scaled."""
-    found = number(settings, ORIGINAL) or number(settings, *CONTEXT)
+    found = number(settings, "original") or number(settings, "context")
     if found is None:
-        raise ValueError(ORIGINAL)
+        raise ValueError("original")
     return found
 
 
@@ -132,7 +123,7 @@ def _llama3(settings: Settings, base: float, width: int, head_size: int) -> Rota
 
 def _yarn(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
     plain, original = _plain(base, width), _context(settings)
-    factor = number(settings, "factor") or _needed(settings, CONTEXT[0]) / original
+    factor = number(settings, "factor") or _needed(settings, "context") / original
 
     def pair(turns: float) -> float:
         """The pair that makes so many turns within the original context."""
@@ -167,7 +158,7 @@ def _longrope(settings: Settings, base: float, width: int, head_size: int) -> Ro
     short, long = (numbers(settings, f"{which}_factor", plain.size) for which in ("short", "long"))
     if short is None or long is None:
         raise ValueError("short_factor")
-    by = number(settings, "factor") or _needed(settings, CONTEXT[0]) / original
+    by = number(settings, "factor") or _needed(settings, "context") / original
     factor = number(settings, "attention_factor")
     if factor is None:
         factor = math.sqrt(1 + math.log(by) / math.log(original)) if by > 1 else 1.0
@@ -175,7 +166,7 @@ def _longrope(settings: Settings, base: float, width: int, head_size: int) -> Ro
         tuple(plain / short),
         number(settings, "short_mscale") or factor,
         _told(settings, by),
-        integer(settings, ORIGINAL),
+        integer(settings, "original"),
         tuple(plain / long),
         number(settings, "long_mscale") or factor,
     )

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from conformance.model.config import settings as named
 from conformance.model.config.families import Family, family_of
 from conformance.model.config.frequencies import Rotation, rotation_of
 from conformance.model.config.settings import (
+    NAMES,
     Settings,
     flags,
     indices,
@@ -103,10 +103,9 @@ def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
 
 def count_of(config: Settings) -> int | None:
     """The number of layers; without a setting, that of a list with an entry for each layer."""
-    numbers = (integer(config, name) for name in named.LAYERS)
-    lists = (config.get(name) for name in (*named.KINDS, "block_configs"))
+    lists = (config.get(name) for name in (*NAMES["kinds"], *NAMES["blocks"]))
     lengths = (len(each) for each in lists if isinstance(each, list | str) and each)
-    return next(filter(None, numbers), None) or next(lengths, None)
+    return integer(config, "layers") or next(lengths, None)
 
 
 def _kinds(config: Settings, family: Family | None, count: int) -> list[str]:
@@ -121,7 +120,7 @@ def _kinds(config: Settings, family: Family | None, count: int) -> list[str]:
 
 def _listed_kinds(config: Settings, count: int) -> list[str]:
     """The kinds of the layers in the words of the configuration."""
-    for name in named.KINDS:
+    for name in NAMES["kinds"]:
         listed = config.get(name)
         if isinstance(listed, list | str) and len(listed) >= count:
             return [str(kind)[:60] for kind in listed[:count]]
@@ -173,8 +172,8 @@ def _windowed(config: Settings, family: Family | None, count: int) -> list[bool]
 def _window(config: Settings) -> int:
     """The length of the local windows, 0 without one or if it is no shorter than the context."""
     both = size(config, "local_attention")  # to both sides
-    found = size(config, *named.WINDOW) or (both or 0) // 2
-    context = number(config, *named.CONTEXT)
+    found = size(config, "window") or (both or 0) // 2
+    context = number(config, "context")
     return 0 if context and found >= context else found
 
 
@@ -190,7 +189,7 @@ def _mixer(config: Settings, family: Family | None, kind: str, layer: int) -> st
     every = size(config, "dense_attention_every_n_layers")
     if every and (layer + 1) % every:
         return "block-sparse attention"
-    values, keys = size(config, "v_head_dim"), size(config, *named.HEAD_SIZE)
+    values, keys = size(config, "v_head_dim"), size(config, "head size")
     if values and keys and values != keys:
         return "attention with values of another size"
     return family.mixer if family else ""
@@ -209,7 +208,7 @@ class _Attention:
     def layer(self, source: int | None, rotations: dict[object, Rotation | None]) -> ExpectedLayer:
         """The expected layer; ``rotations`` has the ones of the layers before."""
         config, family = self.config, self.family
-        heads = size(config, *named.HEADS)
+        heads = size(config, "heads")
         head_size = head_size_of(config, heads)
         unrotated = self._unrotated()
         settings, base, key_of_settings = self._rotary_settings()
@@ -250,7 +249,7 @@ class _Attention:
             return 1
         if config.get("multi_query_attention") is False:
             return heads
-        return size(config, *named.KV_HEADS) or (heads if self.family else None)
+        return size(config, "kv heads") or (heads if self.family else None)
 
     def _window(self) -> int | None:
         if self.kind == _CHUNKED:
@@ -266,7 +265,7 @@ class _Attention:
             return float((head_size / 2) ** -0.5)
         if formula == "phi3small" and head_size and config.get("mup_use_scaling") is not False:
             return (number(config, "mup_attn_multiplier") or 1.0) / head_size
-        return scalar**-0.5 if scalar else number(config, "attention_multiplier", "softmax_scale")
+        return scalar**-0.5 if scalar else number(config, "multiplier")
 
     def _sink(self) -> bool | None:
         local, sink = self.kind == _SLIDING, self.family.sink if self.family else None
@@ -295,7 +294,7 @@ class _Attention:
             return "rope_parameters"
         if family is None:
             every = [config, parameters, *map(partial(section, parameters), parameters)]
-            return "" if any(number(each, *named.BASE) for each in every) else None
+            return "" if any(number(each, "base") for each in every) else None
         only_local = family.rotated == "sliding" and _window(config) and self.kind != _SLIDING
         unused = config.get("use_mem_rope") is False or not family.style
         return "model_type" if unused or only_local else ""
@@ -307,10 +306,10 @@ class _Attention:
         config, parameters = self.config, section(self.config, "rope_parameters")
         by_kind = section(parameters, self.kind) or section(parameters, "main")
         own = by_kind or parameters or section(config, "rope_scaling")
-        original = None if by_kind else config.get(named.ORIGINAL)
-        first = {named.ORIGINAL: original} if original else {}
-        context = {named.CONTEXT[0]: number(config, *named.CONTEXT)}
-        base = number(own, *named.BASE) or number(config, *named.BASE)
+        original = None if by_kind else number(config, "original")
+        first = {NAMES["original"][0]: original} if original else {}
+        context = {NAMES["context"][0]: number(config, "context")}
+        base = number(own, "base") or number(config, "base")
         base = base or (10000.0 if self.family else None)
         base = base and base * (number(config, "rope_ratio") or 1.0)
         return ChainMap(first, own, context), base, id(own) if own else 0
@@ -318,7 +317,7 @@ class _Attention:
     def _share(self, settings: Settings, head_size: int | None) -> float:
         """The part of a head that rotates, at most 1."""
         config = self.config
-        share = number(settings, *named.SHARE) or number(config, *named.SHARE) or 1.0
+        share = number(settings, "share") or number(config, "share") or 1.0
         if not head_size:
             return min(share, 1.0)
         width = size(config, "rotary_dim") or int(head_size * share + 1e-9)
@@ -327,7 +326,7 @@ class _Attention:
 
 def head_size_of(config: Settings, heads: int | None) -> int | None:
     """The size of a head, if need be of the model's width."""
-    found, hidden = size(config, *named.HEAD_SIZE), size(config, *named.HIDDEN)
+    found, hidden = size(config, "head size"), size(config, "width")
     return found or (hidden // heads or None if hidden and heads else None)
 
 

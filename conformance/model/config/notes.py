@@ -11,10 +11,10 @@ from typing import Any, Final
 from conformance.base.words import listed
 from conformance.graph.nodes import ATTENTION, AttentionNode, is_attention
 from conformance.graph.reading import ReadModel
-from conformance.graph.rotation import NORMS, Preparation, TableReader, preparation_of
 from conformance.graph.walks import nodes_in
 from conformance.model.calls.groups import Group, layers_of, ranges
 from conformance.model.config.configuration import Configuration
+from conformance.model.config.graph_rotation import NORMS, Preparation, TableReader, preparation_of
 from conformance.model.config.layers import ExpectedLayer
 from conformance.model.config.table_notes import is_still, table_contradictions
 

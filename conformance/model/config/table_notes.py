@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from conformance.graph.rotation import RotaryTables
+from conformance.base.array_types import Array
 from conformance.model.config.frequencies import Rotation
+from conformance.model.config.graph_rotation import RotaryTables
 from conformance.model.config.layers import ExpectedLayer
-
-Array = np.ndarray
 
 #: The largest difference of an angle in radians, and of a frequency and a factor in parts of it,
 #: by which tables may differ: those in bfloat16 have 8 bits, and so have frequencies, at times.

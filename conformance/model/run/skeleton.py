@@ -28,9 +28,9 @@ from conformance.graph.parts import (
     too_many,
 )
 from conformance.graph.reading import ReadModel, reads
-from conformance.graph.rotation import stored
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
 from conformance.graph.walks import nodes_in, subgraphs, within
+from conformance.model.config.graph_rotation import stored
 
 #: The elements of a weight from which on the product with the weight is left out.
 _MOST_OF_ONE: Final = 1 << 14
