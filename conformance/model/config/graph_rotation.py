@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,15 +19,20 @@ from conformance.graph.walks import make_names_safe
 _MOST_BYTES: Final = 1 << 27
 _MOST_ELEMENTS: Final = 1 << 25
 #: Operators that pass their first input on, some in another shape or type.
-_PASSING: Final = frozenset(
-    ("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Split")
+_PASSING: Final = (
+    *("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Split"),
+    *("QuantizeLinear", "DequantizeLinear"),
 )
 #: Operators that normalise.
 NORMS: Final = frozenset(
     ("SimplifiedLayerNormalization", "RMSNormalization", "LayerNormalization", "LpNormalization")
 )
+#: What other operators do to queries and keys.
+_KINDS: Final = {
+    **dict.fromkeys(_PASSING, "passed"),
+    "RotaryEmbedding": "rotary", "Mul": "scaled", "Div": "scaled", "Add": "bias",
+}  # fmt: skip
 _PRODUCTS: Final = frozenset(("MatMul", "MatMulNBits", "Gemm", "FusedMatMul", "MatMulBnb4"))
-_QUANTISING: Final = frozenset(("QuantizeLinear", "DequantizeLinear"))
 
 
 @dataclass(frozen=True)
@@ -57,157 +62,122 @@ class Preparation:
     scaled: bool | None = None
 
 
-def preparation_of(model: ReadModel, node: AttentionNode, rotary: str) -> Preparation:
-    """The preparation of the queries and keys of ``node``.
-
-    ``rotary`` is the rotation by the node itself, as in :class:`conformance.operator.call.Call`.
-    """
-    paths = [_path(model, node.inputs.get(name, "")) for name in ("query", "key")]
-    if not node.inputs.get("key") or node.type("key").size(1) == 0:  # packed, or borrowing
-        paths = paths[:1]
-    known = [path for path in paths if path is not None]
-    orders = {tuple(kind for kind, _ in path if kind != "scaled") for path in known}
-    order = next(iter(orders)) if len(orders) == 1 and len(known) == len(paths) else None
-    inside = ("norm",) if "q_norm_weight" in node.inputs else ()
-    norm = scaled = None
-    if order is not None:
-        scaled = any(kind == "scaled" for path in known for kind, _ in path)
-    if rotary != "none":
-        order = None if order is None else (*order, *inside, "rotary")
-        names = tuple(node.inputs.get(name, "") for name in ("cos_cache", "sin_cache"))
-        found = Preparation(True, rotary == "interleaved", (names[0], names[1]))
-    else:
-        order = None if order is None else (*order, *inside)
-        found = Preparation(None if order is None else "rotary" in order)
-        turning = [made for path in known for kind, made in path if kind == "rotary"]
-        if turning and found.rotates:
-            at = 1 if turning[0].domain in ("", "ai.onnx") else 2
-            pair = (*turning[0].input, "", "", "")[at : at + 2]
-            is_interleaved = bool(attributes_in(turning[0]).get("interleaved", 0))
-            found = Preparation(True, is_interleaved, (pair[0], pair[1]))
-    if order is not None:
-        norm = "" if "norm" not in order else "before"
-        if norm and "rotary" in order and order.index("norm") > order.index("rotary"):
-            norm = "after"
-    elif inside:
-        norm = "before"
-    return Preparation(found.rotates, found.interleaved, found.tables, norm, scaled)
+_Path = Sequence[tuple[str, onnx.NodeProto]]
 
 
-def _path(model: ReadModel, name: str) -> list[tuple[str, onnx.NodeProto]] | None:
-    """What is done to a value after its projection, first things first; None if it is not known."""
-    path: list[tuple[str, onnx.NodeProto]] = []
-    fixed = {each.name for each in model.proto.graph.initializer}
-    for _ in range(64):
-        node = model.makers.get(name)
-        if node is None or not node.input:
-            return None
-        if node.op_type in _PRODUCTS:
-            return path[::-1]
-        data = [each for each in node.input if each and not _is_constant(model, each, fixed)]
-        if node.op_type in NORMS:
-            path.append(("norm", node))
-        elif node.op_type == "RotaryEmbedding":
-            path.append(("rotary", node))
-        elif node.op_type in ("Mul", "Div") and len(data) == 1:
-            path.append(("scaled", node))
-        elif node.op_type == "Add" and len(data) == 1:
-            pass  # the bias of the projection
-        elif node.op_type not in _PASSING | _QUANTISING:
-            return None
-        name = data[0] if node.op_type in ("Mul", "Div", "Add") else node.input[0]
-    return None
+class RotationReader:
+    """Reads how a graph prepares queries and keys."""
 
+    def __init__(self, model: ReadModel) -> None:
+        self._model = model
+        constants = [each for each in model.makers.values() if each.op_type == "Constant"]
+        self._fixed = {each.name for each in model.proto.graph.initializer}
+        self._fixed |= {each.output[0] for each in constants}
+        self._tables: dict[tuple[str, str], list[RotaryTables]] = {}
 
-def _is_constant(model: ReadModel, name: str, fixed: set[str]) -> bool:
-    maker = model.makers.get(name)
-    return name in fixed or (maker is not None and maker.op_type == "Constant")
+    def preparation(self, node: AttentionNode, rotary: str) -> Preparation:
+        """The preparation of the queries and keys of ``node``.
 
+        ``rotary`` is the rotation by the node, as in :class:`conformance.operator.call.Call`.
+        """
+        has_key = node.inputs.get("key") and node.type("key").size(1) != 0
+        names = ("query", "key") if has_key else ("query",)  # packed, or borrowing
+        paths = [self._path(node.inputs.get(name, "")) for name in names]
+        inside = ["norm"] if "q_norm_weight" in node.inputs else []
+        orders = [
+            [kind for kind, _ in path or () if kind in ("norm", "rotary")] + inside
+            for path in paths
+        ]
+        is_known = None not in paths and all(order == orders[0] for order in orders)
+        turning = next((made for kind, made in paths[0] or () if kind == "rotary"), None)
+        tables, interleaved = None, None
+        if rotary != "none":
+            orders[0].append("rotary")
+            tables = node.inputs.get("cos_cache", ""), node.inputs.get("sin_cache", "")
+            interleaved = rotary == "interleaved"
+        elif is_known and turning is not None:
+            cos, sin = (*turning.input, "", "", "")[
+                1 if turning.domain in ("", "ai.onnx") else 2 :
+            ][:2]
+            tables, interleaved = (cos, sin), bool(attributes_in(turning).get("interleaved", 0))
+        if not is_known:
+            rotates = True if rotary != "none" else None
+            return Preparation(rotates, interleaved, tables, "before" if inside else None)
+        order = orders[0]
+        late = "rotary" in order and "norm" in order[order.index("rotary") :]
+        norm = "" if "norm" not in order else "after" if late else "before"
+        scaled = any(kind == "scaled" for path in paths for kind, _ in path or ())
+        return Preparation("rotary" in order, interleaved, tables, norm, scaled)
 
-@dataclass
-class TableReader:
-    """Reads the rotary tables of a model, each once."""
-
-    model: ReadModel
-    _read: dict[tuple[str, str], list[RotaryTables]] = field(default_factory=dict)
+    def _path(self, name: str) -> _Path | None:
+        """What is done to a value after its projection, in order; None if it is not known."""
+        path: list[tuple[str, onnx.NodeProto]] = []
+        while len(path) < 64:
+            node = self._model.makers.get(name)
+            if node is None or not node.input:
+                return None
+            if node.op_type in _PRODUCTS:
+                return path[::-1]
+            data = [each for each in node.input if each and each not in self._fixed]
+            kind = "norm" if node.op_type in NORMS else _KINDS.get(node.op_type)
+            if kind is None or (kind in ("bias", "scaled") and len(data) != 1):
+                return None
+            path.append((kind, node))
+            name = data[0] if data else ""
+        return None
 
     def tables(self, names: tuple[str, str] | None) -> list[RotaryTables]:
         """The tables with the names of cosines and sines; none if they cannot be read.
 
         There are two if the graph chooses between them by the number of tokens.
         """
-        if names is None:
-            return []
-        if names not in self._read:
+        if names is not None and names not in self._tables:
             try:
-                self._read[names] = [*self._tables(names)]
+                self._tables[names] = [*self._read(names)]
             except Exception:  # no weights there, or whatever a stranger's model has
-                self._read[names] = []
-        return self._read[names]
+                self._tables[names] = []
+        return self._tables[names] if names is not None else []
 
-    def _tables(self, names: tuple[str, str]) -> Iterator[RotaryTables]:
-        makers = [self.model.makers.get(name) for name in names]
+    def _read(self, names: tuple[str, str]) -> Iterator[RotaryTables]:
+        makers = [self._model.makers.get(name) for name in names]
         choices = [node for node in makers if node is not None and node.op_type == "If"]
         if len(choices) != len(names):
             yield _checked(self._value(names[0]), self._value(names[1]))
             return
         then_is_long = self._is_for_long(choices[0].input[0])
         for which in ("then_branch", "else_branch"):
-            cos, sin = (
-                self._of_branch(choice, which, [*choice.output].index(name))
-                for name, choice in zip(names, choices, strict=True)
-            )
+            pairs = zip(names, choices, strict=True)
+            cos, sin = (self._of_branch(node, which, name) for name, node in pairs)
             is_long = None if then_is_long is None else then_is_long == (which == "then_branch")
             yield _checked(cos, sin, is_long)
 
-    def _of_branch(self, choice: onnx.NodeProto, which: str, at: int) -> np.ndarray:
+    def _of_branch(self, choice: onnx.NodeProto, which: str, output: str) -> np.ndarray:
         body = next(each.g for each in choice.attribute if each.name == which)
-        name = body.output[at].name
-        for tensor in body.initializer:
-            if tensor.name == name:
-                return array_of(tensor)
-        (maker,) = (each for each in body.node if name in each.output)
+        name = body.output[[*choice.output].index(output)].name
+        inside = next((each for each in body.initializer if each.name == name), None)
+        return self._value(name) if inside is None else array_of(inside)
+
+    def _value(self, name: str) -> np.ndarray:
+        """The content of an initializer or a constant. Raises for what is none."""
+        maker = self._model.makers.get(name)
+        if maker is None:
+            return stored(self._model, name)
         if maker.op_type == "Constant":
             return array_of(maker.attribute[0].t)
-        if maker.op_type != "Identity":
+        if maker.op_type not in ("Identity", "Cast", "Gather"):
             raise ValueError("not a constant")
         return self._value(maker.input[0])
 
-    def _value(self, name: str) -> np.ndarray:
-        for _ in range(8):
-            maker = self.model.makers.get(name)
-            if maker is None:
-                return stored(self.model, name)
-            if maker.op_type == "Constant":
-                return array_of(maker.attribute[0].t)
-            if maker.op_type not in ("Identity", "Cast", "Gather"):
-                break
-            name = maker.input[0]
-        raise ValueError("not a constant")
-
     def _is_for_long(self, name: str) -> bool | None:
         """Whether a condition is true for many tokens; None if that cannot be told."""
-        turned = False
-        for _ in range(8):
-            maker = self.model.makers.get(name)
-            if maker is None:
-                return None
-            if maker.op_type in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
-                constants = [self._is_known(each) for each in maker.input]
-                if sum(constants) != 1:
-                    return None
-                return (maker.op_type.startswith("Greater") == constants[1]) != turned
-            if maker.op_type not in (*_PASSING, "Not"):
-                return None
-            turned ^= maker.op_type == "Not"
-            name = maker.input[0]
-        return None
-
-    def _is_known(self, name: str) -> bool:
-        try:
-            return self._value(name).size == 1
-        except Exception:  # not a constant
-            return False
+        maker = self._model.makers.get(name)
+        if maker is None or not maker.input:
+            return None
+        if maker.op_type in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
+            fixed = [each in self._fixed for each in maker.input]
+            return None if sum(fixed) != 1 else (maker.op_type[0] == "G") == fixed[1]
+        inner = self._is_for_long(maker.input[0]) if maker.op_type in (*_PASSING, "Not") else None
+        return inner if inner is None or maker.op_type != "Not" else not inner
 
 
 def _checked(cos: np.ndarray, sin: np.ndarray, is_long: bool | None = None) -> RotaryTables:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 from typing import Any, Final
 
 from conformance.base.words import listed
-from conformance.graph.nodes import ATTENTION, AttentionNode, is_attention
+from conformance.graph.nodes import ATTENTION, is_attention
 from conformance.graph.reading import ReadModel
 from conformance.graph.walks import nodes_in
+from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group, layers_of, ranges
 from conformance.model.config.configuration import Configuration
-from conformance.model.config.graph_rotation import NORMS, Preparation, TableReader, preparation_of
+from conformance.model.config.graph_rotation import (
+    NORMS,
+    Preparation,
+    RotaryTables,
+    RotationReader,
+)
 from conformance.model.config.layers import ExpectedLayer
 from conformance.model.config.table_notes import is_still, table_contradictions
 
@@ -23,6 +29,12 @@ _OF_NORMS: Final = NORMS | {
     "SkipSimplifiedLayerNormalization",
     "SkipLayerNormalization",
     "ReduceMean",
+}
+_NORMALISED: Final = {
+    "": "not normalised",
+    "before": "normalised before they are rotated",
+    "after": "normalised after they are rotated",
+    "either": "normalised",
 }
 #: The smallest heads of models that people use.
 _LEAST_SIZE: Final = 32
@@ -108,32 +120,27 @@ def _contradictions(
     model: ReadModel, groups: Sequence[Group], configuration: Configuration
 ) -> Iterator[Note]:
     """What the layers of a graph contradict, one note for all layers that do it alike."""
+    # An encoder beside the decoder has neither a cache nor a causal mask.
+    groups = [g for g in groups if g.form.cache != "none" or g.form.fields.get("causal") != 0]
     expected = _expected(groups, configuration)
     layer_of = {node.name: node.layer for group in groups for node in group.nodes}
-    windows = {group.form.window for group in groups}
-    reader = TableReader(model)
+    windows = {group.form.window for group in groups if group.form.window}
+    reader = RotationReader(model)
     least = min((group.form.fields["head_size"] for group in groups), default=0)
     has_norms = any(node.op_type in _OF_NORMS for node in nodes_in(model.proto.graph))
     is_whole = has_norms and least >= _LEAST_SIZE
     told: dict[str, set[int]] = {}
-    for group in groups:
-        for node in group.nodes:
-            layer = expected.get(node.layer)
-            if layer is None:
-                continue
-            one = _Compared(layer, group, node, configuration, reader, layer_of, windows, is_whole)
-            for text in one.contradictions():
+    for form, node in [(group.form, node) for group in groups for node in group.nodes]:
+        if (layer := expected.get(node.layer)) is not None:
+            how = reader.preparation(node, form.fields.get("rotary") or "none")
+            source = layer_of.get(node.source or "")
+            one = _Compared(layer, form, node.layer, source, how, configuration, is_whole)
+            for text in one.contradictions(windows, reader.tables(how.tables)):
                 told.setdefault(text, set()).add(node.layer)
     for text, layers in sorted(told.items(), key=lambda item: min(item[1])):
-        one_layer = len(layers) == 1
-        words = {
-            "layers": f"{'layer' if one_layer else 'layers'} {ranges(sorted(layers))}",
-            "have": "has" if one_layer else "have",
-            "s": "s" if one_layer else "",
-        }
-        for name, word in words.items():
-            text = text.replace(f"{{{name}}}", word)
-        yield Note(text, contradicts=True)
+        noun, have, s = ("layer", "has", "s") if len(layers) == 1 else ("layers", "have", "")
+        text = text.replace("{layers}", f"{noun} {ranges(sorted(layers))}")
+        yield Note(text.replace("{have}", have).replace("{s}", s), contradicts=True)
 
 
 def _expected(groups: Sequence[Group], configuration: Configuration) -> Mapping[int, ExpectedLayer]:
@@ -143,143 +150,126 @@ def _expected(groups: Sequence[Group], configuration: Configuration) -> Mapping[
     Empty if it cannot be told which layer is which.
     """
     with_attention = {n: layer for n, layer in enumerate(configuration.layers) if not layer.mixer}
-    groups = [g for g in groups if g.form.cache != "none" or g.form.fields.get("causal") != 0]
     sizes: dict[int, tuple[Any, ...]] = {}
-    for group in groups:
-        fields = group.form.fields
-        for node in group.nodes:
-            mine = fields["num_heads"], fields["head_size"]
-            if sizes.setdefault(node.layer, mine) != mine:
-                return {}
+    for form, node in [(group.form, node) for group in groups for node in group.nodes]:
+        mine = form.fields["num_heads"], form.fields["head_size"]
+        if sizes.setdefault(node.layer, mine) != mine:
+            return {}
     if sizes.keys() <= with_attention.keys():
         return with_attention
-    if len(sizes) == len(with_attention):
-        return dict(zip(sorted(sizes), with_attention.values(), strict=True))
-    return {}
+    if len(sizes) != len(with_attention):
+        return {}
+    number = dict(zip(with_attention, sorted(sizes), strict=True))
+    return {
+        number[n]: replace(layer, source=None if layer.source is None else number[layer.source])
+        for n, layer in with_attention.items()
+    }
 
 
 @dataclass(frozen=True)
 class _Compared:
     """A node of the graph and what config.json says of its layer.
 
-    ``layer_of`` has the layers of nodes by their names, and ``windows`` those of all nodes.
-    ``is_whole``: the graph has norms, and heads of a usual size. Another one is a part or a sketch
-    of a model, to which not all that is known of its family applies.
+    ``source`` is the layer whose cache the node reads. ``is_whole``: the graph has norms, and heads
+    of a usual size. Another one is a part or a sketch of a model, to which not all that is known of
+    its family applies.
     """
 
     expected: ExpectedLayer
-    group: Group
-    node: AttentionNode
+    form: Form
+    layer: int
+    source: int | None
+    how: Preparation
     configuration: Configuration
-    reader: TableReader
-    layer_of: Mapping[str, int]
-    windows: set[int | None]
     is_whole: bool
 
-    def contradictions(self) -> Iterator[str]:
-        """Sentences with ``{layers}``, ``{have}`` and ``{s}`` to be filled in."""
-        fields = self.group.form.fields
-        how = preparation_of(self.reader.model, self.node, fields.get("rotary") or "none")
-        yield from self._on_window()
-        yield from self._on_numbers(how)
+    def contradictions(self, windows: set[int], tables: Sequence[RotaryTables]) -> Iterator[str]:
+        """Sentences with ``{layers}``, ``{have}`` and ``{s}`` to be filled in.
+
+        ``windows`` are those of all nodes.
+        """
+        yield from self._on_window(windows)
+        for name, wanted, has in self._numbers(tables):
+            if wanted is not None and not isclose(has, wanted, rel_tol=1e-3):
+                but = ", unless the graph multiplies queries before" if name == "scale" else ""
+                is_of = f"config.json has a {name} of {wanted:g}"
+                yield f"{is_of}, and {{layers}} {{have}} {has:.6g}{but}."
         yield from self._on_source()
-        yield from self._on_norm(how)
-        yield from self._on_rotation(how)
+        yield from self._on_family()
+        yield from self._on_rotation(tables)
+
+    def _on_window(self, windows: set[int]) -> Iterator[str]:
+        has, wanted, context = self.form.window, self.expected.window, self.configuration.context
+        own = {has} if has and not (context and has >= context) else set()
+        near = windows if self.expected.maybe_window else own
+        there = f"one of {ranges(sorted(near))} there" if near else "none there"
+        # Some exporters count the query's own token as part of the window, and others do not.
+        if wanted and not any(abs(window - wanted) <= 1 for window in near):
+            yield f"config.json has a window of {wanted} in {{layers}}, and the graph has {there}."
+        elif wanted == 0 and own and not self.expected.maybe_window:
+            yield f"config.json has no window in {{layers}}, and the graph has {there}."
+
+    def _numbers(self, tables: Sequence[RotaryTables]) -> Iterator[tuple[str, float | None, float]]:
+        """The name of each number, what it is by config.json, and what it is in the graph."""
+        fields, expected = self.form.fields, self.expected
+        kv_heads = expected.kv_num_heads
+        # Some exporters repeat the heads of the cache, and the result is the same.
+        is_repeated = kv_heads and fields["kv_num_heads"] % kv_heads == 0
+        yield "num_heads", expected.num_heads, fields["num_heads"]
+        yield "kv_num_heads", None if is_repeated else kv_heads, fields["kv_num_heads"]
+        yield "head_size", expected.head_size, fields["head_size"]
+        yield "softcap", expected.softcap, fields.get("softcap") or 0.0
+        in_norm = fields.get("qk_norm") or self.how.scaled  # a norm often takes the scale over
+        is_told = not in_norm and (self.is_whole or not expected.scale_of_family)
+        yield "scale", expected.scale if is_told else None, self._scale
+        if (width := self._width(tables)) and self.how.rotates and not is_still(tables):
+            yield "rotated share of a head", expected.share, width / fields["head_size"]
 
     @property
-    def _family(self) -> str:
-        return f"config.json is of a {self.configuration.model_type}, whose"
+    def _scale(self) -> float:
+        return float(self.form.fields.get("scale") or self.form.fields["head_size"] ** -0.5)
 
-    def _on_window(self) -> Iterator[str]:
-        has, wanted = self.group.form.window, self.expected.window
-        context = self.configuration.context
-        if has and context and has >= context:
-            has = None
-        # Some exporters count the query's own token as part of the window, and others do not.
-        near = {w for w in (self.windows if self.expected.maybe_window else {has}) if w}
-        if wanted and not any(abs(w - wanted) <= 1 for w in near):
-            has_words = f"one of {ranges(sorted(near))}" if near else "none"
-            yield (
-                f"config.json has a window of {wanted} in {{layers}}, and the graph has {has_words}"
-                " there."
-            )
-        elif wanted == 0 and has and not self.expected.maybe_window:
-            yield f"config.json has no window in {{layers}}, and the graph has one of {has} there."
-
-    def _on_numbers(self, how: Preparation) -> Iterator[str]:
-        fields, expected = self.group.form.fields, self.expected
-        for name in ("num_heads", "kv_num_heads", "head_size"):
-            has, wanted = fields[name], getattr(expected, name)
-            # Some exporters repeat the heads of the cache, and the result is the same.
-            is_repeated = name == "kv_num_heads" and wanted and has % wanted == 0
-            if wanted and has != wanted and not is_repeated:
-                yield f"config.json has a {name} of {wanted}, and {{layers}} {{have}} {has}."
-        softcap = fields.get("softcap") or 0.0
-        if expected.softcap is not None and not isclose(softcap, expected.softcap, rel_tol=1e-3):
-            yield (
-                f"config.json has a softcap of {expected.softcap:g}, and {{layers}} {{have}}"
-                f" {softcap:g}."
-            )
-        scale = fields.get("scale") or fields["head_size"] ** -0.5
-        in_norm = fields.get("qk_norm") or how.scaled  # a norm often takes the scale over
-        is_told = not in_norm and (self.is_whole or not expected.scale_of_family)
-        if expected.scale and is_told and not isclose(scale, expected.scale, rel_tol=1e-3):
-            yield (
-                f"config.json has a scale of {expected.scale:g}, and {{layers}} {{have}}"
-                f" {scale:.6g}, unless the graph multiplies queries before."
-            )
-        sink = bool(fields.get("head_sink") or fields.get("smooth_softmax", 0) > 0)
-        if self.is_whole and expected.sink is not None and sink != expected.sink:
-            yield (
-                f"{self._family} {{layers}} {{have}} {'a' if expected.sink else 'no'} sink, and"
-                f" the graph has {'one' if sink else 'none'} there."
-            )
+    def _width(self, tables: Sequence[RotaryTables]) -> int:
+        """The number of elements of a head that rotate, 0 if it is not known."""
+        if self.form.fields.get("rotary"):
+            return int(self.form.fields.get("rotary_dim", self.form.fields["head_size"]))
+        return 2 * tables[0].cos.shape[1] if tables else 0
 
     def _on_source(self) -> Iterator[str]:
-        if not self.configuration.model_type and self.expected.source is None:
+        has, wanted = self.source, self.expected.source
+        if has in (None, self.layer, wanted) or (wanted is None and self.expected.norm is None):
             return
-        has = self.layer_of.get(self.node.source or "")
-        if has is None or has == self.node.layer or has == self.expected.source:
-            return
-        wanted = self.expected.source
         of = "has a cache of its own" if wanted is None else f"borrows the cache of layer {wanted}"
         # One layer a sentence: the layers that they borrow from differ.
         yield (
-            f"By config.json, layer {self.node.layer} {of}, and in the graph it borrows that of"
-            f" layer {has}."
+            f"By config.json, layer {self.layer} {of}, and in the graph it borrows that of layer"
+            f" {has}."
         )
 
-    def _on_norm(self, how: Preparation) -> Iterator[str]:
-        wanted, has = self.expected.norm, how.norm
-        if wanted is None or has is None or wanted == has or (wanted == "either" and has):
-            return
-        if not (self.is_whole or has):
-            return
-        words = {
-            "": "not normalised",
-            "before": "normalised before they are rotated",
-            "after": "normalised after they are rotated",
-            "either": "normalised",
-        }
-        if has and wanted and not (self.expected.rotates and how.rotates):
-            return
-        yield (
-            f"{self._family} queries and keys are {words[wanted]}, and in {{layers}} they are"
-            f" {words[has]}."
-        )
+    def _on_family(self) -> Iterator[str]:
+        """What no setting says."""
+        fields, wanted, has = self.form.fields, self.expected.norm, self.how.norm
+        whose = f"config.json is of a {self.configuration.model_type}, whose"
+        sink = bool(fields.get("head_sink") or fields.get("smooth_softmax", 0) > 0)
+        if self.is_whole and self.expected.sink not in (None, sink):
+            yield f"{whose} {{layers}} {{have}} {'no' if sink else 'a'} sink, unlike the graph's."
+        both_rotate = self.expected.rotates and self.how.rotates
+        is_same = wanted == has or (wanted and has and (wanted == "either" or not both_rotate))
+        if wanted is not None and has is not None and not is_same and (self.is_whole or has):
+            yield (
+                f"{whose} queries and keys are {_NORMALISED[wanted]}, and in {{layers}} they are"
+                f" {_NORMALISED[has]}."
+            )
 
-    def _on_rotation(self, how: Preparation) -> Iterator[str]:
-        expected, fields = self.expected, self.group.form.fields
-        tables = self.reader.tables(how.tables)
-        if expected.rotates is False and how.rotates:
-            if tables and not is_still(tables):
-                why = expected.rotation_set
-                why = f"a {self.configuration.model_type}" if why == "model_type" else why
-                yield (
-                    f"config.json has no rotary embedding in {{layers}} ({why}), and the graph"
-                    " rotates there."
-                )
-            return
+    def _on_rotation(self, tables: Sequence[RotaryTables]) -> Iterator[str]:
+        expected, how, model_type = self.expected, self.how, self.configuration.model_type
+        if expected.rotates is False and how.rotates and tables and not is_still(tables):
+            why = expected.rotation_set
+            why = f"a {model_type}" if why == "model_type" else why
+            yield (
+                f"config.json has no rotary embedding in {{layers}} ({why}), and the graph rotates"
+                " there."
+            )
         if expected.rotates and how.rotates is False:
             yield (
                 "config.json has a rotary embedding in {layers}, and neither the node nor the graph"
@@ -287,26 +277,14 @@ class _Compared:
             )
         if not expected.rotates or not how.rotates or is_still(tables):
             return
-        ways = {False: "halves", True: "pairs"}
-        if expected.style and ways[bool(how.interleaved)] != expected.style:
-            does = "the halves of a head" if expected.style == "halves" else "pairs"
-            turned = "pairs" if how.interleaved else "the halves of a head"
+        style = "pairs" if how.interleaved else "halves"
+        if expected.style not in ("", style):
+            words = {"halves": "the halves of a head", "pairs": "pairs"}
             yield (
-                f"config.json is of a {self.configuration.model_type}, which rotates {does}, and"
-                f" {{layers}} rotate{{s}} {turned} (rotary_interleaved {how.interleaved:d})."
+                f"config.json is of a {model_type}, which rotates {words[expected.style]}, and"
+                f" {{layers}} rotate{{s}} {words[style]} (rotary_interleaved {how.interleaved:d})."
             )
-        size = fields["head_size"]
-        width = fields.get("rotary_dim", size) if fields.get("rotary") else None
-        width = width or (tables[0].cos.shape[1] * 2 if tables else None)
-        if width is None:
-            return
-        if expected.share and not isclose(width / size, expected.share, rel_tol=1e-3):
-            yield (
-                f"config.json has a rotated share of a head of {expected.share:g}, and {{layers}}"
-                f" {{have}} {width / size:.6g}."
-            )
-        scale = fields.get("scale") or size**-0.5
-        plain = expected.scale or size**-0.5
-        is_known = how.scaled is False and not fields.get("qk_norm") and not how.norm
-        multiplied = scale / plain if is_known else None
-        yield from table_contradictions(expected, tables, width, multiplied)
+        plain = expected.scale or self.form.fields["head_size"] ** -0.5
+        is_known = how.scaled is False and not how.norm
+        multiplied = self._scale / plain if is_known else None
+        yield from table_contradictions(expected, tables, self._width(tables), multiplied)
