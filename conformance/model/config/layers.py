@@ -306,7 +306,7 @@ class _Attention:
         config, parameters = self.config, section(self.config, "rope_parameters")
         by_kind = section(parameters, self.kind) or section(parameters, "main")
         own = by_kind or parameters or section(config, "rope_scaling")
-        original = None if by_kind else number(config, "original")
+        original = None if by_kind else integer(config, "original")
         first = {NAMES["original"][0]: original} if original else {}
         context = {NAMES["context"][0]: number(config, "context")}
         base = number(own, "base") or number(config, "base")
