@@ -66,7 +66,8 @@ def _on_factor(
     for has in [float(np.hypot(each.cos[1], each.sin[1]).mean()) for each in tables]:
         ways = [*factors, *(factor / (multiplied or 1) ** 0.5 for factor in factors)]
         if multiplied and not any(math.isclose(has, way, rel_tol=_PART) for way in ways):
-            of = f", the attention factor of {rotation.scaling}" if rotation.scaling else ""
+            is_told = rotation.scaling and rotation.factor != 1
+            of = f", the attention factor of {rotation.scaling}" if is_told else ""
             yield (
                 f"config.json multiplies rotary tables by {rotation.factor:.4g}{of}, and those of"
                 f" {{layers}} by {has:.4g}."
